@@ -52,15 +52,15 @@ typedef struct line {
     size_t n;
 } line;
 
-static void put(line *l, const char *text, size_t n)
+static void journal_append_text(line *l, const char *text, size_t n)
 {
     memcpy(l->at + l->n, text, n);
     l->n += n;
 }
 
-#define PUT(l, literal) put((l), (literal), sizeof(literal) - 1)
+#define PUT(l, literal) journal_append_text((l), (literal), sizeof(literal) - 1)
 
-static void put_key(line *l, const field *f)
+static void journal_append_key(line *l, const field *f)
 {
     memcpy(l->at + l->n, f->key, KEY);
     l->n += f->n;
@@ -68,7 +68,7 @@ static void put_key(line *l, const field *f)
 
 /* Appends a decimal number. Digits are produced in pairs from the end of 24 characters, all of
  * which are then copied. */
-static void put_number(line *l, uint64_t n)
+static void journal_append_number(line *l, uint64_t n)
 {
     enum { MOST = 24 };
     char text[2 * MOST];
@@ -98,15 +98,15 @@ static size_t quote(char *out, size_t room, const char *text)
     return n + 1;
 }
 
-static void put_word(line *l, const char *text)
+static void journal_append_word(line *l, const char *text)
 {
     PUT(l, "\"");
-    put(l, text, strlen(text));
+    journal_append_text(l, text, strlen(text));
     PUT(l, "\"");
 }
 
 /* Appends the quoted name of a call site, which is cached. */
-static void put_site(df_journal *j, line *l, uintptr_t site)
+static void journal_append_site(df_journal *j, line *l, uintptr_t site)
 {
     char text[DF_SITE_TEXT], json[(DF_SITE_TEXT + 2) * DF_JSON_MOST];
     df_site_name *const name = &j->names[(site ^ site >> 8) % DF_SITE_NAMES_KEPT];
@@ -114,68 +114,68 @@ static void put_site(df_journal *j, line *l, uintptr_t site)
         const size_t n =
             quote(json, sizeof json, df_site_text(j->log->sites, site, text, sizeof text));
         if (n > sizeof name->text) {
-            put(l, json, n);
+            journal_append_text(l, json, n);
             return;
         }
         memcpy(name->text, json, n);
         name->site = site;
         name->n = (uint32_t)n;
     }
-    put(l, name->text, name->n);
+    journal_append_text(l, name->text, name->n);
 }
 
-static void put_plan(line *l, uint64_t plan)
+static void journal_append_plan(line *l, uint64_t plan)
 {
     PUT(l, "\"");
-    put_number(l, plan >> 32);
+    journal_append_number(l, plan >> 32);
     PUT(l, ".");
-    put_number(l, plan & UINT32_MAX);
+    journal_append_number(l, plan & UINT32_MAX);
     PUT(l, "\"");
 }
 
-static void put_value(df_journal *j, line *l, field_type type, uint64_t v)
+static void journal_append_value(df_journal *j, line *l, field_type type, uint64_t v)
 {
     if (v == 0 && type != TYPE_count && type != TYPE_flag) {
         PUT(l, "null");
         return;
     }
     switch (type) {
-    case TYPE_count: put_number(l, v); return;
-    case TYPE_flag: put(l, v ? "true" : "false", v ? 4 : 5); return;
-    case TYPE_word: put_word(l, (const char *)(uintptr_t)v); return;
-    case TYPE_site: put_site(j, l, (uintptr_t)v); return;
-    case TYPE_plan: put_plan(l, v); return;
+    case TYPE_count: journal_append_number(l, v); return;
+    case TYPE_flag: journal_append_text(l, v ? "true" : "false", v ? 4 : 5); return;
+    case TYPE_word: journal_append_word(l, (const char *)(uintptr_t)v); return;
+    case TYPE_site: journal_append_site(j, l, (uintptr_t)v); return;
+    case TYPE_plan: journal_append_plan(l, v); return;
     }
 }
 
-static void put_head(line *l, const char *type, uint64_t ns)
+static void journal_append_head(line *l, const char *type, uint64_t ns)
 {
     l->n = 0;
     PUT(l, "{\"type\":\"");
-    put(l, type, strlen(type));
+    journal_append_text(l, type, strlen(type));
     PUT(l, "\",\"t_ns\":");
-    put_number(l, ns);
+    journal_append_number(l, ns);
     PUT(l, ",\"context\":");
 }
 
-static void put_told(df_journal *j, line *l, uint32_t context, const df_told *t)
+static void journal_append_note(df_journal *j, line *l, uint32_t context, const df_told *t)
 {
-    put_head(l, notes[t->note].type, t->ns);
+    journal_append_head(l, notes[t->note].type, t->ns);
     if (context)
-        put_number(l, context);
+        journal_append_number(l, context);
     else
         PUT(l, "null");
     for (uint32_t i = 0; i < notes[t->note].n; i++) {
         const field *const f = &notes[t->note].fields[i];
-        put_key(l, f);
-        put_value(j, l, (field_type)f->type, t->v[i]);
+        journal_append_key(l, f);
+        journal_append_value(j, l, (field_type)f->type, t->v[i]);
     }
     PUT(l, "}\n");
 }
 
 /* ---- files ---- */
 
-static uint64_t now_ns(clockid_t clock)
+static uint64_t journal_clock_ns(clockid_t clock)
 {
     struct timespec t;
     clock_gettime(clock, &t);
@@ -183,7 +183,7 @@ static uint64_t now_ns(clockid_t clock)
 }
 
 /* Writes the first line of a file. */
-static void put_process(df_journal *j)
+static void journal_write_process(df_journal *j)
 {
     df_str s;
     df_record_begin(&s, j, "process", 0);
@@ -192,7 +192,7 @@ static void put_process(df_journal *j)
     df_json_count(&s, "process_id", (uint64_t)getpid());
     df_json_count(&s, "parent_process_id", (uint64_t)getppid());
     df_json_text(&s, "program", program_invocation_short_name);
-    df_json_count(&s, "clock_unix_ns", now_ns(CLOCK_REALTIME));
+    df_json_count(&s, "clock_unix_ns", journal_clock_ns(CLOCK_REALTIME));
     df_json_count(&s, "part", j->file.part);
     df_json_flag(&s, "forked", j->is_child);
     df_json_text(&s, "compiler", j->compiler);
@@ -207,10 +207,10 @@ static void put_process(df_journal *j)
 
 static void next_file(df_journal *j)
 {
-    if (df_journal_file_next(&j->file)) put_process(j);
+    if (df_journal_file_next(&j->file)) journal_write_process(j);
 }
 
-static void put_line(df_journal *j, const char *text, size_t n)
+static void journal_write_line(df_journal *j, const char *text, size_t n)
 {
     if (df_journal_file_full(&j->file, n)) next_file(j);
     df_journal_file_put(&j->file, text, n);
@@ -238,7 +238,7 @@ static uintptr_t read_site(const char *digits)
 }
 
 /* Writes a record, with names in place of its call sites. */
-static void put_record(df_journal *j, const df_str *s, line *l)
+static void journal_write_record(df_journal *j, const df_str *s, line *l)
 {
     df_str out;
     df_str_init(&out, j->mem);
@@ -248,11 +248,11 @@ static void put_record(df_journal *j, const df_str *s, line *l)
         df_str_putn(&out, at, (size_t)((mark ? mark : end) - at));
         if (!mark) break;
         l->n = 0;
-        put_site(j, l, read_site(mark + 1));
+        journal_append_site(j, l, read_site(mark + 1));
         df_str_putn(&out, l->at, l->n);
     }
     if (out.ok)
-        put_line(j, out.at, out.n);
+        journal_write_line(j, out.at, out.n);
     else
         atomic_fetch_add(&j->n_lost_records, 1);
     df_str_finish(&out);
@@ -271,12 +271,12 @@ static df_record *reverse(df_record *t)
 }
 
 /* Writes and frees all queued records. Returns whether there were any. */
-static bool put_records(df_journal *j, line *l)
+static bool journal_write_records(df_journal *j, line *l)
 {
     df_record *const first = reverse(atomic_exchange(&j->records, NULL));
     for (df_record *t = first, *next; t; t = next) {
         next = t->next;
-        put_record(j, &t->s, l);
+        journal_write_record(j, &t->s, l);
         atomic_fetch_sub(&j->record_bytes, t->s.n);
         df_str_finish(&t->s);
         df_mem_free(j->mem, t, sizeof *t);
@@ -285,14 +285,14 @@ static bool put_records(df_journal *j, line *l)
 }
 
 /* Writes the notes that the ring had when the round began. Returns whether there were any. */
-static bool put_ring(df_journal *j, df_ring *r, line *l)
+static bool journal_write_ring(df_journal *j, df_ring *r, line *l)
 {
     uint64_t tail = atomic_load_explicit(&r->tail, memory_order_relaxed);
     const bool any = tail != r->seen;
     for (; tail != r->seen; tail++) {
-        put_told(j, l, r->context, &r->at[tail % DF_RING]);
+        journal_append_note(j, l, r->context, &r->at[tail % DF_RING]);
         atomic_store_explicit(&r->tail, tail + 1, memory_order_release);
-        put_line(j, l->at, l->n);
+        journal_write_line(j, l->at, l->n);
     }
     return any;
 }
@@ -325,31 +325,31 @@ static uint64_t lost_notes(df_journal *j)
 }
 
 /* Writes the numbers of written lines and of dropped notes and records so far. */
-static void put_totals(df_journal *j, const char *type, line *l)
+static void journal_write_totals(df_journal *j, const char *type, line *l)
 {
-    put_head(l, type, now_ns(CLOCK_MONOTONIC));
+    journal_append_head(l, type, journal_clock_ns(CLOCK_MONOTONIC));
     PUT(l, "null,\"written\":");
-    put_number(l, j->n_written);
+    journal_append_number(l, j->n_written);
     PUT(l, ",\"dropped_notes\":");
-    put_number(l, j->told_lost_notes);
+    journal_append_number(l, j->told_lost_notes);
     PUT(l, ",\"dropped_records\":");
-    put_number(l, j->told_lost_records);
+    journal_append_number(l, j->told_lost_records);
     PUT(l, "}\n");
-    put_line(j, l->at, l->n);
+    journal_write_line(j, l->at, l->n);
 }
 
 /* Writes a line when notes or records were dropped since the last such line. */
-static void put_dropped(df_journal *j, line *l)
+static void journal_write_dropped(df_journal *j, line *l)
 {
     const uint64_t n = lost_notes(j), n_records = atomic_load(&j->n_lost_records);
     if (n == j->told_lost_notes && n_records == j->told_lost_records) return;
     j->told_lost_notes = n;
     j->told_lost_records = n_records;
-    put_totals(j, "dropped", l);
+    journal_write_totals(j, "dropped", l);
 }
 
 /* Does one round. Returns whether it found a note or a record. */
-static bool look(df_journal *j, line *l)
+static bool journal_write_round(df_journal *j, line *l)
 {
     bool any = false;
     df_ring *const first = atomic_load(&j->rings);
@@ -358,9 +358,9 @@ static bool look(df_journal *j, line *l)
         r->seen = atomic_load_explicit(&r->head, memory_order_acquire);
     }
     for (int i = 0; i < DF_SITE_NAMES_KEPT; i++) j->names[i].site = 0;
-    any |= put_records(j, l);
-    for (df_ring *r = first; r; r = atomic_load(&r->next)) any |= put_ring(j, r, l);
-    put_dropped(j, l);
+    any |= journal_write_records(j, l);
+    for (df_ring *r = first; r; r = atomic_load(&r->next)) any |= journal_write_ring(j, r, l);
+    journal_write_dropped(j, l);
     drop_ended(j);
     df_journal_file_flush(&j->file);
     check_error(j);
@@ -368,7 +368,7 @@ static bool look(df_journal *j, line *l)
 }
 
 /* Pauses for ns nanoseconds, or until a thread that logs wakes the writer. */
-static void rest(df_journal *j, uint64_t ns)
+static void journal_pause(df_journal *j, uint64_t ns)
 {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
@@ -388,14 +388,14 @@ void *df_journal_write(void *journal)
     if (j->file.fd < 0)
         next_file(j);
     else
-        put_process(j);
+        journal_write_process(j);
     while (!atomic_load(&j->stop)) {
-        pause = look(j, &l) ? LEAST_PAUSE_NS : pause * 2;
+        pause = journal_write_round(j, &l) ? LEAST_PAUSE_NS : pause * 2;
         if (pause > MOST_PAUSE_NS) pause = MOST_PAUSE_NS;
-        rest(j, pause);
+        journal_pause(j, pause);
     }
-    look(j, &l);
-    put_totals(j, "end", &l);
+    journal_write_round(j, &l);
+    journal_write_totals(j, "end", &l);
     df_journal_file_flush(&j->file);
     check_error(j);
     return NULL;

@@ -72,7 +72,7 @@ void df_sites_destroy(df_sites **ps)
 }
 
 /* Takes the lock. In a child, state that a missing thread was changing is discarded. */
-static void lock(df_sites *s)
+static void site_lock(df_sites *s)
 {
     if (!df_fork_lock_take(&s->lock)) return;
     /* A missing thread was changing the state, so the old state is not read again. */
@@ -86,7 +86,7 @@ static void lock(df_sites *s)
 
 /* ---- the table ---- */
 
-static uint64_t hash_of(kind k, uintptr_t a, uintptr_t b, const char *text, size_t n)
+static uint64_t site_name_hash(kind k, uintptr_t a, uintptr_t b, const char *text, size_t n)
 {
     uint64_t h = 0xcbf29ce484222325u;
     for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)text[i]) * 0x100000001b3u;
@@ -95,14 +95,14 @@ static uint64_t hash_of(kind k, uintptr_t a, uintptr_t b, const char *text, size
     return (h ^ h >> 32) + k;
 }
 
-static bool is(const name *x, uint64_t hash, kind k, uintptr_t a, uintptr_t b, const char *text,
-               size_t n)
+static bool site_name_matches(const name *x, uint64_t hash, kind k, uintptr_t a, uintptr_t b,
+                              const char *text, size_t n)
 {
     return x->hash == hash && x->kind == k && x->a == a && x->b == b &&
            strncmp(x->text, text, n) == 0 && !x->text[n];
 }
 
-static void put_slot(df_sites *s, uint32_t number)
+static void site_table_insert(df_sites *s, uint32_t number)
 {
     uint32_t i = (uint32_t)s->names.at[number]->hash & (s->n_slots - 1);
     while (s->slot[i]) i = (i + 1) & (s->n_slots - 1);
@@ -111,7 +111,7 @@ static void put_slot(df_sites *s, uint32_t number)
 
 /* Makes room for one more name, such that at least half of the cells remain empty. Returns false
  * when memory or names run out. */
-static bool make_room(df_sites *s)
+static bool site_table_reserve(df_sites *s)
 {
     if (s->names.n >= DF_SITE_NAMES || !df_vec_reserve(s->mem, &s->names, 1)) return false;
     if (2 * (s->names.n + 1) <= s->n_slots) return true;
@@ -121,38 +121,39 @@ static bool make_room(df_sites *s)
     df_mem_free(s->mem, s->slot, s->n_slots * sizeof *slot);
     s->slot = slot;
     s->n_slots = n;
-    for (uint32_t i = 0; i < s->names.n; i++) put_slot(s, i);
+    for (uint32_t i = 0; i < s->names.n; i++) site_table_insert(s, i);
     return true;
 }
 
 /* Stores a new name and returns its site, or 0 when memory or names run out. */
-static uintptr_t add(df_sites *s, uint64_t hash, kind k, uintptr_t a, uintptr_t b, const char *text,
-                     size_t n)
+static uintptr_t site_name_add(df_sites *s, uint64_t hash, kind k, uintptr_t a, uintptr_t b,
+                               const char *text, size_t n)
 {
-    if (!make_room(s)) return 0;
+    if (!site_table_reserve(s)) return 0;
     name *const x = df_arena_alloc(&s->arena, sizeof *x + n + 1, _Alignof(name));
     if (!x) return 0;
     *x = (name){ .hash = hash, .a = a, .b = b, .kind = k };
     memcpy(x->text, text, n);
     x->text[n] = '\0';
     s->names.at[s->names.n++] = x;
-    put_slot(s, (uint32_t)s->names.n - 1);
+    site_table_insert(s, (uint32_t)s->names.n - 1);
     return DF_SITE_NAMED | (s->names.n - 1);
 }
 
 /* The site of the name with these contents, which is stored if it is new. 0 as above. */
-static uintptr_t intern(df_sites *s, kind k, uintptr_t a, uintptr_t b, const char *text, size_t n)
+static uintptr_t site_name_intern(df_sites *s, kind k, uintptr_t a, uintptr_t b, const char *text,
+                                  size_t n)
 {
-    const uint64_t hash = hash_of(k, a, b, text, n);
+    const uint64_t hash = site_name_hash(k, a, b, text, n);
     uintptr_t found = 0;
-    lock(s);
+    site_lock(s);
     for (uint32_t i = (uint32_t)hash; s->n_slots && !found; i++) {
         const uint32_t number = s->slot[i & (s->n_slots - 1)];
         if (!number) break;
-        if (is(s->names.at[number - 1], hash, k, a, b, text, n))
+        if (site_name_matches(s->names.at[number - 1], hash, k, a, b, text, n))
             found = DF_SITE_NAMED | (number - 1);
     }
-    if (!found) found = add(s, hash, k, a, b, text, n);
+    if (!found) found = site_name_add(s, hash, k, a, b, text, n);
     df_fork_lock_give(&s->lock);
     return found;
 }
@@ -164,7 +165,7 @@ static const char *base_name(const char *path)
 }
 
 /* The number of bytes of text that are kept. It ends at a complete UTF-8 character. */
-static size_t cut(const char *text)
+static size_t site_label_length(const char *text)
 {
     size_t n = strnlen(text, DF_LABEL_TEXT);
     while (n && text[n] && ((unsigned char)text[n] & 0xc0) == 0x80) n--;
@@ -174,16 +175,16 @@ static size_t cut(const char *text)
 uintptr_t df_sites_line(df_sites *s, const char *file, int line)
 {
     const char *const base = base_name(file);
-    return intern(s, LINE, (uintptr_t)line, 0, base, cut(base));
+    return site_name_intern(s, LINE, (uintptr_t)line, 0, base, site_label_length(base));
 }
 
 uintptr_t df_sites_label(df_sites *s, uintptr_t outer, const char *label)
 {
-    return intern(s, LABEL, outer, 0, label, cut(label));
+    return site_name_intern(s, LABEL, outer, 0, label, site_label_length(label));
 }
 
 /* The name of a site. NULL when site is not a name, or when the name was discarded after a fork. */
-static const name *name_of(const df_sites *s, uintptr_t site)
+static const name *site_name_of(const df_sites *s, uintptr_t site)
 {
     const uintptr_t number = site & ~DF_SITE_NAMED;
     return site & DF_SITE_NAMED && number < s->names.n ? s->names.at[number] : NULL;
@@ -194,12 +195,12 @@ uintptr_t df_sites_within(df_sites *s, uintptr_t site, uintptr_t label)
     bool is_within = false;
     if (!site || !label) return site;
     if (site & DF_SITE_NAMED) {
-        lock(s);
-        const name *const x = name_of(s, site);
+        site_lock(s);
+        const name *const x = site_name_of(s, site);
         is_within = !x || x->kind == WITHIN;
         df_fork_lock_give(&s->lock);
     }
-    const uintptr_t found = is_within ? 0 : intern(s, WITHIN, site, label, "", 0);
+    const uintptr_t found = is_within ? 0 : site_name_intern(s, WITHIN, site, label, "", 0);
     return found ? found : site;
 }
 
@@ -211,38 +212,38 @@ typedef struct line {
 } line;
 
 /* Control characters could end or colour a line of the log, so they are replaced. */
-static void put_text(line *l, const char *text)
+static void site_append_text(line *l, const char *text)
 {
     for (; *text && l->room > 1; text++, l->room--)
         *l->at++ = (unsigned char)*text < ' ' || *text == 0x7f ? '?' : *text;
     *l->at = '\0';
 }
 
-static void put_number(line *l, const char *format, long long n)
+static void site_append_number(line *l, const char *format, long long n)
 {
     char text[32];
     (void)snprintf(text, sizeof text, format, n);
-    put_text(l, text);
+    site_append_text(l, text);
 }
 
 /* Appends module and offset of an address, and the exported function that contains it. */
-static void put_module(line *l, uintptr_t site)
+static void site_append_module(line *l, uintptr_t site)
 {
     Dl_info info;
     if (!dladdr((void *)site, &info) || !info.dli_fname) {
-        put_number(l, "0x%llx", (long long)site);
+        site_append_number(l, "0x%llx", (long long)site);
         return;
     }
-    put_text(l, base_name(info.dli_fname));
-    put_number(l, "+0x%llx", (long long)(site - (uintptr_t)info.dli_fbase));
+    site_append_text(l, base_name(info.dli_fname));
+    site_append_number(l, "+0x%llx", (long long)(site - (uintptr_t)info.dli_fbase));
     if (!info.dli_sname) return;
-    put_text(l, " (");
-    put_text(l, info.dli_sname);
-    put_number(l, "+0x%llx)", (long long)(site - (uintptr_t)info.dli_saddr));
+    site_append_text(l, " (");
+    site_append_text(l, info.dli_sname);
+    site_append_number(l, "+0x%llx)", (long long)(site - (uintptr_t)info.dli_saddr));
 }
 
 /* Finds the source line of a return address. Returns false when it is not known. */
-static bool resolve(df_sites *s, uintptr_t site, df_source_line *out)
+static bool site_find_source_line(df_sites *s, uintptr_t site, df_source_line *out)
 {
     if (!s) return false;
     if (!s->asked) {
@@ -254,34 +255,35 @@ static bool resolve(df_sites *s, uintptr_t site, df_source_line *out)
     return s->resolver.find && s->resolver.find(s->resolver.self, site - 1, out);
 }
 
-static void put_address(line *l, df_sites *s, uintptr_t site)
+static void site_append_address(line *l, df_sites *s, uintptr_t site)
 {
     df_source_line p;
     if (!site) {
-        put_text(l, "the start");
-    } else if (resolve(s, site, &p)) {
-        put_text(l, p.file);
-        put_number(l, ":%lld", p.line);
+        site_append_text(l, "the start");
+    } else if (site_find_source_line(s, site, &p)) {
+        site_append_text(l, p.file);
+        site_append_number(l, ":%lld", p.line);
         if (!p.function[0]) return;
-        put_text(l, " (");
-        put_text(l, p.function);
-        put_text(l, ")");
+        site_append_text(l, " (");
+        site_append_text(l, p.function);
+        site_append_text(l, ")");
     } else {
-        put_module(l, site);
+        site_append_module(l, site);
     }
 }
 
 /* Appends the labels, outermost first. */
-static void put_labels(line *l, const df_sites *s, uintptr_t label)
+static void site_append_labels(line *l, const df_sites *s, uintptr_t label)
 {
     enum { MOST = 64 };
     const name *all[MOST];
     int n = 0;
-    for (const name *x; n < MOST && (x = name_of(s, label)) != NULL; label = x->a) all[n++] = x;
-    put_text(l, n ? " in " : "");
+    for (const name *x; n < MOST && (x = site_name_of(s, label)) != NULL; label = x->a)
+        all[n++] = x;
+    site_append_text(l, n ? " in " : "");
     while (n--) {
-        put_text(l, all[n]->text);
-        put_text(l, n ? "/" : "");
+        site_append_text(l, all[n]->text);
+        site_append_text(l, n ? "/" : "");
     }
 }
 
@@ -290,22 +292,22 @@ const char *df_site_text(df_sites *s, uintptr_t site, char *buf, size_t n)
     line l = { buf, n };
     if (n) *buf = '\0';
     if (!n) return buf;
-    if (s) lock(s);
-    const name *x = s ? name_of(s, site) : NULL;
+    if (s) site_lock(s);
+    const name *x = s ? site_name_of(s, site) : NULL;
     const uintptr_t label = x && x->kind == WITHIN ? x->b : 0;
     if (label) {
         site = x->a;
-        x = name_of(s, site);
+        x = site_name_of(s, site);
     }
     if (x) {
-        put_text(&l, x->text);
-        put_number(&l, ":%lld", (long long)(intptr_t)x->a);
+        site_append_text(&l, x->text);
+        site_append_number(&l, ":%lld", (long long)(intptr_t)x->a);
     } else if (site & DF_SITE_NAMED) {
-        put_text(&l, "a line that is not known");
+        site_append_text(&l, "a line that is not known");
     } else {
-        put_address(&l, s, site);
+        site_append_address(&l, s, site);
     }
-    if (label) put_labels(&l, s, label);
+    if (label) site_append_labels(&l, s, label);
     if (s) df_fork_lock_give(&s->lock);
     return buf;
 }

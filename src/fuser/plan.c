@@ -59,35 +59,35 @@ static bool name_faults(pass *p)
 
 /* Notes that n slots are sizes. DF_NONE is skipped, and other numbers that are no slots are found
  * later (verify.c). */
-static void mark(const df_plan *plan, const df_slot *slot, uint32_t n, bool *is_size)
+static void plan_mark_sizes(const df_plan *plan, const df_slot *slot, uint32_t n, bool *is_size)
 {
     for (uint32_t i = 0; i < n; i++)
         if (slot[i].i < plan->n_slots) is_size[slot[i].i] = true;
 }
 
-static void mark_kernel(const df_plan *plan, const df_seg *s, bool *is_size)
+static void plan_mark_kernel_sizes(const df_plan *plan, const df_seg *s, bool *is_size)
 {
     const df_kernel *const k = &plan->kernels[s->kernel.i];
-    mark(plan, s->extent, k->n_axes, is_size);
+    plan_mark_sizes(plan, s->extent, k->n_axes, is_size);
     for (uint32_t a = 0; a < k->n_access; a++) {
         const uint8_t kind = k->access[a].kind;
-        mark(plan, s->bind[a].stride, k->n_axes, is_size);
+        plan_mark_sizes(plan, s->bind[a].stride, k->n_axes, is_size);
         /* The base of an index, and the length of a row of scratch. */
         if (kind == DF_ACCESS_INDEX || kind == DF_ACCESS_SCRATCH)
-            mark(plan, &s->bind[a].offset, 1, is_size);
+            plan_mark_sizes(plan, &s->bind[a].offset, 1, is_size);
     }
 }
 
-static void mark_seg(const df_plan *plan, const df_seg *s, bool *is_size)
+static void plan_mark_segment_sizes(const df_plan *plan, const df_seg *s, bool *is_size)
 {
-    if (!IS_NONE(s->kernel)) mark_kernel(plan, s, is_size);
+    if (!IS_NONE(s->kernel)) plan_mark_kernel_sizes(plan, s, is_size);
     if (s->kind == DF_SEG_KERNEL) return;
     const df_slot whole[] = { s->m, s->n, s->k };
-    mark(plan, whole, DF_LEN(whole), is_size);
-    mark(plan, s->batch, DEFT_MAX_RANK, is_size);
-    mark(plan, s->a.stride, DF_MAX_AXES, is_size);
-    mark(plan, s->b.stride, DF_MAX_AXES, is_size);
-    mark(plan, s->c.stride, DF_MAX_AXES, is_size);
+    plan_mark_sizes(plan, whole, DF_LEN(whole), is_size);
+    plan_mark_sizes(plan, s->batch, DEFT_MAX_RANK, is_size);
+    plan_mark_sizes(plan, s->a.stride, DF_MAX_AXES, is_size);
+    plan_mark_sizes(plan, s->b.stride, DF_MAX_AXES, is_size);
+    plan_mark_sizes(plan, s->c.stride, DF_MAX_AXES, is_size);
 }
 
 /* Fills in plan->sizes. */
@@ -96,9 +96,12 @@ static bool find_sizes(pass *p)
     df_plan *const plan = p->plan;
     bool *const is_size = df_arena_new(&p->tmp, bool, plan->n_slots);
     if (!is_size) return false;
-    for (uint32_t i = 0; i < plan->n_segs; i++) mark_seg(plan, &plan->segs[i], is_size);
-    for (uint32_t i = 0; i < plan->n_bufs; i++) mark(plan, &plan->bufs[i].numel, 1, is_size);
-    for (uint32_t i = 0; i < plan->n_regions; i++) mark(plan, &plan->regions[i].bytes, 1, is_size);
+    for (uint32_t i = 0; i < plan->n_segs; i++)
+        plan_mark_segment_sizes(plan, &plan->segs[i], is_size);
+    for (uint32_t i = 0; i < plan->n_bufs; i++)
+        plan_mark_sizes(plan, &plan->bufs[i].numel, 1, is_size);
+    for (uint32_t i = 0; i < plan->n_regions; i++)
+        plan_mark_sizes(plan, &plan->regions[i].bytes, 1, is_size);
     plan->sizes = df_arena_new(&plan->arena, df_slot, plan->n_slots);
     for (df_slot i = { 0 }; plan->sizes && i.i < plan->n_slots; i.i++)
         if (is_size[i.i]) plan->sizes[plan->n_sizes++] = i;
@@ -166,7 +169,7 @@ static void guard_cells(pass *p)
     }
 }
 
-static deft_status make(pass *p)
+static deft_status plan_run_passes(pass *p)
 {
     deft_status st;
     if (!df_fuse_slots_init(p)) return p->st;
@@ -289,7 +292,7 @@ static deft_status attempt(df_diag *d, const df_trace *t, const df_limits *limit
     deft_status st = df_fuse_begin(&p, d, t, limits, mem, fuse, &plan);
     if (st != DEFT_OK) return st;
     p.part_most = bounds->most;
-    st = make(&p);
+    st = plan_run_passes(&p);
     if (st == DEFT_OK) st = p.st;
     if (st == DEFT_OK && t->max_temporary_bytes && plan->n_parts > 0 && !bounds->most)
         st = find_bounds(&p, bounds);

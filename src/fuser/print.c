@@ -13,7 +13,7 @@ static const char *const access_name[] = { "load", "store", "at", "index", "scra
 static const char *const buf_name[] = { "input", "root", "into", "temp" };
 static const char step_name[] = { '0', '1', '*' };
 
-static void put_ins(df_str *out, const df_ins *x, uint32_t i)
+static void plan_print_instruction(df_str *out, const df_ins *x, uint32_t i)
 {
     const df_kop_info *const op = &df_kop_infos[x->op];
     df_str_fmt(out, "      v%" PRIu32 " = %s %s", i, op->name,
@@ -56,13 +56,13 @@ void df_kernel_print(df_str *out, const df_kernel *k)
         if (k->mode != DF_MODE_MAP &&
             (i == 0 || x->stage != k->ins[i - 1].stage || x->level != k->ins[i - 1].level))
             df_str_fmt(out, "    %s %u:\n", x->level == DF_LEVEL_ROW ? "row" : "elem", x->stage);
-        put_ins(out, x, i);
+        plan_print_instruction(out, x, i);
     }
 }
 
 /* ---- slots as formulas ---- */
 
-static void put_leaf(df_str *out, const df_slot_def *d, const df_trace *t)
+static void plan_print_leaf(df_str *out, const df_slot_def *d, const df_trace *t)
 {
     (void)t;
     switch ((df_slot_op)d->op) {
@@ -78,28 +78,28 @@ static void put_leaf(df_str *out, const df_slot_def *d, const df_trace *t)
     }
 }
 
-static void put_slot(df_str *out, const df_plan *p, df_slot s)
+static void plan_print_slot(df_str *out, const df_plan *p, df_slot s)
 {
-    df_slot_print(out, p->slots, s.i, false, put_leaf, NULL);
+    df_slot_print(out, p->slots, s.i, false, plan_print_leaf, NULL);
 }
 
-static void put_bind(df_str *out, const df_plan *p, const df_bind *b, uint32_t n_axes)
+static void plan_print_bind(df_str *out, const df_plan *p, const df_bind *b, uint32_t n_axes)
 {
     if (b->buf.i != DF_NONE)
         df_str_fmt(out, "b%" PRIu32, b->buf.i);
     else
         df_str_putc(out, '-');
     df_str_put(out, " + ");
-    put_slot(out, p, b->offset);
+    plan_print_slot(out, p, b->offset);
     df_str_put(out, " [");
     for (uint32_t x = 0; x < n_axes; x++) {
         if (x) df_str_putc(out, ',');
-        put_slot(out, p, b->stride[x]);
+        plan_print_slot(out, p, b->stride[x]);
     }
     df_str_put(out, "]\n");
 }
 
-static void put_checks(df_str *out, const df_plan *p)
+static void plan_print_checks(df_str *out, const df_plan *p)
 {
     if (p->n_checked > 0)
         df_str_fmt(out, " checks=%" PRIu32, p->n_checked);
@@ -107,29 +107,29 @@ static void put_checks(df_str *out, const df_plan *p)
         df_str_put(out, " checks=first");
 }
 
-static void put_extents(df_str *out, const df_plan *p, const df_slot *s, uint32_t n)
+static void plan_print_extents(df_str *out, const df_plan *p, const df_slot *s, uint32_t n)
 {
     df_str_putc(out, '[');
     for (uint32_t i = 0; i < n; i++) {
         if (i) df_str_putc(out, ',');
-        put_slot(out, p, s[i]);
+        plan_print_slot(out, p, s[i]);
     }
     df_str_putc(out, ']');
 }
 
-static void put_seg(df_str *out, const df_plan *p, uint32_t i)
+static void plan_print_segment(df_str *out, const df_plan *p, uint32_t i)
 {
     const df_seg *const s = &p->segs[i];
     df_str_fmt(out, "  s%" PRIu32 " ", i);
     if (s->kind == DF_SEG_MATMUL) {
         df_str_fmt(out, "matmul %s m=", deft_dtype_name(s->dtype));
-        put_slot(out, p, s->m);
+        plan_print_slot(out, p, s->m);
         df_str_put(out, " n=");
-        put_slot(out, p, s->n);
+        plan_print_slot(out, p, s->n);
         df_str_put(out, " k=");
-        put_slot(out, p, s->k);
+        plan_print_slot(out, p, s->k);
         df_str_put(out, " batch=");
-        put_extents(out, p, s->batch, s->n_batch);
+        plan_print_extents(out, p, s->batch, s->n_batch);
         if (s->a_dtype != s->dtype) df_str_fmt(out, " a=%s", deft_dtype_name(s->a_dtype));
         if (s->b_dtype != s->dtype) df_str_fmt(out, " b=%s", deft_dtype_name(s->b_dtype));
         if (s->kernel.i != DF_NONE)
@@ -142,11 +142,11 @@ static void put_seg(df_str *out, const df_plan *p, uint32_t i)
         else if (s->attr)
             df_str_put(out, how);
         df_str_fmt(out, " %s n=", deft_dtype_name(s->dtype));
-        put_slot(out, p, s->n);
+        plan_print_slot(out, p, s->n);
         df_str_put(out, " m=");
-        put_slot(out, p, s->m);
+        plan_print_slot(out, p, s->m);
         df_str_put(out, " batch=");
-        put_extents(out, p, s->batch, s->n_batch);
+        plan_print_extents(out, p, s->batch, s->n_batch);
     } else {
         df_str_fmt(out, "k%" PRIu32, s->kernel.i);
     }
@@ -157,46 +157,47 @@ static void put_seg(df_str *out, const df_plan *p, uint32_t i)
         const df_bind *const b[] = { &s->a, &s->b, &s->c };
         for (uint32_t k = 0; k < 3; k++) {
             df_str_fmt(out, "    %c: ", "abc"[k]);
-            put_bind(out, p, b[k], s->n_batch + 2);
+            plan_print_bind(out, p, b[k], s->n_batch + 2);
         }
     }
     if (s->kind == DF_SEG_ROUTINE) {
         const bool over = df_op_writes_over((df_op)s->op);
         df_str_put(out, "    a: ");
-        put_bind(out, p, &s->a, over ? s->n_index : s->n_batch + 1);
+        plan_print_bind(out, p, &s->a, over ? s->n_index : s->n_batch + 1);
         if (over) {
             df_str_put(out, "    b: ");
-            put_bind(out, p, &s->b, s->n_batch);
+            plan_print_bind(out, p, &s->b, s->n_batch);
         }
         df_str_put(out, "    c: ");
-        put_bind(out, p, &s->c,
-                 s->op == DF_OP_index_add ? s->n_batch + 1 - s->n_index : s->n_batch + !over);
+        plan_print_bind(out, p, &s->c,
+                        s->op == DF_OP_index_add ? s->n_batch + 1 - s->n_index
+                                                 : s->n_batch + !over);
     }
     if (s->kernel.i == DF_NONE) return;
     const df_kernel *const k = &p->kernels[s->kernel.i];
     df_str_put(out, "    extents ");
-    put_extents(out, p, s->extent, k->n_axes);
+    plan_print_extents(out, p, s->extent, k->n_axes);
     df_str_putc(out, '\n');
     for (uint32_t a = 0; a < k->n_access; a++) {
         df_str_fmt(out, "    a%" PRIu32 ": ", a);
-        put_bind(out, p, &s->bind[a], k->n_axes);
+        plan_print_bind(out, p, &s->bind[a], k->n_axes);
     }
     for (uint32_t n = 0; n < k->n_num; n++) {
         df_str_fmt(out, "    n%" PRIu32 ": ", n);
         if (s->num[n] & DF_NUM_IS_SLOT)
-            put_slot(out, p, (df_slot){ s->num[n] & ~DF_NUM_IS_SLOT });
+            plan_print_slot(out, p, (df_slot){ s->num[n] & ~DF_NUM_IS_SLOT });
         else
             df_str_fmt(out, "arg%" PRIu32, s->num[n]);
         df_str_fmt(out, " as %s\n", deft_dtype_name((deft_dtype)s->num_dtype[n]));
     }
 }
 
-static void put_buf(df_str *out, const df_plan *p, uint32_t i)
+static void plan_print_buffer(df_str *out, const df_plan *p, uint32_t i)
 {
     const df_plan_buf *const b = &p->bufs[i];
     df_str_fmt(out, "  b%" PRIu32 " %s %" PRIu32 " %s[", i, buf_name[b->kind], b->index,
                deft_dtype_name(b->dtype));
-    put_slot(out, p, b->numel);
+    plan_print_slot(out, p, b->numel);
     df_str_putc(out, ']');
     if (b->donor != DF_NONE) df_str_fmt(out, " donor=in%" PRIu32, b->donor);
     if (b->keep) df_str_put(out, " keep");
@@ -204,7 +205,7 @@ static void put_buf(df_str *out, const df_plan *p, uint32_t i)
     df_str_putc(out, '\n');
 }
 
-static void put_node(df_str *out, const df_trace *t, uint32_t n)
+static void plan_print_node(df_str *out, const df_trace *t, uint32_t n)
 {
     df_str_fmt(out, "%%%" PRIu32, n);
     if (t && n < t->n_nodes) df_str_fmt(out, " %s", df_op_infos[t->nodes[n].op].name);
@@ -214,14 +215,15 @@ void df_why_print(df_str *out, const df_plan *p, const df_trace *t)
 {
     for (uint32_t i = 0; i < p->n_why; i++) {
         const df_why *const w = &p->why[i];
-        if (w->a != DF_NONE) put_node(out, t, w->a);
+        if (w->a != DF_NONE) plan_print_node(out, t, w->a);
         if (w->b != w->a) df_str_put(out, ", ");
-        if (w->b != w->a) put_node(out, t, w->b);
+        if (w->b != w->a) plan_print_node(out, t, w->b);
         df_str_fmt(out, "%s%s: %s\n", w->a != DF_NONE ? " " : "", w->what, w->reason);
     }
 }
 
-static void put_block(df_str *out, const char *what, const df_subplan *b, const df_trace *t)
+static void plan_print_subplan(df_str *out, const char *what, const df_subplan *b,
+                               const df_trace *t)
 {
     if (!b->plan) return;
     df_str_fmt(out, "%s reads", what);
@@ -234,44 +236,45 @@ static void put_block(df_str *out, const char *what, const df_subplan *b, const 
     df_plan_print(out, b->plan, t);
 }
 
-static void put_matrix(df_str *out, const df_part *part, const char *name, const df_tag_matrix *m)
+static void plan_print_matrix(df_str *out, const df_part *part, const char *name,
+                              const df_tag_matrix *m)
 {
     const df_plan *const p = part->body.plan;
     df_str_fmt(out, "\n  %s: read %" PRIu32 " + ", name, m->port);
-    put_slot(out, p, m->offset);
+    plan_print_slot(out, p, m->offset);
     df_str_put(out, " [");
     for (uint32_t i = 0; i < part->tag->n_batch; i++) {
-        put_slot(out, p, m->batch[i]);
+        plan_print_slot(out, p, m->batch[i]);
         df_str_putc(out, ',');
     }
-    put_slot(out, p, m->row);
+    plan_print_slot(out, p, m->row);
     df_str_putc(out, ',');
-    put_slot(out, p, m->col);
+    plan_print_slot(out, p, m->col);
     df_str_putc(out, ']');
 }
 
-static void put_tag(df_str *out, const df_part *part)
+static void plan_print_tag(df_str *out, const df_part *part)
 {
     const df_part_tag *const tag = part->tag;
     const bool is_grad = tag->what.kind == DF_LOOP_ATTENTION_GRAD;
     df_str_fmt(out, " which is %s%s of %s%s, queries ", tag->what.is_causal ? "causal " : "",
                df_loop_kind_name(tag->what.kind), deft_dtype_name(tag->what.from),
                tag->what.is_scaled ? " scaled" : "");
-    put_slot(out, part->body.plan, tag->n_queries);
+    plan_print_slot(out, part->body.plan, tag->n_queries);
     df_str_put(out, " width ");
-    put_slot(out, part->body.plan, tag->width);
-    put_matrix(out, part, "q", &tag->q);
-    put_matrix(out, part, "k", &tag->k);
-    put_matrix(out, part, "v", &tag->v);
+    plan_print_slot(out, part->body.plan, tag->width);
+    plan_print_matrix(out, part, "q", &tag->q);
+    plan_print_matrix(out, part, "k", &tag->k);
+    plan_print_matrix(out, part, "v", &tag->v);
     if (is_grad) {
-        put_matrix(out, part, "dout", &tag->dout);
+        plan_print_matrix(out, part, "dout", &tag->dout);
         df_str_fmt(out, "\n  log sum: read %" PRIu32 ", less: read %" PRIu32, tag->log_sum,
                    tag->less);
     }
     df_str_put(out, "\n ");
 }
 
-static void put_part(df_str *out, const df_plan *p, uint32_t i, const df_trace *t)
+static void plan_print_part(df_str *out, const df_plan *p, uint32_t i, const df_trace *t)
 {
     static const char *const names[] = { "run", "loop", "cond" };
     const df_part *const part = &p->parts[i];
@@ -279,10 +282,10 @@ static void put_part(df_str *out, const df_plan *p, uint32_t i, const df_trace *
     if (part->kind == DF_PART_COND) df_str_fmt(out, " c%" PRIu32, part->cond);
     if (part->kind == DF_PART_LOOP) {
         df_str_put(out, " most ");
-        put_slot(out, p, part->most);
+        plan_print_slot(out, p, part->most);
         df_str_put(out, " states from");
         for (uint32_t k = 0; k < part->n_states; k++) df_str_fmt(out, " c%" PRIu32, part->init[k]);
-        if (part->tag) put_tag(out, part);
+        if (part->tag) plan_print_tag(out, part);
     }
     df_str_put(out, " makes");
     for (uint32_t k = 0; k < part->n_out; k++)
@@ -291,20 +294,20 @@ static void put_part(df_str *out, const df_plan *p, uint32_t i, const df_trace *
         else
             df_str_fmt(out, " c%" PRIu32, part->out[k]);
     df_str_putc(out, '\n');
-    put_block(out, part->kind == DF_PART_LOOP ? "iteration" : "body", &part->body, t);
-    put_block(out, part->kind == DF_PART_LOOP ? "test" : "otherwise", &part->other, t);
+    plan_print_subplan(out, part->kind == DF_PART_LOOP ? "iteration" : "body", &part->body, t);
+    plan_print_subplan(out, part->kind == DF_PART_LOOP ? "test" : "otherwise", &part->other, t);
 }
 
-static void put_parts(df_str *out, const df_plan *p, const df_trace *t)
+static void plan_print_parts(df_str *out, const df_plan *p, const df_trace *t)
 {
     df_str_fmt(out, "plan parts=%" PRIu32 " cells=%" PRIu32, p->n_parts, p->n_cells);
-    put_checks(out, p);
+    plan_print_checks(out, p);
     df_str_putc(out, '\n');
-    for (uint32_t i = 0; i < p->n_parts; i++) put_part(out, p, i, t);
+    for (uint32_t i = 0; i < p->n_parts; i++) plan_print_part(out, p, i, t);
     df_str_put(out, "cells\n");
     for (uint32_t c = 0; c < p->n_cells; c++) {
         df_str_fmt(out, "  c%" PRIu32 " bytes ", c);
-        put_slot(out, p, p->cells[c].bytes);
+        plan_print_slot(out, p, p->cells[c].bytes);
         if (p->cells[c].kind == DF_CELL_INPUT) df_str_fmt(out, " = in%" PRIu32, p->cells[c].from);
         if (p->cells[c].kind == DF_CELL_ARG) df_str_fmt(out, " = arg%" PRIu32, p->cells[c].from);
         if (p->cells[c].kind == DF_CELL_CONST) df_str_fmt(out, " = 0x%" PRIx64, p->cells[c].bits);
@@ -320,12 +323,12 @@ static void put_parts(df_str *out, const df_plan *p, const df_trace *t)
 void df_plan_print(df_str *out, const df_plan *p, const df_trace *t)
 {
     if (p->root_cell) {
-        put_parts(out, p, t);
+        plan_print_parts(out, p, t);
         return;
     }
     df_str_fmt(out, "plan kernels=%" PRIu32 " segments=%" PRIu32 " launches=%" PRIu32, p->n_kernels,
                p->n_segs, p->n_launches);
-    put_checks(out, p);
+    plan_print_checks(out, p);
     df_str_putc(out, '\n');
     for (uint32_t k = 0; k < p->n_kernels; k++) {
         df_str_fmt(out, "kernel k%" PRIu32 " ", k);
@@ -336,14 +339,14 @@ void df_plan_print(df_str *out, const df_plan *p, const df_trace *t)
         for (uint32_t i = 0; i < p->launches[l].n; i++) {
             if (i + p->launches[l].n_after == p->launches[l].n && p->launches[l].n_after)
                 df_str_put(out, "  after that\n");
-            put_seg(out, p, p->launches[l].first + i);
+            plan_print_segment(out, p, p->launches[l].first + i);
         }
     }
     df_str_put(out, "buffers\n");
-    for (uint32_t b = 0; b < p->n_bufs; b++) put_buf(out, p, b);
+    for (uint32_t b = 0; b < p->n_bufs; b++) plan_print_buffer(out, p, b);
     for (uint32_t r = 0; r < p->n_regions; r++) {
         df_str_fmt(out, "  region %" PRIu32 " bytes ", r);
-        put_slot(out, p, p->regions[r].bytes);
+        plan_print_slot(out, p, p->regions[r].bytes);
         df_str_putc(out, '\n');
     }
     df_str_put(out, "roots");

@@ -65,7 +65,7 @@ uint32_t df_table_next(const table *t, uint64_t hash, uint32_t *pos)
 /* ---- slots ---- */
 
 /* The value of an operation. Overflow wraps. */
-static int64_t wrap(df_slot_op op, int64_t a, int64_t b)
+static int64_t slot_apply_op(df_slot_op op, int64_t a, int64_t b)
 {
     const uint64_t x = (uint64_t)a, y = (uint64_t)b;
     switch (op) {
@@ -96,11 +96,11 @@ static int64_t slot_now(const pass *p, const df_slot_def *s)
     case DF_SLOT_max:
     case DF_SLOT_divup: break;
     }
-    return wrap((df_slot_op)s->op, p->now.at[s->a], p->now.at[s->b]);
+    return slot_apply_op((df_slot_op)s->op, p->now.at[s->a], p->now.at[s->b]);
 }
 
 /* The slot with this definition, which is added if it is new. */
-static df_slot intern(pass *p, df_slot_op op, uint32_t a, uint32_t b, int64_t imm)
+static df_slot slot_intern(pass *p, df_slot_op op, uint32_t a, uint32_t b, int64_t imm)
 {
     if (p->st != DEFT_OK) return SLOT_ZERO;
     const df_slot_def s = { .op = op, .a = a, .b = b, .imm = imm };
@@ -134,22 +134,22 @@ bool df_fuse_slots_init(pass *p)
 
 df_slot df_fuse_const(pass *p, int64_t v)
 {
-    return intern(p, DF_SLOT_const, 0, 0, v);
+    return slot_intern(p, DF_SLOT_const, 0, 0, v);
 }
 
 df_slot df_fuse_node_extent(pass *p, uint32_t node, uint32_t axis)
 {
-    return intern(p, DF_SLOT_extent, node, axis, 0);
+    return slot_intern(p, DF_SLOT_extent, node, axis, 0);
 }
 
 df_slot df_fuse_arg(pass *p, uint32_t arg)
 {
-    return intern(p, DF_SLOT_arg, arg, 0, 0);
+    return slot_intern(p, DF_SLOT_arg, arg, 0, 0);
 }
 
 df_slot df_fuse_stride(pass *p, uint32_t input, uint32_t axis)
 {
-    return intern(p, DF_SLOT_stride, input, axis, 0);
+    return slot_intern(p, DF_SLOT_stride, input, axis, 0);
 }
 
 static bool is_const(const pass *p, df_slot s)
@@ -160,7 +160,7 @@ static bool is_const(const pass *p, df_slot s)
 /* The slot of a commutative operation, with the operands in rising order. */
 static df_slot commute(pass *p, df_slot_op op, df_slot a, df_slot b)
 {
-    return a.i < b.i ? intern(p, op, a.i, b.i, 0) : intern(p, op, b.i, a.i, 0);
+    return a.i < b.i ? slot_intern(p, op, a.i, b.i, 0) : slot_intern(p, op, b.i, a.i, 0);
 }
 
 df_slot df_fuse_add(pass *p, df_slot a, df_slot b)
@@ -168,7 +168,7 @@ df_slot df_fuse_add(pass *p, df_slot a, df_slot b)
     if (df_same_slot(a, SLOT_ZERO)) return b;
     if (df_same_slot(b, SLOT_ZERO)) return a;
     if (is_const(p, a) && is_const(p, b))
-        return df_fuse_const(p, wrap(DF_SLOT_add, p->now.at[a.i], p->now.at[b.i]));
+        return df_fuse_const(p, slot_apply_op(DF_SLOT_add, p->now.at[a.i], p->now.at[b.i]));
     return commute(p, DF_SLOT_add, a, b);
 }
 
@@ -177,22 +177,22 @@ df_slot df_fuse_sub(pass *p, df_slot a, df_slot b)
     if (df_same_slot(b, SLOT_ZERO)) return a;
     if (df_same_slot(a, b)) return SLOT_ZERO;
     if (is_const(p, a) && is_const(p, b))
-        return df_fuse_const(p, wrap(DF_SLOT_sub, p->now.at[a.i], p->now.at[b.i]));
-    return intern(p, DF_SLOT_sub, a.i, b.i, 0);
+        return df_fuse_const(p, slot_apply_op(DF_SLOT_sub, p->now.at[a.i], p->now.at[b.i]));
+    return slot_intern(p, DF_SLOT_sub, a.i, b.i, 0);
 }
 
 df_slot df_fuse_round_up(pass *p, df_slot a, int64_t unit)
 {
     if (is_const(p, a)) return df_fuse_const(p, (p->now.at[a.i] + unit - 1) / unit * unit);
     const df_slot by = df_fuse_const(p, unit);
-    return df_fuse_mul(p, intern(p, DF_SLOT_divup, a.i, by.i, 0), by);
+    return df_fuse_mul(p, slot_intern(p, DF_SLOT_divup, a.i, by.i, 0), by);
 }
 
 df_slot df_fuse_max(pass *p, df_slot a, df_slot b)
 {
     if (df_same_slot(a, b)) return a;
     if (is_const(p, a) && is_const(p, b))
-        return df_fuse_const(p, wrap(DF_SLOT_max, p->now.at[a.i], p->now.at[b.i]));
+        return df_fuse_const(p, slot_apply_op(DF_SLOT_max, p->now.at[a.i], p->now.at[b.i]));
     return commute(p, DF_SLOT_max, a, b);
 }
 
@@ -211,7 +211,7 @@ static uint32_t factors(const pass *p, df_slot s, df_slot out[MAX_FACTORS], uint
             more = true;
         }
         if (is_const(p, last))
-            *k = wrap(DF_SLOT_mul, *k, p->now.at[last.i]);
+            *k = slot_apply_op(DF_SLOT_mul, *k, p->now.at[last.i]);
         else if (n < MAX_FACTORS)
             out[n++] = last;
         else
@@ -239,7 +239,7 @@ df_slot df_fuse_mul(pass *p, df_slot a, df_slot b)
         }
     df_slot s = k == 1 && n > 0 ? f[0] : df_fuse_const(p, k);
     for (uint32_t i = k == 1 && n > 0 ? 1 : 0; i < n; i++)
-        s = intern(p, DF_SLOT_mul, s.i, f[i].i, 0);
+        s = slot_intern(p, DF_SLOT_mul, s.i, f[i].i, 0);
     return s;
 }
 

@@ -9,7 +9,7 @@
 #include "fuser/plan.h"
 #include "ops/shape.h"
 
-static deft_status bad(df_diag *d, const char *what, uint32_t where, uint32_t which)
+static deft_status verify_fail(df_diag *d, const char *what, uint32_t where, uint32_t which)
 {
     return df_fail(d, DEFT_E_INTERNAL, "plan: %s (%" PRIu32 ", %" PRIu32 ")", what, where, which);
 }
@@ -24,7 +24,7 @@ static bool touches_memory(const df_access *a)
 static deft_status verify_axes(df_diag *d, const df_kernel *k, uint32_t at)
 {
     uint32_t i = 0, red = 0, inner = 0;
-    if (k->n_axes == 0 || k->n_axes > DF_MAX_AXES) return bad(d, "axes", at, k->n_axes);
+    if (k->n_axes == 0 || k->n_axes > DF_MAX_AXES) return verify_fail(d, "axes", at, k->n_axes);
     while (i < k->n_axes && k->role[i] == DF_AXIS_OUTER) i++;
     while (i < k->n_axes && k->role[i] == DF_AXIS_RED) i++, red++;
     while (i < k->n_axes && k->role[i] == DF_AXIS_INNER) i++, inner++;
@@ -32,14 +32,14 @@ static deft_status verify_axes(df_diag *d, const df_kernel *k, uint32_t at)
                       : k->mode == DF_MODE_ROW  ? red >= 1 && inner == 0
                       : k->mode == DF_MODE_LOOP ? red == 1 && inner == 1
                                                 : red >= 1 && inner == 1;
-    if (k->mode > DF_MODE_LOOP) return bad(d, "mode", at, k->mode);
+    if (k->mode > DF_MODE_LOOP) return verify_fail(d, "mode", at, k->mode);
     if (k->mode == DF_MODE_ROW && red > 1) {
         uint32_t n = 0;
         for (uint32_t j = 0; j < k->n_ins; j++)
             n += k->ins[j].op < DF_N_KOPS && df_kop_infos[k->ins[j].op].kind == DF_KOP_reduce;
-        if (n > DF_MAX_RUN_REDS || k->flags & DF_KERNEL_SCAN) return bad(d, "runs", at, n);
+        if (n > DF_MAX_RUN_REDS || k->flags & DF_KERNEL_SCAN) return verify_fail(d, "runs", at, n);
     }
-    return i == k->n_axes && fits ? DEFT_OK : bad(d, "roles", at, i);
+    return i == k->n_axes && fits ? DEFT_OK : verify_fail(d, "roles", at, i);
 }
 
 static deft_status verify_access(df_diag *d, const df_kernel *k, uint32_t at)
@@ -47,12 +47,13 @@ static deft_status verify_access(df_diag *d, const df_kernel *k, uint32_t at)
     for (uint32_t a = 0; a < k->n_access; a++) {
         const df_access *const x = &k->access[a];
         if (x->kind > DF_ACCESS_SCRATCH || x->dtype >= DEFT_N_DTYPES)
-            return bad(d, "access", at, a);
-        if (x->same_as > a) return bad(d, "same_as", at, a);
-        if (x->kind == DF_ACCESS_SCRATCH && k->mode != DF_MODE_ROW) return bad(d, "scratch", at, a);
+            return verify_fail(d, "access", at, a);
+        if (x->same_as > a) return verify_fail(d, "same_as", at, a);
+        if (x->kind == DF_ACCESS_SCRATCH && k->mode != DF_MODE_ROW)
+            return verify_fail(d, "scratch", at, a);
         for (uint32_t i = 0; i < k->n_axes; i++)
             if (x->step[i] > DF_STEP_ANY || (x->step[i] == DF_STEP_UNIT && i + 1u != k->n_axes))
-                return bad(d, "step", at, a);
+                return verify_fail(d, "step", at, a);
     }
     return DEFT_OK;
 }
@@ -87,25 +88,27 @@ static deft_status verify_ins(df_diag *d, const df_kernel *k, uint32_t at)
     uint32_t order = 0;
     for (uint32_t i = 0; i < k->n_ins; i++) {
         const df_ins *const x = &k->ins[i];
-        if (x->op >= DF_N_KOPS || x->dtype >= DEFT_N_DTYPES) return bad(d, "instruction", at, i);
+        if (x->op >= DF_N_KOPS || x->dtype >= DEFT_N_DTYPES)
+            return verify_fail(d, "instruction", at, i);
         const df_kop_info *const op = &df_kop_infos[x->op];
         const uint32_t here = 2u * x->stage + x->level;
         if (x->stage >= k->n_stages || x->level > DF_LEVEL_ELEM || here < order)
-            return bad(d, "stage", at, i);
+            return verify_fail(d, "stage", at, i);
         order = here;
         if (k->mode == DF_MODE_MAP && (x->stage != 0 || x->level != DF_LEVEL_ELEM))
-            return bad(d, "stage of a map", at, i);
+            return verify_fail(d, "stage of a map", at, i);
         for (uint32_t s = 0; s < op->n_src; s++)
             if (x->src[s] >= i || !visible(k, x, &k->ins[x->src[s]]))
-                return bad(d, "operand", at, i);
-        if (x->op == DF_K_num && x->imm >= k->n_num) return bad(d, "number", at, i);
+                return verify_fail(d, "operand", at, i);
+        if (x->op == DF_K_num && x->imm >= k->n_num) return verify_fail(d, "number", at, i);
         if ((x->op == DF_K_index || x->op == DF_K_load || x->op == DF_K_load_at ||
              x->op == DF_K_store) &&
             !access_fits(k, x))
-            return bad(d, "access of an instruction", at, i);
+            return verify_fail(d, "access of an instruction", at, i);
         if (op->kind == DF_KOP_reduce && (k->mode == DF_MODE_MAP || x->level != DF_LEVEL_ELEM))
-            return bad(d, "reduction", at, i);
-        if (op->kind == DF_KOP_scan && !(k->flags & DF_KERNEL_SCAN)) return bad(d, "scan", at, i);
+            return verify_fail(d, "reduction", at, i);
+        if (op->kind == DF_KOP_scan && !(k->flags & DF_KERNEL_SCAN))
+            return verify_fail(d, "scan", at, i);
     }
     return DEFT_OK;
 }
@@ -128,18 +131,21 @@ static uint32_t next_of(const df_kernel *k, uint32_t i)
 static deft_status verify_state(df_diag *d, const df_kernel *k, uint32_t at, uint32_t i)
 {
     const df_ins *const x = &k->ins[i], *const src = &k->ins[x->src[0]];
-    if (x->stage != 0 || x->level != DF_LEVEL_ELEM) return bad(d, "stage of a state", at, i);
-    if (src->dtype != x->dtype) return bad(d, "dtype of a state", at, i);
+    if (x->stage != 0 || x->level != DF_LEVEL_ELEM)
+        return verify_fail(d, "stage of a state", at, i);
+    if (src->dtype != x->dtype) return verify_fail(d, "dtype of a state", at, i);
     if (x->op == DF_K_carry) {
         const bool is_leaf = src->op == DF_K_const || src->op == DF_K_num;
-        if (src->level != DF_LEVEL_ROW && !is_leaf) return bad(d, "start of a state", at, i);
-        if (next_of(k, i) == DF_NONE) return bad(d, "a state without one next", at, i);
+        if (src->level != DF_LEVEL_ROW && !is_leaf)
+            return verify_fail(d, "start of a state", at, i);
+        if (next_of(k, i) == DF_NONE) return verify_fail(d, "a state without one next", at, i);
     }
     if (x->op == DF_K_next) {
-        if (src->op != DF_K_carry) return bad(d, "next of no state", at, i);
-        if (k->ins[x->src[1]].dtype != x->dtype) return bad(d, "dtype of a state", at, i);
+        if (src->op != DF_K_carry) return verify_fail(d, "next of no state", at, i);
+        if (k->ins[x->src[1]].dtype != x->dtype) return verify_fail(d, "dtype of a state", at, i);
     }
-    if (x->op == DF_K_proceed && x->dtype != DEFT_BOOL) return bad(d, "dtype of proceed", at, i);
+    if (x->op == DF_K_proceed && x->dtype != DEFT_BOOL)
+        return verify_fail(d, "dtype of proceed", at, i);
     return DEFT_OK;
 }
 
@@ -179,7 +185,8 @@ static deft_status verify_uniform(df_diag *d, const df_plan *p, const df_kernel 
             varies[i] = changed = true;
         }
     }
-    if (varies[k->ins[proceed].src[0]]) TRY(bad(d, "proceed differs between lanes", at, proceed));
+    if (varies[k->ins[proceed].src[0]])
+        TRY(verify_fail(d, "proceed differs between lanes", at, proceed));
 done:
     df_arena_finish(&tmp);
     return st;
@@ -194,17 +201,19 @@ static deft_status verify_loop(df_diag *d, const df_plan *p, uint32_t at)
         const df_ins *const x = &k->ins[i];
         const uint8_t kind = df_kop_infos[x->op].kind;
         if (k->mode != DF_MODE_LOOP) {
-            if (kind == DF_KOP_loop) return bad(d, "a state outside of a loop", at, i);
+            if (kind == DF_KOP_loop) return verify_fail(d, "a state outside of a loop", at, i);
             continue;
         }
         if (kind == DF_KOP_reduce || kind == DF_KOP_scan)
-            return bad(d, "reduction in a loop", at, i);
-        if (x->stage > 0 && x->level == DF_LEVEL_ELEM) return bad(d, "stage of a loop", at, i);
+            return verify_fail(d, "reduction in a loop", at, i);
+        if (x->stage > 0 && x->level == DF_LEVEL_ELEM)
+            return verify_fail(d, "stage of a loop", at, i);
         if (kind == DF_KOP_loop) {
             const deft_status st = verify_state(d, k, at, i);
             if (st != DEFT_OK) return st;
         }
-        if (x->op == DF_K_proceed && proceed != DF_NONE) return bad(d, "second proceed", at, i);
+        if (x->op == DF_K_proceed && proceed != DF_NONE)
+            return verify_fail(d, "second proceed", at, i);
         if (x->op == DF_K_proceed) proceed = i;
         const bool acts = x->op == DF_K_store || x->op == DF_K_check;
         if (acts && x->level == DF_LEVEL_ELEM && proceed == DF_NONE && effect == DF_NONE)
@@ -212,9 +221,9 @@ static deft_status verify_loop(df_diag *d, const df_plan *p, uint32_t at)
     }
     if (k->mode != DF_MODE_LOOP) return DEFT_OK;
     if (k->n_stages > 2 || k->flags & (DF_KERNEL_SPLIT | DF_KERNEL_SCAN))
-        return bad(d, "stages or flags of a loop", at, k->n_stages);
+        return verify_fail(d, "stages or flags of a loop", at, k->n_stages);
     if (proceed == DF_NONE) return DEFT_OK;
-    if (effect != DF_NONE) return bad(d, "effect before proceed", at, effect);
+    if (effect != DF_NONE) return verify_fail(d, "effect before proceed", at, effect);
     return verify_uniform(d, p, k, at, proceed);
 }
 
@@ -224,9 +233,9 @@ static deft_status verify_slots(df_diag *d, const df_plan *p)
 {
     for (uint32_t i = 0; i < p->n_slots; i++) {
         const df_slot_def *const s = &p->slots[i];
-        if (s->op > DF_SLOT_divup) return bad(d, "slot", i, s->op);
+        if (s->op > DF_SLOT_divup) return verify_fail(d, "slot", i, s->op);
         if (s->op >= DF_SLOT_add && (s->a >= i || s->b >= i))
-            return bad(d, "slot operand", i, s->a);
+            return verify_fail(d, "slot operand", i, s->a);
     }
     return DEFT_OK;
 }
@@ -247,7 +256,7 @@ static bool operand_fits(const df_plan *p, const df_seg *s, const df_bind *b, de
            (t == s->dtype || (s->dtype == DEFT_F32 && df_is_half(t)));
 }
 
-static bool is_one(const df_plan *p, df_slot s)
+static bool verify_slot_is_one(const df_plan *p, df_slot s)
 {
     return p->slots[s.i].op == DF_SLOT_const && p->slots[s.i].imm == 1;
 }
@@ -264,8 +273,8 @@ static deft_status verify_stores(df_diag *d, const df_plan *p, uint32_t i)
         if (a->kind != DF_ACCESS_STORE) continue;
         for (uint32_t x = 0; x < k->n_axes; x++) {
             const bool within = k->role[x] != DF_AXIS_RED || k->ins[n].level == DF_LEVEL_ELEM;
-            if (within && a->step[x] == DF_STEP_ZERO && !is_one(p, s->extent[x]))
-                return bad(d, "a store in a loop that it does not move along", i, n);
+            if (within && a->step[x] == DF_STEP_ZERO && !verify_slot_is_one(p, s->extent[x]))
+                return verify_fail(d, "a store in a loop that it does not move along", i, n);
         }
     }
     return DEFT_OK;
@@ -278,47 +287,50 @@ static deft_status verify_seg(df_diag *d, const df_plan *p, uint32_t i)
         const uint32_t n = s->n_batch + 2;
         if (!bind_fits(p, &s->a, n, true) || !bind_fits(p, &s->b, n, true) ||
             !bind_fits(p, &s->c, n, true) || s->a.buf.i == DF_NONE || s->b.buf.i == DF_NONE)
-            return bad(d, "matmul bind", i, 0);
+            return verify_fail(d, "matmul bind", i, 0);
         if (!operand_fits(p, s, &s->a, s->a_dtype) || !operand_fits(p, s, &s->b, s->b_dtype))
-            return bad(d, "matmul dtype", i, s->dtype);
+            return verify_fail(d, "matmul dtype", i, s->dtype);
         if (s->c.buf.i == DF_NONE && s->kernel.i == DF_NONE)
-            return bad(d, "matmul without result", i, 0);
+            return verify_fail(d, "matmul without result", i, 0);
         if (s->m.i >= p->n_slots || s->n.i >= p->n_slots || s->k.i >= p->n_slots)
-            return bad(d, "matmul extent", i, 0);
+            return verify_fail(d, "matmul extent", i, 0);
     }
     if (s->kind == DF_SEG_ROUTINE) {
         const bool over = s->op < DF_N_OPS && df_op_writes_over((df_op)s->op);
         const uint32_t n = over ? s->n_batch : s->n_batch + 1;
         if (over && (!bind_fits(p, &s->b, n, true) || s->b.buf.i == DF_NONE || s->n_index > n))
-            return bad(d, "routine values", i, s->n_index);
+            return verify_fail(d, "routine values", i, s->n_index);
         if (!bind_fits(p, &s->a, n, true) || !bind_fits(p, &s->c, n, true) ||
             s->a.buf.i == DF_NONE || s->c.buf.i == DF_NONE)
-            return bad(d, "routine bind", i, 0);
-        if (s->m.i >= p->n_slots || s->n.i >= p->n_slots) return bad(d, "routine extent", i, 0);
+            return verify_fail(d, "routine bind", i, 0);
+        if (s->m.i >= p->n_slots || s->n.i >= p->n_slots)
+            return verify_fail(d, "routine extent", i, 0);
         if (s->op >= DF_N_OPS || df_op_infos[s->op].cls != DF_CLASS_routine)
-            return bad(d, "routine", i, s->op);
-        if (s->kernel.i != DF_NONE) return bad(d, "routine with a kernel", i, s->kernel.i);
+            return verify_fail(d, "routine", i, s->op);
+        if (s->kernel.i != DF_NONE) return verify_fail(d, "routine with a kernel", i, s->kernel.i);
     }
-    if (s->kernel.i == DF_NONE) return s->kind != DF_SEG_KERNEL ? DEFT_OK : bad(d, "kernel", i, 0);
-    if (s->kernel.i >= p->n_kernels) return bad(d, "kernel", i, s->kernel.i);
+    if (s->kernel.i == DF_NONE)
+        return s->kind != DF_SEG_KERNEL ? DEFT_OK : verify_fail(d, "kernel", i, 0);
+    if (s->kernel.i >= p->n_kernels) return verify_fail(d, "kernel", i, s->kernel.i);
     const df_kernel *const k = &p->kernels[s->kernel.i];
     for (uint32_t x = 0; x < k->n_axes; x++)
-        if (s->extent[x].i >= p->n_slots) return bad(d, "extent", i, x);
+        if (s->extent[x].i >= p->n_slots) return verify_fail(d, "extent", i, x);
     for (uint32_t a = 0; a < k->n_access; a++) {
         const bool tile = s->kind == DF_SEG_MATMUL && a == s->c_access;
         if (!bind_fits(p, &s->bind[a], k->n_axes, touches_memory(&k->access[a])) ||
             (touches_memory(&k->access[a]) && s->bind[a].buf.i == DF_NONE && !tile))
-            return bad(d, "bind", i, a);
+            return verify_fail(d, "bind", i, a);
     }
     for (uint32_t n = 0; n < k->n_num; n++)
         if (s->num[n] & DF_NUM_IS_SLOT && (s->num[n] & ~DF_NUM_IS_SLOT) >= p->n_slots)
-            return bad(d, "number", i, n);
-    if (s->from > p->n_from || s->n_from > p->n_from - s->from) return bad(d, "from", i, s->from);
+            return verify_fail(d, "number", i, n);
+    if (s->from > p->n_from || s->n_from > p->n_from - s->from)
+        return verify_fail(d, "from", i, s->from);
     return verify_stores(d, p, i);
 }
 
 /* A number of the memory of a buffer. A root with a donor has the memory of the donor. */
-static uint32_t memory_of(const df_plan *p, df_buf buf)
+static uint32_t verify_memory_of(const df_plan *p, df_buf buf)
 {
     const df_plan_buf *const b = &p->bufs[buf.i];
     if (b->kind == DF_BUF_INPUT || b->kind == DF_BUF_INTO) return b->index;
@@ -340,24 +352,25 @@ typedef struct uses {
 
 static deft_status verify_write(df_diag *d, const df_plan *p, uint32_t i, df_buf buf, const uses *u)
 {
-    written *const w = &u->memory[memory_of(p, buf)];
+    written *const w = &u->memory[verify_memory_of(p, buf)];
     const df_buf temp = p->bufs[buf.i].kind == DF_BUF_TEMP ? buf : DF_NO_BUF;
     if (w->turn != u->turn) {
         *w = (written){ u->turn, i, temp };
         return DEFT_OK;
     }
     if (w->by != i) w->by = DF_NONE;
-    return w->temp.i == temp.i ? DEFT_OK
-                               : bad(d, "two temporaries are written to one place", i, buf.i);
+    return w->temp.i == temp.i
+               ? DEFT_OK
+               : verify_fail(d, "two temporaries are written to one place", i, buf.i);
 }
 
 static deft_status verify_read(df_diag *d, const df_plan *p, uint32_t i, df_buf buf, const uses *u)
 {
-    const written *const w = &u->memory[memory_of(p, buf)];
+    const written *const w = &u->memory[verify_memory_of(p, buf)];
     const bool there = p->bufs[buf.i].kind != DF_BUF_TEMP || (w->turn != 0 && w->temp.i == buf.i);
     if (w->turn == u->turn && !(w->by == i && there))
-        return bad(d, "a launch reads what it writes", i, buf.i);
-    return there ? DEFT_OK : bad(d, "a temporary is read that is not there", i, buf.i);
+        return verify_fail(d, "a launch reads what it writes", i, buf.i);
+    return there ? DEFT_OK : verify_fail(d, "a temporary is read that is not there", i, buf.i);
 }
 
 /* Checks one use of a buffer. No segment may read what another segment writes in the same turn. A
@@ -411,14 +424,14 @@ static deft_status verify_launches(df_diag *d, const df_plan *p)
     if (!u.memory) TRY(df_fail_mem(d, "plan", n * sizeof *u.memory));
     for (uint32_t l = 0; l < p->n_launches; l++) {
         if (p->launches[l].first != at || p->launches[l].n <= p->launches[l].n_after)
-            TRY(bad(d, "launch", l, at));
+            TRY(verify_fail(d, "launch", l, at));
         at += p->launches[l].n;
-        if (at > p->n_segs) TRY(bad(d, "launch", l, at));
+        if (at > p->n_segs) TRY(verify_fail(d, "launch", l, at));
         const uint32_t after = at - p->launches[l].n_after; /* from here on one by one */
         TRY(verify_turn(d, p, p->launches[l].first, after, &u));
         for (uint32_t i = after; i < at; i++) TRY(verify_turn(d, p, i, i + 1, &u));
     }
-    if (at != p->n_segs) TRY(bad(d, "segments in no launch", at, p->n_segs));
+    if (at != p->n_segs) TRY(verify_fail(d, "segments in no launch", at, p->n_segs));
 done:
     df_arena_finish(&tmp);
     return st;
@@ -430,7 +443,7 @@ static deft_status verify_block(df_diag *d, const df_plan *p, const df_part *par
                                 const df_subplan *b)
 {
     if (b->slot0 > p->n_slots || b->plan->n_slots > p->n_slots - b->slot0)
-        return bad(d, "slots of a part", i, b->slot0);
+        return verify_fail(d, "slots of a part", i, b->slot0);
     for (uint32_t k = 0; k < b->trace.n_inputs; k++) {
         const df_port *const x = &b->port[k];
         const bool in_loop = part->kind == DF_PART_LOOP;
@@ -438,11 +451,12 @@ static deft_status verify_block(df_diag *d, const df_plan *p, const df_part *par
                                : x->kind == DF_PORT_STATE ? part->n_states
                                                           : p->n_cells;
         if (x->kind > DF_PORT_EXTENTS || x->index >= limit + (x->kind >= DF_PORT_NUMBER))
-            return bad(d, "port", i, k);
+            return verify_fail(d, "port", i, k);
         if (!in_loop &&
             (x->kind == DF_PORT_STATE || x->kind == DF_PORT_ROW || x->kind == DF_PORT_NUMBER))
-            return bad(d, "port of a loop", i, k);
-        if (x->kind == DF_PORT_ROW && x->row_bytes.i >= p->n_slots) return bad(d, "row", i, k);
+            return verify_fail(d, "port of a loop", i, k);
+        if (x->kind == DF_PORT_ROW && x->row_bytes.i >= p->n_slots)
+            return verify_fail(d, "row", i, k);
     }
     return df_plan_verify(d, b->plan);
 }
@@ -451,20 +465,22 @@ static deft_status verify_part(df_diag *d, const df_plan *p, uint32_t i)
 {
     const df_part *const x = &p->parts[i];
     deft_status st = DEFT_OK;
-    if (x->kind > DF_PART_COND || !x->body.plan) TRY(bad(d, "part", i, x->kind));
-    if (x->n_out != x->body.trace.n_roots) TRY(bad(d, "roots of a part", i, x->n_out));
+    if (x->kind > DF_PART_COND || !x->body.plan) TRY(verify_fail(d, "part", i, x->kind));
+    if (x->n_out != x->body.trace.n_roots) TRY(verify_fail(d, "roots of a part", i, x->n_out));
     for (uint32_t k = 0; k < x->n_out; k++)
-        if (x->out[k] != DF_NONE && x->out[k] >= p->n_cells) TRY(bad(d, "cell", i, x->out[k]));
+        if (x->out[k] != DF_NONE && x->out[k] >= p->n_cells)
+            TRY(verify_fail(d, "cell", i, x->out[k]));
     if (x->kind == DF_PART_LOOP) {
-        if (x->n_states > x->n_out || x->most.i >= p->n_slots) TRY(bad(d, "loop", i, x->n_states));
-        if (x->other.plan && x->other.trace.n_roots != 1) TRY(bad(d, "test", i, 0));
+        if (x->n_states > x->n_out || x->most.i >= p->n_slots)
+            TRY(verify_fail(d, "loop", i, x->n_states));
+        if (x->other.plan && x->other.trace.n_roots != 1) TRY(verify_fail(d, "test", i, 0));
         for (uint32_t k = 0; k < x->n_states; k++)
-            if (x->init[k] >= p->n_cells) TRY(bad(d, "state", i, k));
+            if (x->init[k] >= p->n_cells) TRY(verify_fail(d, "state", i, k));
         for (uint32_t k = x->n_states; k < x->n_out; k++)
-            if (x->row_bytes[k - x->n_states].i >= p->n_slots) TRY(bad(d, "rows", i, k));
+            if (x->row_bytes[k - x->n_states].i >= p->n_slots) TRY(verify_fail(d, "rows", i, k));
     } else if (x->kind == DF_PART_COND) {
         if (!x->other.plan || x->other.trace.n_roots != x->n_out || x->cond >= p->n_cells)
-            TRY(bad(d, "branches", i, x->n_out));
+            TRY(verify_fail(d, "branches", i, x->n_out));
     }
     TRY(verify_block(d, p, x, i, &x->body));
     if (x->other.plan) TRY(verify_block(d, p, x, i, &x->other));
@@ -479,7 +495,7 @@ deft_status df_plan_verify(df_diag *d, const df_plan *p)
     for (uint32_t c = 0; c < p->n_cells; c++)
         if (p->cells[c].bytes.i >= p->n_slots || p->cells[c].kind > DF_CELL_CONST ||
             (p->cells[c].kind == DF_CELL_INPUT && p->cells[c].from >= p->n_inputs))
-            TRY(bad(d, "cell", c, p->cells[c].from));
+            TRY(verify_fail(d, "cell", c, p->cells[c].from));
     for (uint32_t i = 0; i < p->n_parts; i++) TRY(verify_part(d, p, i));
     if (p->root_cell) return DEFT_OK;
     for (uint32_t k = 0; k < p->n_kernels; k++) {
@@ -487,7 +503,7 @@ deft_status df_plan_verify(df_diag *d, const df_plan *p)
         TRY(verify_access(d, &p->kernels[k], k));
         TRY(verify_ins(d, &p->kernels[k], k));
         TRY(verify_loop(d, p, k));
-        if (p->kernels[k].key.n == 0) TRY(bad(d, "unsealed kernel", k, 0));
+        if (p->kernels[k].key.n == 0) TRY(verify_fail(d, "unsealed kernel", k, 0));
     }
     for (uint32_t b = 0; b < p->n_bufs; b++) {
         const df_plan_buf *const x = &p->bufs[b];
@@ -495,10 +511,10 @@ deft_status df_plan_verify(df_diag *d, const df_plan *p)
                                : x->kind == DF_BUF_ROOT ? p->n_roots
                                                         : p->n_inputs;
         if (x->kind > DF_BUF_TEMP || x->index >= limit || x->numel.i >= p->n_slots)
-            TRY(bad(d, "buffer", b, x->index));
+            TRY(verify_fail(d, "buffer", b, x->index));
     }
     for (uint32_t r = 0; r < p->n_roots; r++)
-        if (p->root_buf[r].i >= p->n_bufs) TRY(bad(d, "root", r, p->root_buf[r].i));
+        if (p->root_buf[r].i >= p->n_bufs) TRY(verify_fail(d, "root", r, p->root_buf[r].i));
     for (uint32_t i = 0; i < p->n_segs; i++) TRY(verify_seg(d, p, i));
     TRY(verify_launches(d, p));
 done:

@@ -48,7 +48,7 @@ static void make_copy_fn(df_gen *g)
     g->copy_fn = fn;
 }
 
-static void copy(df_gen *g, LLVMValueRef to, LLVMValueRef from, uint32_t size)
+static void access_copy_active(df_gen *g, LLVMValueRef to, LLVMValueRef from, uint32_t size)
 {
     if (!g->copy_fn) make_copy_fn(g);
     LLVMValueRef args[3] = { to, from, LLVMBuildMul(g->b, g->n_active, df_gen_i64(g, size), "") };
@@ -88,7 +88,7 @@ LLVMValueRef df_access_load_unit(df_gen *g, LLVMTypeRef t, LLVMValueRef p, uint3
     LLVMTypeRef type = df_gen_lanes(t, g->w);
     if (!g->mask) return load_aligned(g, type, p, size);
     if (!has_mask(g, size)) {
-        copy(g, tail_buf(g), p, size);
+        access_copy_active(g, tail_buf(g), p, size);
         return load_aligned(g, type, tail_buf(g), size);
     }
     LLVMTypeRef types[2] = { type, g->ptr };
@@ -149,8 +149,8 @@ static bool has_gather(const df_gen *g, uint32_t size)
     return g->w > 1 && size >= 4 && g->t->mask_bytes;
 }
 
-static LLVMValueRef gather(df_gen *g, LLVMTypeRef t, LLVMValueRef p, LLVMValueRef bytes,
-                           uint32_t size)
+static LLVMValueRef access_gather_lanes(df_gen *g, LLVMTypeRef t, LLVMValueRef p,
+                                        LLVMValueRef bytes, uint32_t size)
 {
     LLVMTypeRef types[2] = { df_gen_lanes(t, g->w), LLVMVectorType(g->ptr, g->w) };
     LLVMValueRef mask = g->mask ? g->mask : LLVMConstAllOnes(LLVMVectorType(g->i1, g->w));
@@ -160,8 +160,8 @@ static LLVMValueRef gather(df_gen *g, LLVMTypeRef t, LLVMValueRef p, LLVMValueRe
 }
 
 /* One scalar load per lane, at p + bytes[lane]. Inactive lanes load from lane 0's address. */
-static LLVMValueRef load_lanes(df_gen *g, LLVMTypeRef t, LLVMValueRef p, LLVMValueRef bytes,
-                               uint32_t size)
+static LLVMValueRef access_load_lanes(df_gen *g, LLVMTypeRef t, LLVMValueRef p, LLVMValueRef bytes,
+                                      uint32_t size)
 {
     if (g->mask) {
         LLVMValueRef first = LLVMBuildExtractElement(g->b, bytes, df_gen_i64(g, 0), "");
@@ -223,7 +223,7 @@ static LLVMValueRef to_mem(df_gen *g, deft_dtype t, LLVMValueRef v)
     return LLVMBuildZExt(g->b, v, is_vector ? LLVMVectorType(g->i8, g->w) : g->i8, "");
 }
 
-static df_step step_of(const df_gen *g, uint32_t access)
+static df_step access_step_of(const df_gen *g, uint32_t access)
 {
     const df_access *a = &g->k->access[access];
     if (a->kind == DF_ACCESS_SCRATCH) return DF_STEP_UNIT;
@@ -249,7 +249,7 @@ LLVMValueRef df_access_load(df_gen *g, uint32_t access)
     const uint32_t size = df_bytes_of(dtype);
     LLVMTypeRef t = df_gen_mem_type(g, dtype);
     LLVMValueRef p = g->acc[access].at, v;
-    if (step_of(g, access) == DF_STEP_UNIT) {
+    if (access_step_of(g, access) == DF_STEP_UNIT) {
         p = df_gen_at(g, t, p, g->lane0);
         prefetch(g, access, p);
         v = df_access_load_unit(g, t, p, size);
@@ -261,7 +261,8 @@ LLVMValueRef df_access_load(df_gen *g, uint32_t access)
         LLVMValueRef start = LLVMBuildMul(g->b, g->lane0, g->acc[access].step, "");
         LLVMValueRef bytes =
             LLVMBuildAdd(g->b, df_gen_splat(g, start, g->w), g->acc[access].ramp, "");
-        v = has_gather(g, size) ? gather(g, t, p, bytes, size) : load_lanes(g, t, p, bytes, size);
+        v = has_gather(g, size) ? access_gather_lanes(g, t, p, bytes, size)
+                                : access_load_lanes(g, t, p, bytes, size);
     }
     return from_mem(g, dtype, v);
 }
@@ -277,16 +278,16 @@ LLVMValueRef df_access_load_at(df_gen *g, uint32_t access, LLVMValueRef offset)
     if (g->w == 1)
         v = load_aligned(g, t, df_gen_offset(g, p, bytes), size);
     else if (has_gather(g, size))
-        v = gather(g, t, p, bytes, size);
+        v = access_gather_lanes(g, t, p, bytes, size);
     else
-        v = load_lanes(g, t, p, bytes, size);
+        v = access_load_lanes(g, t, p, bytes, size);
     return from_mem(g, dtype, v);
 }
 
 LLVMValueRef df_access_index(df_gen *g, uint32_t access)
 {
     const df_acc_state *s = &g->acc[access];
-    const bool is_unit = step_of(g, access) == DF_STEP_UNIT;
+    const bool is_unit = access_step_of(g, access) == DF_STEP_UNIT;
     LLVMValueRef lane0 = is_unit ? g->lane0 : LLVMBuildMul(g->b, g->lane0, s->step, "");
     LLVMValueRef start = LLVMBuildAdd(g->b, s->at, lane0, "");
     if (g->w == 1) return start;
@@ -301,7 +302,7 @@ void df_access_store(df_gen *g, uint32_t access, LLVMValueRef v)
     LLVMTypeRef t = df_gen_mem_type(g, dtype);
     LLVMValueRef p = g->acc[access].at;
     v = to_mem(g, dtype, v);
-    if (step_of(g, access) == DF_STEP_UNIT) {
+    if (access_step_of(g, access) == DF_STEP_UNIT) {
         df_access_store_unit(g, v, df_gen_at(g, t, p, g->lane0), size);
         return;
     }

@@ -178,7 +178,7 @@ static bool masks_are_native(const df_gen *g)
 }
 
 /* Whether ins divides by a number that facts know and whose inverse is exact. */
-static bool is_exact(const df_gen *g, const df_ins *ins)
+static bool is_exact_division(const df_gen *g, const df_ins *ins)
 {
     const uint32_t slot = df_facts_useful_slot(g->k, ins);
     return g->facts && slot != DF_NONE && g->facts->num_mask >> slot & 1 &&
@@ -193,7 +193,7 @@ static void find_inverses(df_gen *g)
     for (uint32_t i = 0; i < g->k->n_ins; i++) {
         const df_ins *ins = &g->k->ins[i];
         if (ins->op != DF_K_div || g->val[i].place != PLACE_BODY) continue;
-        if (!(g->k->flags & DF_KERNEL_FAST) && !is_exact(g, ins)) continue;
+        if (!(g->k->flags & DF_KERNEL_FAST) && !is_exact_division(g, ins)) continue;
         if (!df_is_real((deft_dtype)ins->dtype)) continue;
         const uint32_t d = ins->src[1];
         const bool is_scalar = g->val[d].place < PLACE_LANES ||
@@ -368,7 +368,7 @@ uint32_t df_gen_copies(df_gen *g)
 
 /* ---- kernels that are refused ---- */
 
-static deft_status refuse(const df_gen *g, uint32_t i, const char *what)
+static deft_status refuse_kernel_ins(const df_gen *g, uint32_t i, const char *what)
 {
     const df_ins *ins = &g->k->ins[i];
     const char *name = ins->op < DF_N_KOPS ? g->host->kops[ins->op].name : "?";
@@ -376,51 +376,54 @@ static deft_status refuse(const df_gen *g, uint32_t i, const char *what)
                          ins->dtype, what);
 }
 
-static deft_status check_ins(const df_gen *g, uint32_t i)
+static deft_status check_kernel_ins(const df_gen *g, uint32_t i)
 {
     const df_ins *ins = &g->k->ins[i];
     if (ins->op >= DF_N_KOPS || ins->dtype >= DEFT_N_DTYPES)
-        return refuse(g, i, "no such op or dtype");
+        return refuse_kernel_ins(g, i, "no such op or dtype");
     if (ins->stage >= g->k->n_stages || ins->stage >= DF_MAX_STAGES)
-        return refuse(g, i, "no such stage");
+        return refuse_kernel_ins(g, i, "no such stage");
     for (uint32_t s = 0; s < df_gen_n_src(g, i); s++)
-        if (ins->src[s] >= i) return refuse(g, i, "an operand is not above its user");
+        if (ins->src[s] >= i) return refuse_kernel_ins(g, i, "an operand is not above its user");
     if (has_access((df_kop)ins->op) && ins->imm >= g->k->n_access)
-        return refuse(g, i, "no such access");
-    if (ins->op == DF_K_num && ins->imm >= g->k->n_num) return refuse(g, i, "no such number slot");
+        return refuse_kernel_ins(g, i, "no such access");
+    if (ins->op == DF_K_num && ins->imm >= g->k->n_num)
+        return refuse_kernel_ins(g, i, "no such number slot");
     const deft_dtype src =
         df_gen_n_src(g, i) > 0 ? (deft_dtype)g->k->ins[ins->src[0]].dtype : DEFT_BOOL;
     if (!df_kop_takes((df_kop_types)g->host->kops[ins->op].types, (deft_dtype)ins->dtype, src))
-        return refuse(g, i, "no code for these dtypes");
+        return refuse_kernel_ins(g, i, "no code for these dtypes");
     if (ins->op == DF_K_next && g->k->ins[ins->src[1]].dtype != ins->dtype)
-        return refuse(g, i, "no code for these dtypes");
+        return refuse_kernel_ins(g, i, "no code for these dtypes");
     if (ins->op == DF_K_store && src != access_of(g, ins)->dtype)
-        return refuse(g, i, "the access has another dtype");
+        return refuse_kernel_ins(g, i, "the access has another dtype");
     if ((ins->op == DF_K_load || ins->op == DF_K_load_at) && ins->dtype != access_of(g, ins)->dtype)
-        return refuse(g, i, "the access has another dtype");
+        return refuse_kernel_ins(g, i, "the access has another dtype");
     return DEFT_OK;
 }
 
 /* Checks that each carry has one next, and that both are in the one loop of a LOOP kernel. */
-static deft_status check_loop(const df_gen *g, uint32_t i)
+static deft_status check_kernel_loop(const df_gen *g, uint32_t i)
 {
     const df_ins *ins = &g->k->ins[i];
     const df_kop_kind kind = df_gen_kind(g, i);
     uint32_t n_next = 0;
     if (g->k->mode != DF_MODE_LOOP)
-        return kind == DF_KOP_loop ? refuse(g, i, "not in a loop") : DEFT_OK;
-    if (kind == DF_KOP_reduce || kind == DF_KOP_scan) return refuse(g, i, "in a loop");
-    if (ins->level == DF_LEVEL_ELEM && ins->stage > 0) return refuse(g, i, "a second loop");
+        return kind == DF_KOP_loop ? refuse_kernel_ins(g, i, "not in a loop") : DEFT_OK;
+    if (kind == DF_KOP_reduce || kind == DF_KOP_scan) return refuse_kernel_ins(g, i, "in a loop");
+    if (ins->level == DF_LEVEL_ELEM && ins->stage > 0)
+        return refuse_kernel_ins(g, i, "a second loop");
     if (kind != DF_KOP_loop) return DEFT_OK;
-    if (ins->level != DF_LEVEL_ELEM) return refuse(g, i, "outside of the loop");
+    if (ins->level != DF_LEVEL_ELEM) return refuse_kernel_ins(g, i, "outside of the loop");
     if (ins->op == DF_K_next && g->k->ins[ins->src[0]].op != DF_K_carry)
-        return refuse(g, i, "of no state");
+        return refuse_kernel_ins(g, i, "of no state");
     for (uint32_t j = i + 1; j < g->k->n_ins; j++) {
         n_next += g->k->ins[j].op == DF_K_next && g->k->ins[j].src[0] == i;
         if (ins->op == DF_K_proceed && g->k->ins[j].op == DF_K_proceed)
-            return refuse(g, j, "a second one");
+            return refuse_kernel_ins(g, j, "a second one");
     }
-    return ins->op != DF_K_carry || n_next == 1 ? DEFT_OK : refuse(g, i, "without one next");
+    return ins->op != DF_K_carry || n_next == 1 ? DEFT_OK
+                                                : refuse_kernel_ins(g, i, "without one next");
 }
 
 deft_status df_gen_check(const df_gen *g)
@@ -444,8 +447,8 @@ deft_status df_gen_check(const df_gen *g)
         if (k->access[a].dtype >= DEFT_N_DTYPES)
             return g->host->fail(g->d, DEFT_E_COMPILE, "kernel access %u: no such dtype", a);
     for (uint32_t i = 0; i < k->n_ins; i++) {
-        deft_status st = check_ins(g, i);
-        if (st == DEFT_OK) st = check_loop(g, i);
+        deft_status st = check_kernel_ins(g, i);
+        if (st == DEFT_OK) st = check_kernel_loop(g, i);
         if (st != DEFT_OK) return st;
     }
     return DEFT_OK;
@@ -458,17 +461,18 @@ deft_status df_gen_check_places(const df_gen *g)
         const df_val *v = &g->val[i];
         const bool is_scalar = v->place != PLACE_BODY && v->place != PLACE_LANES;
         if (ins->op == DF_K_store && !is_scalar && !(g->acc[ins->imm].moves & df_gen_vec_moves(g)))
-            return refuse(g, i, "many lanes into one element");
-        if (ins->op == DF_K_proceed && !is_scalar) return refuse(g, i, "lanes may differ");
+            return refuse_kernel_ins(g, i, "many lanes into one element");
+        if (ins->op == DF_K_proceed && !is_scalar)
+            return refuse_kernel_ins(g, i, "lanes may differ");
         for (uint32_t s = 0; s < df_gen_n_src(g, i); s++) {
             const uint32_t from = ins->src[s];
             const bool is_reduce =
                 df_gen_kind(g, from) == DF_KOP_reduce || g->k->ins[from].op == DF_K_next;
             if (is_reduce && g->k->ins[from].stage >= ins->stage)
-                return refuse(g, i, "a reduction is used in its own stage");
+                return refuse_kernel_ins(g, i, "a reduction is used in its own stage");
             if (ins->level == DF_LEVEL_ROW && g->k->ins[from].level == DF_LEVEL_ELEM &&
                 !is_reduce && g->val[from].place != PLACE_ENTRY)
-                return refuse(g, i, "an element is used at row level");
+                return refuse_kernel_ins(g, i, "an element is used at row level");
         }
     }
     return DEFT_OK;

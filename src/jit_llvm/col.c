@@ -53,8 +53,8 @@ static bool is_of_stage(const df_gen *g, const df_gen_red *r, uint32_t stage)
 
 /* ---- pairs in arrays of vectors ---- */
 
-static df_pair get(df_gen *g, const df_gen_red *r, LLVMValueRef v, LLVMValueRef idx,
-                   LLVMValueRef at)
+static df_pair col_load_pair(df_gen *g, const df_gen_red *r, LLVMValueRef v, LLVMValueRef idx,
+                             LLVMValueRef at)
 {
     LLVMTypeRef t = vec_type(g, r), ti = idx_type(g);
     df_pair p = { LLVMBuildLoad2(g->b, t, df_gen_at(g, t, v, at), ""), NULL };
@@ -62,19 +62,19 @@ static df_pair get(df_gen *g, const df_gen_red *r, LLVMValueRef v, LLVMValueRef 
     return p;
 }
 
-static void put(df_gen *g, const df_gen_red *r, LLVMValueRef v, LLVMValueRef idx, LLVMValueRef at,
-                df_pair p)
+static void col_store_pair(df_gen *g, const df_gen_red *r, LLVMValueRef v, LLVMValueRef idx,
+                           LLVMValueRef at, df_pair p)
 {
     LLVMBuildStore(g->b, p.v, df_gen_at(g, vec_type(g, r), v, at));
     if (r->is_arg) LLVMBuildStore(g->b, p.i, df_gen_at(g, idx_type(g), idx, at));
 }
 
-static LLVMValueRef mul(df_gen *g, LLVMValueRef a, LLVMValueRef b)
+static LLVMValueRef col_mul(df_gen *g, LLVMValueRef a, LLVMValueRef b)
 {
     return LLVMBuildMul(g->b, a, b, "");
 }
 
-static LLVMValueRef add(df_gen *g, LLVMValueRef a, LLVMValueRef b)
+static LLVMValueRef col_add(df_gen *g, LLVMValueRef a, LLVMValueRef b)
 {
     return LLVMBuildAdd(g->b, a, b, "");
 }
@@ -95,14 +95,14 @@ static void for_groups(df_gen *g, chunk *c, group_fn fn)
 {
     df_loop l;
     begin_count(g, &l, g->pitch);
-    LLVMValueRef lane0 = add(g, c->from, mul(g, l.i, df_gen_i64(g, g->w)));
+    LLVMValueRef lane0 = col_add(g, c->from, col_mul(g, l.i, df_gen_i64(g, g->w)));
     g->group = l.i;
     const bool is_all_whole = g->multiple % g->w == 0; /* w may be 1 */
     if (g->native_masks || is_all_whole) {
         df_gen_lanes_begin(g, lane0, is_all_whole ? NULL : c->end);
         fn(g, c);
     } else {
-        LLVMValueRef past = add(g, lane0, df_gen_i64(g, g->w));
+        LLVMValueRef past = col_add(g, lane0, df_gen_i64(g, g->w));
         LLVMValueRef is_whole = LLVMBuildICmp(g->b, LLVMIntSLE, past, c->end, "");
         df_if whole, part;
         df_if_begin(g, &whole, is_whole);
@@ -165,7 +165,7 @@ static void row_values(df_gen *g, chunk *c)
 /* Allocates one array per reduction. It holds the stack of block results, and above it the
  * accumulators of the current block. Their fold leaves the block's result on top of the stack. The
  * reduction's final result is entry 0 of the stack, which serves as its slot. */
-static void allocate(df_gen *g, chunk *c)
+static void col_alloc_arrays(df_gen *g, chunk *c)
 {
     for (df_gen_red *r = g->reds; r < g->reds + g->n_reds; r++) {
         if (!is_of_stage(g, r, c->stage)) continue;
@@ -201,19 +201,19 @@ static void set_some(df_gen *g, chunk *c, uint32_t n_acc)
     }
     if (n == 0) return;
     df_loop l;
-    begin_count(g, &l, n_acc == 1 ? g->pitch : mul(g, c->m, g->pitch));
+    begin_count(g, &l, n_acc == 1 ? g->pitch : col_mul(g, c->m, g->pitch));
     n = 0;
     for (df_gen_red *r = g->reds; r < g->reds + g->n_reds; r++)
         if (is_of_stage(g, r, c->stage) && r->n_acc == n_acc)
-            put(g, r, r->mem, r->mem_idx, add(g, c->top, l.i), p[n++]);
+            col_store_pair(g, r, r->mem, r->mem_idx, col_add(g, c->top, l.i), p[n++]);
     df_loop_end(g, &l);
 }
 
 static void element_group(df_gen *g, chunk *c)
 {
     if (c->top) {
-        g->acc_at = add(g, c->acc_base, g->group);
-        g->acc_one = add(g, c->top, g->group);
+        g->acc_at = col_add(g, c->acc_base, g->group);
+        g->acc_one = col_add(g, c->top, g->group);
     }
     df_gen_place(g, PLACE_BODY);
 }
@@ -225,7 +225,7 @@ static void unrolled_groups(df_gen *g, chunk *c)
     g->prefetches = true;
     for (uint32_t u = 0; u < c->groups; u++) {
         g->group = df_gen_i64(g, u);
-        df_gen_lanes_begin(g, add(g, c->from, df_gen_i64(g, u * g->w)), NULL);
+        df_gen_lanes_begin(g, col_add(g, c->from, df_gen_i64(g, u * g->w)), NULL);
         element_group(g, c);
     }
     g->prefetches = false;
@@ -234,7 +234,7 @@ static void unrolled_groups(df_gen *g, chunk *c)
 
 /* The body for elements [from, to) of the reduced axes and all groups. Reductions accumulate only
  * when c->top is set. */
-static void elements(df_gen *g, chunk *c, LLVMValueRef from, LLVMValueRef to)
+static void col_build_elements(df_gen *g, chunk *c, LLVMValueRef from, LLVMValueRef to)
 {
     df_nest w = { .axes = g->red, .n = g->n_red, .from = from, .to = to };
     df_nest_guard(g, &w);
@@ -243,7 +243,7 @@ static void elements(df_gen *g, chunk *c, LLVMValueRef from, LLVMValueRef to)
     g->red_at = w.o;
     if (c->top) {
         LLVMValueRef j = LLVMBuildAnd(g->b, w.o, df_gen_i64(g, DF_LANES - 1), "");
-        c->acc_base = add(g, c->top, mul(g, j, g->pitch));
+        c->acc_base = col_add(g, c->top, col_mul(g, j, g->pitch));
     }
     df_gen_place(g, PLACE_RED);
     if (g->level == DF_OPT_O0 || df_gen_body_size(g) > UNROLL_SIZE) {
@@ -262,7 +262,7 @@ static void elements(df_gen *g, chunk *c, LLVMValueRef from, LLVMValueRef to)
 
 /* Folds: acc[j] = acc[j] op acc[j + h] for h = 32, 16, .. 1 where both accumulators are in use. One
  * loop serves all j and groups, because their vectors are contiguous. */
-static void fold(df_gen *g, chunk *c)
+static void col_fold_accumulators(df_gen *g, chunk *c)
 {
     bool any = false;
     for (uint32_t k = 0; k < g->n_reds; k++)
@@ -272,15 +272,15 @@ static void fold(df_gen *g, chunk *c)
     df_loop_begin(g, &levels, df_gen_i64(g, 0), df_gen_i64(g, 6), df_gen_i64(g, 1), 0);
     LLVMValueRef h = LLVMBuildLShr(g->b, df_gen_i64(g, DF_LANES / 2), levels.i, "");
     LLVMValueRef n = df_gen_min(g, LLVMBuildSub(g->b, c->m, h, ""), h); /* may be negative */
-    LLVMValueRef far = mul(g, h, g->pitch);
+    LLVMValueRef far = col_mul(g, h, g->pitch);
     df_loop l;
-    begin_count(g, &l, mul(g, n, g->pitch));
-    LLVMValueRef at = add(g, c->top, l.i);
+    begin_count(g, &l, col_mul(g, n, g->pitch));
+    LLVMValueRef at = col_add(g, c->top, l.i);
     for (df_gen_red *r = g->reds; r < g->reds + g->n_reds; r++) {
         if (!is_of_stage(g, r, c->stage) || r->n_acc == 1) continue;
-        const df_pair low = get(g, r, r->mem, r->mem_idx, at);
-        const df_pair high = get(g, r, r->mem, r->mem_idx, add(g, at, far));
-        put(g, r, r->mem, r->mem_idx, at, df_reduce_join(g, r, low, high));
+        const df_pair low = col_load_pair(g, r, r->mem, r->mem_idx, at);
+        const df_pair high = col_load_pair(g, r, r->mem, r->mem_idx, col_add(g, at, far));
+        col_store_pair(g, r, r->mem, r->mem_idx, at, df_reduce_join(g, r, low, high));
     }
     df_loop_end(g, &l);
     df_loop_end(g, &levels);
@@ -288,27 +288,27 @@ static void fold(df_gen *g, chunk *c)
 
 /* ---- blocks ---- */
 
-static void one_block(df_gen *g, chunk *c)
+static void col_reduce_block(df_gen *g, chunk *c)
 {
-    c->r0 = mul(g, c->b, df_gen_i64(g, DF_BLOCK));
-    LLVMValueRef end = df_gen_min(g, add(g, c->r0, df_gen_i64(g, DF_BLOCK)), g->length);
+    c->r0 = col_mul(g, c->b, df_gen_i64(g, DF_BLOCK));
+    LLVMValueRef end = df_gen_min(g, col_add(g, c->r0, df_gen_i64(g, DF_BLOCK)), g->length);
     c->m = df_gen_min(g, LLVMBuildSub(g->b, end, c->r0, ""), df_gen_i64(g, DF_LANES));
     LLVMValueRef one = df_gen_i64(g, 1); /* accumulator 0 is the result even of no element */
     c->m = LLVMBuildSelect(g->b, LLVMBuildICmp(g->b, LLVMIntSLT, c->m, one, ""), one, c->m, "");
     set_some(g, c, DF_LANES);
     set_some(g, c, 1);
-    elements(g, c, c->r0, end);
-    fold(g, c);
+    col_build_elements(g, c, c->r0, end);
+    col_fold_accumulators(g, c);
 }
 
 static LLVMValueRef stack_base(df_gen *g, const chunk *c, LLVMValueRef height)
 {
-    return mul(g, height, df_gen_i64(g, c->groups));
+    return col_mul(g, height, df_gen_i64(g, c->groups));
 }
 
 /* The entry at `height` of the stack is new. Joins the two newest entries n times and returns the
  * number of entries afterwards. */
-static LLVMValueRef join_newest(df_gen *g, chunk *c, LLVMValueRef height, LLVMValueRef n)
+static LLVMValueRef col_join_newest(df_gen *g, chunk *c, LLVMValueRef height, LLVMValueRef n)
 {
     df_loop times;
     df_loop_begin(g, &times, df_gen_i64(g, 0), n, df_gen_i64(g, 1), 1);
@@ -319,27 +319,27 @@ static LLVMValueRef join_newest(df_gen *g, chunk *c, LLVMValueRef height, LLVMVa
     begin_count(g, &l, g->pitch);
     for (df_gen_red *r = g->reds; r < g->reds + g->n_reds; r++) {
         if (!is_of_stage(g, r, c->stage)) continue;
-        LLVMValueRef at = add(g, older_at, l.i);
-        const df_pair a = get(g, r, r->mem, r->mem_idx, at);
-        const df_pair b = get(g, r, r->mem, r->mem_idx, add(g, newer_at, l.i));
-        put(g, r, r->mem, r->mem_idx, at, df_reduce_join(g, r, a, b));
+        LLVMValueRef at = col_add(g, older_at, l.i);
+        const df_pair a = col_load_pair(g, r, r->mem, r->mem_idx, at);
+        const df_pair b = col_load_pair(g, r, r->mem, r->mem_idx, col_add(g, newer_at, l.i));
+        col_store_pair(g, r, r->mem, r->mem_idx, at, df_reduce_join(g, r, a, b));
     }
     df_loop_end(g, &l);
     times.next[0] = older;
     df_loop_end(g, &times);
-    return add(g, times.out[0], df_gen_i64(g, 1));
+    return col_add(g, times.out[0], df_gen_i64(g, 1));
 }
 
 /* ---- partial results ---- */
 
-static LLVMValueRef partial_at(df_gen *g, chunk *c, uint32_t slot)
+static LLVMValueRef col_partial_at(df_gen *g, chunk *c, uint32_t slot)
 {
-    LLVMValueRef at = add(g, mul(g, df_gen_i64(g, slot), c->blocks.n), c->b);
-    at = add(g, mul(g, at, g->extent[g->vec_axis]), g->lane0);
+    LLVMValueRef at = col_add(g, col_mul(g, df_gen_i64(g, slot), c->blocks.n), c->b);
+    at = col_add(g, col_mul(g, at, g->extent[g->vec_axis]), g->lane0);
     return df_gen_at(g, g->i64, g->p_partial, at);
 }
 
-static LLVMTypeRef bits_type(const df_gen *g, const df_gen_red *r)
+static LLVMTypeRef col_bits_type(const df_gen *g, const df_gen_red *r)
 {
     const uint32_t bits = 8 * df_bytes_of((deft_dtype)r->dtype);
     return df_gen_lanes(LLVMIntTypeInContext(g->ctx, bits), g->w);
@@ -347,27 +347,28 @@ static LLVMTypeRef bits_type(const df_gen *g, const df_gen_red *r)
 
 static void store_partial(df_gen *g, chunk *c)
 {
-    LLVMValueRef at = add(g, c->top, g->group);
+    LLVMValueRef at = col_add(g, c->top, g->group);
     for (df_gen_red *r = g->reds; r < g->reds + g->n_reds; r++) {
         if (!is_of_stage(g, r, 0)) continue;
-        const df_pair p = get(g, r, r->mem, r->mem_idx, at);
-        LLVMValueRef bits = LLVMBuildBitCast(g->b, p.v, bits_type(g, r), "");
+        const df_pair p = col_load_pair(g, r, r->mem, r->mem_idx, at);
+        LLVMValueRef bits = LLVMBuildBitCast(g->b, p.v, col_bits_type(g, r), "");
         bits = LLVMBuildZExtOrBitCast(g->b, bits, idx_type(g), "");
-        df_access_store_unit(g, bits, partial_at(g, c, r->first_slot), 8);
-        if (r->is_arg) df_access_store_unit(g, p.i, partial_at(g, c, r->first_slot + 1), 8);
+        df_access_store_unit(g, bits, col_partial_at(g, c, r->first_slot), 8);
+        if (r->is_arg) df_access_store_unit(g, p.i, col_partial_at(g, c, r->first_slot + 1), 8);
     }
 }
 
 static void load_partial(df_gen *g, chunk *c)
 {
-    LLVMValueRef at = add(g, c->top, g->group);
+    LLVMValueRef at = col_add(g, c->top, g->group);
     for (df_gen_red *r = g->reds; r < g->reds + g->n_reds; r++) {
         if (!is_of_stage(g, r, 0)) continue;
-        LLVMValueRef bits = df_access_load_unit(g, g->i64, partial_at(g, c, r->first_slot), 8);
-        bits = LLVMBuildTruncOrBitCast(g->b, bits, bits_type(g, r), "");
+        LLVMValueRef bits = df_access_load_unit(g, g->i64, col_partial_at(g, c, r->first_slot), 8);
+        bits = LLVMBuildTruncOrBitCast(g->b, bits, col_bits_type(g, r), "");
         df_pair p = { LLVMBuildBitCast(g->b, bits, vec_type(g, r), ""), NULL };
-        if (r->is_arg) p.i = df_access_load_unit(g, g->i64, partial_at(g, c, r->first_slot + 1), 8);
-        put(g, r, r->mem, r->mem_idx, at, p);
+        if (r->is_arg)
+            p.i = df_access_load_unit(g, g->i64, col_partial_at(g, c, r->first_slot + 1), 8);
+        col_store_pair(g, r, r->mem, r->mem_idx, at, p);
     }
 }
 
@@ -375,11 +376,11 @@ static void load_partial(df_gen *g, chunk *c)
 
 /* Leaves the block's result on top of the stack. main and part compute it; fin loads it from
  * args->partial. */
-static void block_or_partial(df_gen *g, chunk *c, bool is_split)
+static void col_reduce_or_load(df_gen *g, chunk *c, bool is_split)
 {
     df_if take, compute;
     if (!is_split) {
-        one_block(g, c);
+        col_reduce_block(g, c);
         return;
     }
     LLVMValueRef any = LLVMBuildICmp(g->b, LLVMIntSGT, g->length, df_gen_i64(g, 0), "");
@@ -388,7 +389,7 @@ static void block_or_partial(df_gen *g, chunk *c, bool is_split)
     for_groups(g, c, load_partial);
     df_if_end(g, &take);
     df_if_begin(g, &compute, LLVMBuildNot(g->b, takes, ""));
-    one_block(g, c);
+    col_reduce_block(g, c);
     df_if_end(g, &compute);
 }
 
@@ -396,7 +397,7 @@ static void reduce_stage(df_gen *g, chunk *c)
 {
     const bool is_split = c->stage == 0 && g->is_part;
     LLVMValueRef zero = df_gen_i64(g, 0), one = df_gen_i64(g, 1);
-    allocate(g, c);
+    col_alloc_arrays(g, c);
     df_scan_begin(g, c->stage);
     c->blocks = df_reduce_blocks(g, is_split);
     LLVMValueRef is_empty = LLVMBuildICmp(g->b, LLVMIntEQ, g->length, zero, "");
@@ -406,7 +407,7 @@ static void reduce_stage(df_gen *g, chunk *c)
     LLVMValueRef height = df_loop_carry(g, &l, zero);
     c->b = l.i;
     c->top = stack_base(g, c, height);
-    block_or_partial(g, c, is_split);
+    col_reduce_or_load(g, c, is_split);
     LLVMValueRef n = df_reduce_joins(g, &c->blocks, l.i, height);
     if (is_split) {
         df_if part;
@@ -416,7 +417,7 @@ static void reduce_stage(df_gen *g, chunk *c)
         /* A part call works at the bottom of the stack and joins nothing. */
         n = LLVMBuildSelect(g->b, g->is_part, zero, n, "");
     }
-    LLVMValueRef after = join_newest(g, c, height, n);
+    LLVMValueRef after = col_join_newest(g, c, height, n);
     if (is_split) after = LLVMBuildSelect(g->b, g->is_part, zero, after, "");
     l.next[0] = after;
     df_loop_end(g, &l);
@@ -434,7 +435,7 @@ static void one_chunk(df_gen *g, chunk *c)
             reduce_stage(g, c);
         } else if (df_gen_has_elem(g, s)) {
             df_scan_begin(g, s);
-            elements(g, c, df_gen_i64(g, 0), g->length);
+            col_build_elements(g, c, df_gen_i64(g, 0), g->length);
         }
         if (s == 0 && g->is_part) df_if_begin(g, &rest, LLVMBuildNot(g->b, g->is_part, ""));
     }
@@ -466,10 +467,10 @@ void df_col_row(df_gen *g)
     df_loop_begin(g, &l, from, c.end, df_gen_i64(g, (int64_t)c.groups * g->w), 0);
     c.from = l.i;
     LLVMValueRef left = LLVMBuildSub(g->b, c.end, l.i, "");
-    left = LLVMBuildUDiv(g->b, add(g, left, df_gen_i64(g, g->w - 1)), df_gen_i64(g, g->w), "");
+    left = LLVMBuildUDiv(g->b, col_add(g, left, df_gen_i64(g, g->w - 1)), df_gen_i64(g, g->w), "");
     g->pitch = df_gen_min(g, left, df_gen_i64(g, c.groups));
     c.is_whole = LLVMBuildICmp(g->b, LLVMIntSLE,
-                               add(g, l.i, df_gen_i64(g, (int64_t)c.groups * g->w)), c.end, "");
+                               col_add(g, l.i, df_gen_i64(g, (int64_t)c.groups * g->w)), c.end, "");
     one_chunk(g, &c);
     df_loop_end(g, &l);
 }

@@ -209,8 +209,8 @@ static void take_symbols(LLVMErrorRef error, LLVMOrcCSymbolMapPairs found, size_
     }
 }
 
-static deft_status find_symbols(df_llvm *self, df_diag *d, LLVMOrcJITDylibRef dylib,
-                                const char *const *names, uint32_t n, df_llvm_fn *fns)
+static deft_status engine_find_symbols(df_llvm *self, df_diag *d, LLVMOrcJITDylibRef dylib,
+                                       const char *const *names, uint32_t n, df_llvm_fn *fns)
 {
     const size_t bytes = sizeof(LLVMOrcCLookupSetElement) * n;
     LLVMOrcCLookupSetElement *set = df_mem_alloc(self->host.mem, bytes);
@@ -253,7 +253,7 @@ static deft_status load_object(df_llvm *self, df_diag *d, LLVMMemoryBufferRef DE
     if (error)
         st = fail_llvm(&self->host, d, "LLVMOrcLLJITAddObjectFileWithRT", error);
     else
-        st = find_symbols(self, d, batch->dylib, names, n, fns);
+        st = engine_find_symbols(self, d, batch->dylib, names, n, fns);
     pthread_mutex_unlock(&self->load_lock);
     if (st != DEFT_OK) goto done;
     atomic_fetch_add_explicit(&self->n_modules, 1, memory_order_relaxed);

@@ -48,27 +48,27 @@ typedef LLVMValueRef acc_tile[MAX_ROWS][MAX_VECS];
 
 /* ---- small emitters ---- */
 
-static LLVMValueRef word(const gemm *g, uint64_t x)
+static LLVMValueRef gemm_i64(const gemm *g, uint64_t x)
 {
     return LLVMConstInt(g->i64, x, false);
 }
 
-static LLVMBasicBlockRef block(const gemm *g, const char *name)
+static LLVMBasicBlockRef gemm_add_block(const gemm *g, const char *name)
 {
     return LLVMAppendBasicBlockInContext(g->ctx, g->fn, name);
 }
 
-static LLVMValueRef at(const gemm *g, LLVMValueRef base, LLVMValueRef elements)
+static LLVMValueRef gemm_elem_at(const gemm *g, LLVMValueRef base, LLVMValueRef elements)
 {
     return LLVMBuildInBoundsGEP2(g->b, g->elem, base, &elements, 1, "");
 }
 
-static LLVMValueRef at_const(const gemm *g, LLVMValueRef base, uint32_t elements)
+static LLVMValueRef gemm_elem_at_const(const gemm *g, LLVMValueRef base, uint32_t elements)
 {
-    return elements ? at(g, base, word(g, elements)) : base;
+    return elements ? gemm_elem_at(g, base, gemm_i64(g, elements)) : base;
 }
 
-static LLVMValueRef load(const gemm *g, LLVMTypeRef type, LLVMValueRef p)
+static LLVMValueRef gemm_load(const gemm *g, LLVMTypeRef type, LLVMValueRef p)
 {
     const LLVMValueRef x = LLVMBuildLoad2(g->b, type, p, "");
     LLVMSetAlignment(x, g->size);
@@ -79,12 +79,13 @@ static LLVMValueRef splat(const gemm *g, LLVMValueRef x)
 {
     const LLVMTypeRef type = LLVMVectorType(LLVMTypeOf(x), g->lanes);
     const LLVMTypeRef zeros = LLVMVectorType(LLVMInt32TypeInContext(g->ctx), g->lanes);
-    const LLVMValueRef one = LLVMBuildInsertElement(g->b, LLVMGetUndef(type), x, word(g, 0), "");
+    const LLVMValueRef one =
+        LLVMBuildInsertElement(g->b, LLVMGetUndef(type), x, gemm_i64(g, 0), "");
     return LLVMBuildShuffleVector(g->b, one, LLVMGetUndef(type), LLVMConstNull(zeros), "");
 }
 
-static LLVMValueRef call(const gemm *g, const char *name, LLVMTypeRef *overload, size_t n_overload,
-                         LLVMValueRef *arg, unsigned n_arg)
+static LLVMValueRef gemm_call_intrinsic(const gemm *g, const char *name, LLVMTypeRef *overload,
+                                        size_t n_overload, LLVMValueRef *arg, unsigned n_arg)
 {
     const unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
     const LLVMValueRef f = LLVMGetIntrinsicDeclaration(g->mod, id, overload, n_overload);
@@ -95,16 +96,16 @@ static LLVMValueRef call(const gemm *g, const char *name, LLVMTypeRef *overload,
 /* The address of vector j of C's row i. */
 static LLVMValueRef c_at(const gemm *g, uint32_t i, uint32_t j)
 {
-    const LLVMValueRef row = at(g, g->pc, LLVMBuildMul(g->b, g->ldc, word(g, i), ""));
-    return at_const(g, row, j * g->lanes);
+    const LLVMValueRef row = gemm_elem_at(g, g->pc, LLVMBuildMul(g->b, g->ldc, gemm_i64(g, i), ""));
+    return gemm_elem_at_const(g, row, j * g->lanes);
 }
 
 /* Which lanes of vector j exist in row i. */
 static LLVMValueRef mask_at(const gemm *g, uint32_t i, uint32_t j)
 {
-    const LLVMValueRef left = LLVMBuildSub(g->b, g->n, word(g, j * g->lanes), "");
-    const LLVMValueRef in_row = LLVMBuildICmp(g->b, LLVMIntUGT, g->m, word(g, i), "");
-    const LLVMValueRef width = LLVMBuildSelect(g->b, in_row, left, word(g, 0), "");
+    const LLVMValueRef left = LLVMBuildSub(g->b, g->n, gemm_i64(g, j * g->lanes), "");
+    const LLVMValueRef in_row = LLVMBuildICmp(g->b, LLVMIntUGT, g->m, gemm_i64(g, i), "");
+    const LLVMValueRef width = LLVMBuildSelect(g->b, in_row, left, gemm_i64(g, 0), "");
     return LLVMBuildICmp(g->b, LLVMIntSGT, splat(g, width), g->lane_ids, "");
 }
 
@@ -117,11 +118,11 @@ static void load_c(const gemm *g, bool masked, acc_tile c)
     for (uint32_t i = 0; i < g->r; i++)
         for (uint32_t j = 0; j < g->v; j++) {
             if (!masked) {
-                c[i][j] = load(g, g->vec, c_at(g, i, j));
+                c[i][j] = gemm_load(g, g->vec, c_at(g, i, j));
                 continue;
             }
             LLVMValueRef arg[] = { c_at(g, i, j), align, mask_at(g, i, j), LLVMConstNull(g->vec) };
-            c[i][j] = call(g, "llvm.masked.load", types, 2, arg, 4);
+            c[i][j] = gemm_call_intrinsic(g, "llvm.masked.load", types, 2, arg, 4);
         }
 }
 
@@ -136,7 +137,7 @@ static void store_c(const gemm *g, bool masked, acc_tile c)
                 continue;
             }
             LLVMValueRef arg[] = { c[i][j], c_at(g, i, j), align, mask_at(g, i, j) };
-            call(g, "llvm.masked.store", types, 2, arg, 4);
+            gemm_call_intrinsic(g, "llvm.masked.store", types, 2, arg, 4);
         }
 }
 
@@ -162,24 +163,25 @@ static void step(const gemm *g, LLVMValueRef pa, LLVMValueRef pb, uint32_t u, ac
     LLVMTypeRef vec = g->vec;
     LLVMValueRef b[MAX_VECS];
     for (uint32_t j = 0; j < g->v; j++)
-        b[j] = load(g, g->vec, at_const(g, pb, (u * g->nv + j) * g->lanes));
+        b[j] = gemm_load(g, g->vec, gemm_elem_at_const(g, pb, (u * g->nv + j) * g->lanes));
     for (uint32_t i = 0; i < g->r; i++) {
-        const LLVMValueRef a = splat(g, load(g, g->elem, at_const(g, pa, u * g->mr + i)));
+        const LLVMValueRef a =
+            splat(g, gemm_load(g, g->elem, gemm_elem_at_const(g, pa, u * g->mr + i)));
         for (uint32_t j = 0; j < g->v; j++) {
             LLVMValueRef arg[] = { a, b[j], acc[i][j] };
-            acc[i][j] = call(g, "llvm.fma", &vec, 1, arg, 3);
+            acc[i][j] = gemm_call_intrinsic(g, "llvm.fma", &vec, 1, arg, 3);
         }
     }
 }
 
 /* Prefetches a line into L2, where it remains until the tiles before its use are done. */
-static void fetch(const gemm *g, LLVMValueRef p)
+static void gemm_prefetch_line(const gemm *g, LLVMValueRef p)
 {
     const LLVMTypeRef i32 = LLVMInt32TypeInContext(g->ctx);
     LLVMTypeRef ptr = LLVMPointerTypeInContext(g->ctx, 0);
     LLVMValueRef arg[] = { p, LLVMConstInt(i32, 0, false), LLVMConstInt(i32, 2, false),
                            LLVMConstInt(i32, 1, false) }; /* to read; kept in L2; data */
-    call(g, "llvm.prefetch", &ptr, 1, arg, 4);
+    gemm_call_intrinsic(g, "llvm.prefetch", &ptr, 1, arg, 4);
 }
 
 /* Emits for (; left >= unroll; left -= unroll) with `unroll` k steps in its body. Replaces pa, pb,
@@ -188,8 +190,8 @@ static void k_loop(const gemm *g, uint32_t unroll, LLVMValueRef *pa, LLVMValueRe
                    LLVMValueRef *left, LLVMValueRef next, acc_tile acc)
 {
     const LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b);
-    const LLVMBasicBlockRef head = block(g, "head"), body = block(g, "body"),
-                            done = block(g, "done");
+    const LLVMBasicBlockRef head = gemm_add_block(g, "head"), body = gemm_add_block(g, "body"),
+                            done = gemm_add_block(g, "done");
     LLVMBuildBr(g->b, head);
 
     LLVMPositionBuilderAtEnd(g->b, head);
@@ -199,16 +201,16 @@ static void k_loop(const gemm *g, uint32_t unroll, LLVMValueRef *pa, LLVMValueRe
     const LLVMValueRef ahead = next ? LLVMBuildPhi(g->b, ptr, "ahead") : NULL;
     acc_tile phi = { { NULL } }, sum;
     phi_tile(g, phi);
-    LLVMBuildCondBr(g->b, LLVMBuildICmp(g->b, LLVMIntUGE, k, word(g, unroll), ""), body, done);
+    LLVMBuildCondBr(g->b, LLVMBuildICmp(g->b, LLVMIntUGE, k, gemm_i64(g, unroll), ""), body, done);
 
     LLVMPositionBuilderAtEnd(g->b, body);
     memcpy(sum, phi, sizeof sum);
-    if (next) fetch(g, ahead);
+    if (next) gemm_prefetch_line(g, ahead);
     for (uint32_t u = 0; u < unroll; u++) step(g, a, b, u, sum);
-    LLVMValueRef a_next = at_const(g, a, unroll * g->mr);
-    LLVMValueRef b_next = at_const(g, b, unroll * g->nv * g->lanes);
-    const LLVMValueRef ahead_next = next ? at_const(g, ahead, LINE / g->size) : NULL;
-    LLVMValueRef k_next = LLVMBuildSub(g->b, k, word(g, unroll), "");
+    LLVMValueRef a_next = gemm_elem_at_const(g, a, unroll * g->mr);
+    LLVMValueRef b_next = gemm_elem_at_const(g, b, unroll * g->nv * g->lanes);
+    const LLVMValueRef ahead_next = next ? gemm_elem_at_const(g, ahead, LINE / g->size) : NULL;
+    LLVMValueRef k_next = LLVMBuildSub(g->b, k, gemm_i64(g, unroll), "");
     LLVMBuildBr(g->b, head);
 
     LLVMAddIncoming(a, (LLVMValueRef[]){ *pa, a_next }, (LLVMBasicBlockRef[]){ from, body }, 2);
@@ -227,14 +229,16 @@ static void k_loop(const gemm *g, uint32_t unroll, LLVMValueRef *pa, LLVMValueRe
 /* Emits a body of g->r rows and g->v vectors, and returns from the function. */
 static void emit_body(const gemm *g)
 {
-    const LLVMBasicBlockRef old = block(g, "old"), old_full = block(g, "old_full");
-    const LLVMBasicBlockRef old_edge = block(g, "old_edge"), start = block(g, "start");
-    const LLVMBasicBlockRef full = block(g, "full"), edge = block(g, "edge");
+    const LLVMBasicBlockRef old = gemm_add_block(g, "old"),
+                            old_full = gemm_add_block(g, "old_full");
+    const LLVMBasicBlockRef old_edge = gemm_add_block(g, "old_edge"),
+                            start = gemm_add_block(g, "start");
+    const LLVMBasicBlockRef full = gemm_add_block(g, "full"), edge = gemm_add_block(g, "edge");
     const LLVMBasicBlockRef entry = LLVMGetInsertBlock(g->b);
-    const LLVMValueRef is_full =
-        LLVMBuildAnd(g->b, LLVMBuildICmp(g->b, LLVMIntEQ, g->m, word(g, g->r), ""),
-                     LLVMBuildICmp(g->b, LLVMIntEQ, g->n, word(g, g->v * g->lanes), ""), "full");
-    LLVMBuildCondBr(g->b, LLVMBuildICmp(g->b, LLVMIntNE, g->first, word(g, 0), ""), start, old);
+    const LLVMValueRef is_full = LLVMBuildAnd(
+        g->b, LLVMBuildICmp(g->b, LLVMIntEQ, g->m, gemm_i64(g, g->r), ""),
+        LLVMBuildICmp(g->b, LLVMIntEQ, g->n, gemm_i64(g, g->v * g->lanes), ""), "full");
+    LLVMBuildCondBr(g->b, LLVMBuildICmp(g->b, LLVMIntNE, g->first, gemm_i64(g, 0), ""), start, old);
 
     acc_tile acc, c;
     LLVMPositionBuilderAtEnd(g->b, start);
@@ -271,10 +275,11 @@ static void emit_dispatch(gemm *g)
     for (uint32_t half = 2; half-- > 0;) {
         const uint32_t rows = half ? g->mr / 2 : g->mr;
         for (uint32_t v = 1; v <= g->nv; v++) {
-            const LLVMBasicBlockRef body = block(g, "tile"), next = block(g, "next");
-            const LLVMValueRef fits =
-                LLVMBuildAnd(g->b, LLVMBuildICmp(g->b, LLVMIntULE, g->m, word(g, rows), ""),
-                             LLVMBuildICmp(g->b, LLVMIntULE, g->n, word(g, v * g->lanes), ""), "");
+            const LLVMBasicBlockRef body = gemm_add_block(g, "tile"),
+                                    next = gemm_add_block(g, "next");
+            const LLVMValueRef fits = LLVMBuildAnd(
+                g->b, LLVMBuildICmp(g->b, LLVMIntULE, g->m, gemm_i64(g, rows), ""),
+                LLVMBuildICmp(g->b, LLVMIntULE, g->n, gemm_i64(g, v * g->lanes), ""), "");
             LLVMBuildCondBr(g->b, fits, body, next);
             LLVMPositionBuilderAtEnd(g->b, body);
             g->r = rows;
@@ -286,8 +291,8 @@ static void emit_dispatch(gemm *g)
     LLVMBuildUnreachable(g->b); /* m <= mr and n <= nr */
 }
 
-static void emit(const df_llvm_target *t, LLVMContextRef ctx, LLVMModuleRef mod, deft_dtype dtype,
-                 uint32_t mr, uint32_t nv, const char *name)
+static void gemm_emit_function(const df_llvm_target *t, LLVMContextRef ctx, LLVMModuleRef mod,
+                               deft_dtype dtype, uint32_t mr, uint32_t nv, const char *name)
 {
     gemm g = { .ctx = ctx, .mod = mod, .mr = mr, .nv = nv };
     g.size = dtype == DEFT_F32 ? 4 : 8;
@@ -307,10 +312,10 @@ static void emit(const df_llvm_target *t, LLVMContextRef ctx, LLVMModuleRef mod,
     };
     for (unsigned i = 0; i < DF_LEN(arg); i++) *arg[i] = LLVMGetParam(g.fn, i);
     LLVMValueRef id[DF_LANES];
-    for (uint32_t i = 0; i < g.lanes; i++) id[i] = word(&g, i);
+    for (uint32_t i = 0; i < g.lanes; i++) id[i] = gemm_i64(&g, i);
     g.lane_ids = LLVMConstVector(id, g.lanes);
 
-    LLVMPositionBuilderAtEnd(g.b, block(&g, "entry"));
+    LLVMPositionBuilderAtEnd(g.b, gemm_add_block(&g, "entry"));
     emit_dispatch(&g);
     LLVMDisposeBuilder(g.b);
 }
@@ -348,7 +353,7 @@ deft_status df_llvm_gemm(df_llvm *self, df_diag *d, deft_dtype t, df_gemm_kernel
     uint32_t mr, nv;
     shape(&self->target, &mr, &nv);
     const char *const name = t == DEFT_F32 ? "df_gemm_f32" : "df_gemm_f64";
-    emit(&self->target, ctx, mod, t, mr, nv, name);
+    gemm_emit_function(&self->target, ctx, mod, t, mr, nv, name);
     df_llvm_fn fn = { 0 };
     TRY(df_llvm_load_module(self, d, mod, ctx, DF_OPT_O2, &name, 1, &fn, NULL));
     kept->mr = mr;

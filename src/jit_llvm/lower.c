@@ -44,7 +44,7 @@ static uint64_t bits_of_real(deft_dtype t, double v)
 
 /* ---- arithmetic ---- */
 
-static LLVMValueRef pick(df_gen *g, LLVMValueRef c, LLVMValueRef a, LLVMValueRef b)
+static LLVMValueRef lower_select(df_gen *g, LLVMValueRef c, LLVMValueRef a, LLVMValueRef b)
 {
     return LLVMBuildSelect(g->b, c, a, b, "");
 }
@@ -59,7 +59,7 @@ static LLVMValueRef icmp(df_gen *g, LLVMIntPredicate p, LLVMValueRef a, LLVMValu
     return LLVMBuildICmp(g->b, p, a, b, "");
 }
 
-static LLVMValueRef unary(df_gen *g, const char *name, LLVMValueRef x)
+static LLVMValueRef lower_unary(df_gen *g, const char *name, LLVMValueRef x)
 {
     LLVMTypeRef type = LLVMTypeOf(x);
     return df_gen_intrinsic(g, name, &type, 1, &x, 1);
@@ -84,8 +84,8 @@ static LLVMValueRef is_less(df_gen *g, deft_dtype t, LLVMValueRef a, LLVMValueRe
 static LLVMValueRef extreme(df_gen *g, deft_dtype t, LLVMValueRef a, LLVMValueRef b, bool is_max)
 {
     LLVMValueRef takes_a = is_max ? is_less(g, t, b, a) : is_less(g, t, a, b);
-    LLVMValueRef v = pick(g, takes_a, a, b);
-    return df_is_real(t) ? pick(g, fcmp(g, LLVMRealUNO, a, a), a, v) : v;
+    LLVMValueRef v = lower_select(g, takes_a, a, b);
+    return df_is_real(t) ? lower_select(g, fcmp(g, LLVMRealUNO, a, a), a, v) : v;
 }
 
 /* a / d, truncated, in w lanes. d is neither 0 nor -1. */
@@ -113,12 +113,13 @@ static LLVMValueRef int_div(df_gen *g, deft_dtype t, LLVMValueRef a, LLVMValueRe
     LLVMValueRef zero = k(g, t, 0, w), one = k(g, t, 1, w);
     LLVMValueRef is_zero = icmp(g, LLVMIntEQ, d, zero);
     if (!df_is_signed(t))
-        return pick(g, is_zero, zero, quotient(g, t, a, pick(g, is_zero, one, d), w));
+        return lower_select(g, is_zero, zero,
+                            quotient(g, t, a, lower_select(g, is_zero, one, d), w));
     LLVMValueRef is_minus = icmp(g, LLVMIntEQ, d, k(g, t, UINT64_MAX, w));
-    LLVMValueRef safe = pick(g, LLVMBuildOr(g->b, is_zero, is_minus, ""), one, d);
+    LLVMValueRef safe = lower_select(g, LLVMBuildOr(g->b, is_zero, is_minus, ""), one, d);
     LLVMValueRef q = quotient(g, t, a, safe, w);
-    q = pick(g, is_minus, LLVMBuildNeg(g->b, a, ""), q);
-    return pick(g, is_zero, zero, q);
+    q = lower_select(g, is_minus, LLVMBuildNeg(g->b, a, ""), q);
+    return lower_select(g, is_zero, zero, q);
 }
 
 static LLVMValueRef lower_div(df_gen *g, deft_dtype t, LLVMValueRef a, LLVMValueRef b, uint32_t w)
@@ -139,7 +140,7 @@ static LLVMValueRef lower_rem(df_gen *g, deft_dtype t, LLVMValueRef a, LLVMValue
 
 static LLVMValueRef lower_abs(df_gen *g, deft_dtype t, LLVMValueRef a)
 {
-    if (df_is_real(t)) return unary(g, "llvm.fabs", a);
+    if (df_is_real(t)) return lower_unary(g, "llvm.fabs", a);
     if (!df_is_signed(t)) return a;
     LLVMTypeRef type = LLVMTypeOf(a);
     LLVMValueRef args[2] = { a, LLVMConstInt(g->i1, 0, 0) }; /* abs(MIN) is not poison */
@@ -154,9 +155,9 @@ static LLVMValueRef lower_shift(df_gen *g, df_kop op, deft_dtype t, LLVMValueRef
     const uint64_t width = 8u * df_bytes_of(t);
     LLVMValueRef in_range = icmp(g, LLVMIntULT, n, k(g, t, width, w));
     if (op == DF_K_shr && df_is_signed(t))
-        return LLVMBuildAShr(g->b, a, pick(g, in_range, n, k(g, t, width - 1, w)), "");
+        return LLVMBuildAShr(g->b, a, lower_select(g, in_range, n, k(g, t, width - 1, w)), "");
     LLVMValueRef v = op == DF_K_shl ? LLVMBuildShl(g->b, a, n, "") : LLVMBuildLShr(g->b, a, n, "");
-    return pick(g, in_range, v, k(g, t, 0, w));
+    return lower_select(g, in_range, v, k(g, t, 0, w));
 }
 
 static LLVMValueRef lower_compare(df_gen *g, df_kop op, deft_dtype t, LLVMValueRef a,
@@ -183,11 +184,11 @@ static LLVMValueRef float_to_signed(df_gen *g, deft_dtype to, deft_dtype from, L
     LLVMValueRef too_high = fcmp(g, LLVMRealOGE, x, high);
     LLVMValueRef not_low = fcmp(g, LLVMRealOGE, x, low); /* false for NaN */
     LLVMValueRef fits = LLVMBuildAnd(g->b, not_low, fcmp(g, LLVMRealOLT, x, high), "");
-    LLVMValueRef safe = pick(g, fits, x, k(g, from, 0, w));
+    LLVMValueRef safe = lower_select(g, fits, x, k(g, from, 0, w));
     LLVMValueRef v = LLVMBuildFPToSI(g->b, safe, df_gen_lanes(df_gen_type(g, to), w), "");
     const uint64_t max = df_identity_least(to), min = df_identity_greatest(to);
-    v = pick(g, too_high, k(g, to, max, w), v);
-    return pick(g, fcmp(g, LLVMRealOLT, x, low), k(g, to, min, w), v);
+    v = lower_select(g, too_high, k(g, to, max, w), v);
+    return lower_select(g, fcmp(g, LLVMRealOLT, x, low), k(g, to, min, w), v);
 }
 
 /* Converts through a signed dtype that holds all values of `to`. */
@@ -213,7 +214,8 @@ static LLVMValueRef lower_cast(df_gen *g, deft_dtype to, deft_dtype from, LLVMVa
         return df_is_real(from) ? fcmp(g, LLVMRealUNE, x, k(g, from, 0, w))
                                 : icmp(g, LLVMIntNE, x, k(g, from, 0, w));
     if (from == DEFT_BOOL) {
-        if (df_is_real(to)) return pick(g, x, k(g, to, bits_of_real(to, 1), w), k(g, to, 0, w));
+        if (df_is_real(to))
+            return lower_select(g, x, k(g, to, bits_of_real(to, 1), w), k(g, to, 0, w));
         return LLVMBuildZExt(g->b, x, type, "");
     }
     if (df_is_real(to) && df_is_real(from))
@@ -268,7 +270,7 @@ static LLVMValueRef lower_check(df_gen *g, uint64_t id, LLVMValueRef index, LLVM
                      LLVMBuildExtractElement(g->b, extent, lane, ""));
     }
     df_if_end(g, &bad);
-    return pick(g, passes, index, zero);
+    return lower_select(g, passes, index, zero);
 }
 
 /* ---- exported ---- */
@@ -298,13 +300,14 @@ LLVMValueRef df_lower_op(df_gen *g, const df_ins *ins, deft_dtype src, LLVMValue
     case DF_K_neg: return real ? LLVMBuildFNeg(b, s[0], "") : LLVMBuildNeg(b, s[0], "");
     case DF_K_abs: return lower_abs(g, t, s[0]);
     case DF_K_sqrt:
-        return df_estimate_has(g, t, w) ? df_estimate_sqrt(g, s[0]) : unary(g, "llvm.sqrt", s[0]);
+        return df_estimate_has(g, t, w) ? df_estimate_sqrt(g, s[0])
+                                        : lower_unary(g, "llvm.sqrt", s[0]);
     case DF_K_min: return extreme(g, t, s[0], s[1], false);
     case DF_K_max: return extreme(g, t, s[0], s[1], true);
-    case DF_K_floor: return unary(g, "llvm.floor", s[0]);
-    case DF_K_ceil: return unary(g, "llvm.ceil", s[0]);
-    case DF_K_trunc: return unary(g, "llvm.trunc", s[0]);
-    case DF_K_rint: return unary(g, "llvm.rint", s[0]);
+    case DF_K_floor: return lower_unary(g, "llvm.floor", s[0]);
+    case DF_K_ceil: return lower_unary(g, "llvm.ceil", s[0]);
+    case DF_K_trunc: return lower_unary(g, "llvm.trunc", s[0]);
+    case DF_K_rint: return lower_unary(g, "llvm.rint", s[0]);
     case DF_K_and: return LLVMBuildAnd(b, s[0], s[1], "");
     case DF_K_or: return LLVMBuildOr(b, s[0], s[1], "");
     case DF_K_xor: return LLVMBuildXor(b, s[0], s[1], "");
@@ -316,7 +319,7 @@ LLVMValueRef df_lower_op(df_gen *g, const df_ins *ins, deft_dtype src, LLVMValue
     case DF_K_ne:
     case DF_K_lt:
     case DF_K_le: return lower_compare(g, (df_kop)ins->op, src, s[0], s[1]);
-    case DF_K_select: return pick(g, s[0], s[1], s[2]);
+    case DF_K_select: return lower_select(g, s[0], s[1], s[2]);
     case DF_K_cast: return lower_cast(g, t, src, s[0], w, ins->imm == DF_CAST_EXACT);
     case DF_K_bitcast: return LLVMBuildBitCast(b, s[0], df_gen_lanes(df_gen_type(g, t), w), "");
     case DF_K_check: return lower_check(g, ins->imm, s[0], s[1], w);

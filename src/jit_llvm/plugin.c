@@ -31,9 +31,9 @@ static void init_types(df_gen *g)
 
 /* Creates a module in which the kernels are named df_k0, df_k1 and so on. facts hold for all of the
  * kernels; NULL: general code. The caller destroys *m and *ctx; on failure they are destroyed. */
-static deft_status build(const df_host *host, const df_llvm_target *t, df_diag *d,
-                         const df_kernel *const *k, const df_facts *facts, uint32_t n, df_opt level,
-                         LLVMContextRef *ctx, LLVMModuleRef *m)
+static deft_status plugin_build_module(const df_host *host, const df_llvm_target *t, df_diag *d,
+                                       const df_kernel *const *k, const df_facts *facts, uint32_t n,
+                                       df_opt level, LLVMContextRef *ctx, LLVMModuleRef *m)
 {
     deft_status st = df_llvm_module_create(d, host, ctx, m);
     if (st != DEFT_OK) return st;
@@ -119,8 +119,9 @@ static void fill_codes(const df_kernel *const *k, const df_facts *facts, uint32_
     }
 }
 
-static deft_status compile(void *self, df_diag *d, const df_kernel *const *k, const df_facts *facts,
-                           uint32_t n, df_opt level, df_code *out)
+static deft_status plugin_compile_batch(void *self, df_diag *d, const df_kernel *const *k,
+                                        const df_facts *facts, uint32_t n, df_opt level,
+                                        df_code *out)
 {
     df_llvm *llvm = self;
     const df_host *host = &llvm->host;
@@ -140,7 +141,7 @@ static deft_status compile(void *self, df_diag *d, const df_kernel *const *k, co
     df_llvm_batch *batch = NULL;
     size_t bytes = 0;
     deft_status st = DEFT_OK;
-    TRY(build(host, &llvm->target, d, k, facts, n, level, &ctx, &m));
+    TRY(plugin_build_module(host, &llvm->target, d, k, facts, n, level, &ctx, &m));
     uint32_t n_inner = 0;
     const uint32_t n_fns = list_names(k, facts, n, text, list, &n_inner);
     TRY(df_llvm_load_batch(llvm, d, m, ctx, level, list, n_fns, n_inner, fns, &bytes, &batch));
@@ -150,8 +151,8 @@ done:
     return st;
 }
 
-static deft_status show(void *self, df_diag *d, const df_kernel *k, const char *target,
-                        bool assembly, df_str *out)
+static deft_status plugin_show_kernel(void *self, df_diag *d, const df_kernel *k,
+                                      const char *target, bool assembly, df_str *out)
 {
     const df_host *host = &((df_llvm *)self)->host;
     df_llvm_target t = { 0 };
@@ -159,7 +160,7 @@ static deft_status show(void *self, df_diag *d, const df_kernel *k, const char *
     LLVMModuleRef m = NULL;
     deft_status st = DEFT_OK;
     TRY(df_llvm_target_init(host, d, target, 0, &t));
-    TRY(build(host, &t, d, &k, NULL, 1, DF_OPT_O2, &ctx, &m));
+    TRY(plugin_build_module(host, &t, d, &k, NULL, 1, DF_OPT_O2, &ctx, &m));
     st = df_llvm_module_text(host, d, &t, m, assembly, out);
     LLVMDisposeModule(m);
     LLVMContextDispose(ctx);
@@ -202,24 +203,26 @@ typedef struct call {
     bool has_begun; /* run_start was called, so LLVM may hold something that must be released */
 } call;
 
-static deft_status run_compile(void *user)
+static deft_status run_compile_batch(void *user)
 {
     const call *const c = user;
-    return compile(c->llvm, c->d, c->k, c->facts, c->n, c->level, c->code);
+    return plugin_compile_batch(c->llvm, c->d, c->k, c->facts, c->n, c->level, c->code);
 }
 
 static deft_status gated_compile(void *self, df_diag *d, const df_kernel *const *k, uint32_t n,
                                  df_opt level, df_code *out)
 {
     call c = { .llvm = self, .d = d, .k = k, .n = n, .level = level, .code = out };
-    return df_llvm_call(&c.llvm->host, d, DF_LLVM_STACK_COMPILE, room_for(k, n), run_compile, &c);
+    return df_llvm_call(&c.llvm->host, d, DF_LLVM_STACK_COMPILE, room_for(k, n), run_compile_batch,
+                        &c);
 }
 
 static deft_status gated_specialize(void *self, df_diag *d, const df_kernel *k,
                                     const df_facts *facts, df_code *out)
 {
     call c = { self, d, &k, facts, 1, DF_OPT_O2, out, .target = NULL };
-    return df_llvm_call(&c.llvm->host, d, DF_LLVM_STACK_COMPILE, room_for(&k, 1), run_compile, &c);
+    return df_llvm_call(&c.llvm->host, d, DF_LLVM_STACK_COMPILE, room_for(&k, 1), run_compile_batch,
+                        &c);
 }
 
 static deft_status run_release(void *user)
@@ -241,7 +244,7 @@ static void gated_release(void *self, df_code *code)
 static deft_status run_show(void *user)
 {
     const call *const c = user;
-    return show(c->llvm, c->d, c->k[0], c->target, c->assembly, c->text);
+    return plugin_show_kernel(c->llvm, c->d, c->k[0], c->target, c->assembly, c->text);
 }
 
 static deft_status gated_show(void *self, df_diag *d, const df_kernel *k, const char *target,
@@ -307,7 +310,7 @@ static void free_self(df_llvm *llvm)
     df_mem_free(llvm->host.mem, llvm, sizeof *llvm);
 }
 
-static void destroy(void *self)
+static void gated_destroy(void *self)
 {
     call c = { .llvm = self };
     df_llvm *const llvm = self;
@@ -342,7 +345,8 @@ done:
 }
 
 /* Creates a compiler (df_plugin_cpu_fn). */
-static deft_status make(const df_host *host, const char *build_id, df_diag *d, df_compiler *out)
+static deft_status plugin_create_compiler(const df_host *host, const char *build_id, df_diag *d,
+                                          df_compiler *out)
 {
     if (host->size != sizeof(df_host))
         return DEFT_E_BACKEND; /* `fail` may be elsewhere in the struct */
@@ -360,7 +364,7 @@ static deft_status make(const df_host *host, const char *build_id, df_diag *d, d
     const deft_status st = df_llvm_call(&llvm->host, d, DF_LLVM_STACK_COMPILE, ROOM, run_start, &c);
     if (st != DEFT_OK) {
         if (c.has_begun)
-            destroy(llvm);
+            gated_destroy(llvm);
         else
             free_self(llvm);
         return st;
@@ -375,13 +379,13 @@ static deft_status make(const df_host *host, const char *build_id, df_diag *d, d
                           .gemm = gated_gemm,
                           .show_debugger = gated_show_debugger,
                           .hide_debugger = gated_hide_debugger,
-                          .destroy = destroy };
+                          .destroy = gated_destroy };
     return DEFT_OK;
 }
 
 __attribute__((visibility("default"))) extern const df_llvm_code
     df_llvm_code_table __asm__(DF_LLVM_CODE_SYMBOL);
 
-const df_llvm_code df_llvm_code_table = { .make = make,
+const df_llvm_code df_llvm_code_table = { .make = plugin_create_compiler,
                                           .loaded = df_llvm_gate_open,
                                           .forked = df_llvm_gate_forked };

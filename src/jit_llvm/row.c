@@ -47,7 +47,7 @@ static LLVMValueRef half(df_gen *g, LLVMValueRef v, uint32_t from, uint32_t n)
 
 /* Folds: acc[j] = acc[j] op acc[j + h] for h = 32 .. 1. As long as h >= w whole vectors are joined,
  * then the halves of the first vector. */
-static df_pair fold(df_gen *g, const df_gen_red *r, df_pair *acc)
+static df_pair row_fold_accumulators(df_gen *g, const df_gen_red *r, df_pair *acc)
 {
     uint32_t h = DF_LANES / 2;
     for (; h >= g->w; h /= 2)
@@ -172,7 +172,8 @@ static void one_vector(df_gen *g, uint32_t stage, LLVMValueRef at, LLVMValueRef 
 
 /* Reduces [from, to) vector by vector, with the accumulators in memory. are_few: these are less
  * than 64 elements. */
-static void vectors(df_gen *g, uint32_t stage, LLVMValueRef from, LLVMValueRef to, bool are_few)
+static void row_reduce_vectors(df_gen *g, uint32_t stage, LLVMValueRef from, LLVMValueRef to,
+                               bool are_few)
 {
     df_loop l;
     if (g->w == 1 || (g->native_masks && (are_few || df_gen_one_loop(g)))) {
@@ -194,7 +195,8 @@ static void vectors(df_gen *g, uint32_t stage, LLVMValueRef from, LLVMValueRef t
 
 /* Reduces the elements [r0, end), which are one block. out[] gets the results in order of the
  * reduce instructions. */
-static void block(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMValueRef end, df_pair *out)
+static void row_reduce_block(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMValueRef end,
+                             df_pair *out)
 {
     LLVMValueRef from = r0;
     const bool is_unrolled = unrolls(g, stage);
@@ -208,7 +210,7 @@ static void block(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMValueRef end, 
     } else {
         set_identities(g, stage, r0);
     }
-    if (has_rest) vectors(g, stage, from, end, is_unrolled);
+    if (has_rest) row_reduce_vectors(g, stage, from, end, is_unrolled);
     uint32_t n = 0;
     DF_FOR_REDS(r, g, stage)
     {
@@ -222,7 +224,7 @@ static void block(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMValueRef end, 
             acc[j].v = df_reduce_load(g, r->mem, df_reduce_type(g, r), df_gen_i64(g, j));
             acc[j].i = r->is_arg ? df_reduce_load(g, r->mem_idx, g->i64, df_gen_i64(g, j)) : NULL;
         }
-        out[n++] = fold(g, r, acc);
+        out[n++] = row_fold_accumulators(g, r, acc);
     }
 }
 
@@ -262,7 +264,7 @@ static LLVMValueRef push(df_gen *g, uint32_t stage, LLVMValueRef height, const d
 
 /* ---- entries ---- */
 
-static void allocate(df_gen *g, uint32_t stage)
+static void row_alloc_arrays(df_gen *g, uint32_t stage)
 {
     DF_FOR_REDS(r, g, stage)
     {
@@ -289,13 +291,13 @@ static LLVMValueRef block_end(df_gen *g, LLVMValueRef r0)
     return df_gen_min(g, LLVMBuildAdd(g->b, r0, df_gen_i64(g, DF_BLOCK), ""), g->length);
 }
 
-static LLVMValueRef partial_at(df_gen *g, uint32_t slot, LLVMValueRef n_blocks, LLVMValueRef b)
+static LLVMValueRef row_partial_at(df_gen *g, uint32_t slot, LLVMValueRef n_blocks, LLVMValueRef b)
 {
     LLVMValueRef at = LLVMBuildMul(g->b, df_gen_i64(g, slot), n_blocks, "");
     return df_gen_at(g, g->i64, g->p_partial, LLVMBuildAdd(g->b, at, b, ""));
 }
 
-static LLVMTypeRef bits_type(const df_gen *g, const df_gen_red *r)
+static LLVMTypeRef row_bits_type(const df_gen *g, const df_gen_red *r)
 {
     return LLVMIntTypeInContext(g->ctx, 8 * df_bytes_of((deft_dtype)r->dtype));
 }
@@ -305,11 +307,11 @@ static void store_partials(df_gen *g, LLVMValueRef n_blocks, LLVMValueRef b, con
     uint32_t n = 0;
     DF_FOR_REDS(r, g, 0)
     {
-        LLVMValueRef bits = LLVMBuildBitCast(g->b, result[n].v, bits_type(g, r), "");
+        LLVMValueRef bits = LLVMBuildBitCast(g->b, result[n].v, row_bits_type(g, r), "");
         LLVMBuildStore(g->b, LLVMBuildZExtOrBitCast(g->b, bits, g->i64, ""),
-                       partial_at(g, r->first_slot, n_blocks, b));
+                       row_partial_at(g, r->first_slot, n_blocks, b));
         if (r->is_arg)
-            LLVMBuildStore(g->b, result[n].i, partial_at(g, r->first_slot + 1, n_blocks, b));
+            LLVMBuildStore(g->b, result[n].i, row_partial_at(g, r->first_slot + 1, n_blocks, b));
         n++;
     }
 }
@@ -320,20 +322,20 @@ static void load_partials(df_gen *g, LLVMValueRef n_blocks, LLVMValueRef b, df_p
     DF_FOR_REDS(r, g, 0)
     {
         LLVMValueRef bits =
-            LLVMBuildLoad2(g->b, g->i64, partial_at(g, r->first_slot, n_blocks, b), "");
-        bits = LLVMBuildTruncOrBitCast(g->b, bits, bits_type(g, r), "");
+            LLVMBuildLoad2(g->b, g->i64, row_partial_at(g, r->first_slot, n_blocks, b), "");
+        bits = LLVMBuildTruncOrBitCast(g->b, bits, row_bits_type(g, r), "");
         out[n] = (df_pair){ LLVMBuildBitCast(g->b, bits, df_reduce_type(g, r), ""), NULL };
         if (r->is_arg)
             out[n].i =
-                LLVMBuildLoad2(g->b, g->i64, partial_at(g, r->first_slot + 1, n_blocks, b), "");
+                LLVMBuildLoad2(g->b, g->i64, row_partial_at(g, r->first_slot + 1, n_blocks, b), "");
         n++;
     }
 }
 
 /* Sets out[] to phis: a[] if control comes from block from_a, b[] if it comes from from_b. The
  * current block must contain nothing but phis. */
-static void merge(df_gen *g, uint32_t stage, const df_pair *a, LLVMBasicBlockRef from_a,
-                  const df_pair *b, LLVMBasicBlockRef from_b, df_pair *out)
+static void row_merge_results(df_gen *g, uint32_t stage, const df_pair *a, LLVMBasicBlockRef from_a,
+                              const df_pair *b, LLVMBasicBlockRef from_b, df_pair *out)
 {
     uint32_t n = 0;
     DF_FOR_REDS(r, g, stage)
@@ -352,8 +354,8 @@ static void merge(df_gen *g, uint32_t stage, const df_pair *a, LLVMBasicBlockRef
 }
 
 /* The result of block b. main and part compute it; fin loads it from args->partial. */
-static void block_or_partial(df_gen *g, uint32_t stage, const df_blocks *blocks, LLVMValueRef b,
-                             bool is_split, df_pair *out)
+static void row_reduce_or_load(df_gen *g, uint32_t stage, const df_blocks *blocks, LLVMValueRef b,
+                               bool is_split, df_pair *out)
 {
     df_pair computed[DF_LANES], taken[DF_LANES];
     LLVMBasicBlockRef compute = NULL, done = NULL, from_taken = NULL;
@@ -369,12 +371,12 @@ static void block_or_partial(df_gen *g, uint32_t stage, const df_blocks *blocks,
         LLVMPositionBuilderAtEnd(g->b, compute);
     }
     LLVMValueRef r0 = LLVMBuildShl(g->b, b, df_gen_i64(g, DF_BLOCK_LOG2), "");
-    block(g, stage, r0, block_end(g, r0), is_split ? computed : out);
+    row_reduce_block(g, stage, r0, block_end(g, r0), is_split ? computed : out);
     if (!is_split) return;
     LLVMBasicBlockRef from_computed = LLVMGetInsertBlock(g->b);
     LLVMBuildBr(g->b, done);
     LLVMPositionBuilderAtEnd(g->b, done);
-    merge(g, stage, computed, from_computed, taken, from_taken, out);
+    row_merge_results(g, stage, computed, from_computed, taken, from_taken, out);
 }
 
 /* Reduces all blocks of this call, of which there is at least one. */
@@ -393,7 +395,7 @@ static void all_blocks(df_gen *g, uint32_t stage, const df_blocks *blocks, bool 
     LLVMValueRef b = LLVMBuildPhi(g->b, g->i64, "block"), height = LLVMBuildPhi(g->b, g->i64, "");
     LLVMAddIncoming(b, (LLVMValueRef *)&blocks->from, &pre, 1);
     LLVMAddIncoming(height, &zero, &pre, 1);
-    block_or_partial(g, stage, blocks, b, is_split, result);
+    row_reduce_or_load(g, stage, blocks, b, is_split, result);
     LLVMBasicBlockRef folded = LLVMGetInsertBlock(g->b);
     LLVMBuildCondBr(g->b, is_single, done, more);
 
@@ -420,17 +422,17 @@ static void all_blocks(df_gen *g, uint32_t stage, const df_blocks *blocks, bool 
     DF_FOR_REDS(r, g, stage) joined[k++] = stack_at(g, r, zero);
     LLVMBuildBr(g->b, done);
     LLVMPositionBuilderAtEnd(g->b, done);
-    merge(g, stage, result, folded, joined, last, out);
+    row_merge_results(g, stage, result, folded, joined, last, out);
 }
 
 /* A stage whose length is known from facts and fits one block. Nothing is joined or tested. */
-static void one_block(df_gen *g, uint32_t stage)
+static void row_reduce_single_block(df_gen *g, uint32_t stage)
 {
     df_pair out[DF_LANES];
     uint32_t n = 0;
     df_gen_place(g, PLACE_PRE);
     df_scan_begin(g, stage);
-    block(g, stage, df_gen_i64(g, 0), g->length, out);
+    row_reduce_block(g, stage, df_gen_i64(g, 0), g->length, out);
     DF_FOR_REDS(r, g, stage)
     {
         df_gen_define(g, r->ins, result_of(g, r, out[n]));
@@ -442,11 +444,11 @@ void df_reduce_row_stage(df_gen *g, uint32_t stage)
 {
     const bool is_split = stage == 0 && g->is_part;
     df_gen_mark(g, stage);
-    allocate(g, stage);
+    row_alloc_arrays(g, stage);
     const df_blocks blocks = df_reduce_blocks(g, is_split);
     df_pair out[DF_LANES], empty[DF_LANES], merged[DF_LANES];
     if (df_gen_is(blocks.n, 1)) {
-        one_block(g, stage);
+        row_reduce_single_block(g, stage);
         return;
     }
     df_if any;
@@ -458,7 +460,7 @@ void df_reduce_row_stage(df_gen *g, uint32_t stage)
     df_if_end(g, &any);
     uint32_t n = 0;
     DF_FOR_REDS(r, g, stage) empty[n++] = (df_pair){ of_nothing(g, r), df_gen_i64(g, 0) };
-    merge(g, stage, out, from, empty, any.before, merged);
+    row_merge_results(g, stage, out, from, empty, any.before, merged);
     n = 0;
     DF_FOR_REDS(r, g, stage)
     {

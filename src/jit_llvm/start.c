@@ -50,7 +50,7 @@ static bool is_mine(void)
 }
 
 /* Takes the lock. Returns false when that takes longer than PATIENCE_S. */
-static bool take(void)
+static bool opening_lock_take(void)
 {
     struct timespec until;
     (void)clock_gettime(CLOCK_REALTIME, &until);
@@ -63,16 +63,16 @@ static bool take(void)
 /* Takes the lock to open the library. Another thread that opens the library finishes by itself,
  * however slow the disk is. But a thread that forks may wait for this one, in another handler of
  * fork(). So the function returns false after waiting twice for a fork. */
-static bool take_to_open(void)
+static bool opening_lock_take_to_open(void)
 {
     for (int n_forks = 0; n_forks < 2;) {
-        if (take()) return true;
+        if (opening_lock_take()) return true;
         n_forks += atomic_load(&held_for_fork);
     }
     return false;
 }
 
-static void give(void)
+static void opening_lock_give(void)
 {
     atomic_store(&holder, 0);
     (void)pthread_mutex_unlock(&opening);
@@ -81,18 +81,18 @@ static void give(void)
 static void on_exit_begun(void)
 {
     atomic_store(&is_ending, true); /* a thread that waits for the lock will open nothing */
-    if (!is_mine() && take()) give();
+    if (!is_mine() && opening_lock_take()) opening_lock_give();
 }
 
 static void before_fork(void)
 {
-    if (!is_mine() && take()) atomic_store(&held_for_fork, true);
+    if (!is_mine() && opening_lock_take()) atomic_store(&held_for_fork, true);
 }
 
 static void after_fork(void)
 {
     if (!is_mine() || !atomic_exchange(&held_for_fork, false)) return;
-    give();
+    opening_lock_give();
 }
 
 static void in_child(void)
@@ -179,7 +179,7 @@ static void run_opening(void *user)
 {
     opening_call *const c = user;
     const bool is_ours = is_mine(); /* a later handler of the same fork() computes */
-    if (!is_ours && !take_to_open()) {
+    if (!is_ours && !opening_lock_take_to_open()) {
         c->st = c->host->fail(
             c->d, DEFT_E_BACKEND,
             "the compiler is not started: another thread is forking, which takes too long");
@@ -198,7 +198,7 @@ static void run_opening(void *user)
                               "the compiler is not started: the process is ending");
     else
         c->st = open_library(c->host, c->d);
-    if (!is_ours) give();
+    if (!is_ours) opening_lock_give();
 }
 
 /* ---- one compiler ---- */
@@ -216,7 +216,7 @@ typedef struct late {
     char why[DF_DIAG_TEXT], text[192]; /* text: what describe returns */
 } late;
 
-static void refuse(late *l, deft_status status, const char *why)
+static void late_refuse(late *l, deft_status status, const char *why)
 {
     l->status = status;
     (void)snprintf(l->why, sizeof l->why, "%s", why);
@@ -225,7 +225,7 @@ static void refuse(late *l, deft_status status, const char *why)
 }
 
 /* Opens the library, if it is not open, and creates the real compiler. The caller holds l->lock. */
-static void try_to_start(late *l)
+static void late_try_to_start(late *l)
 {
     df_diag d = { 0 };
     const df_llvm_code *code = atomic_load(&opened);
@@ -241,14 +241,14 @@ static void try_to_start(late *l)
     }
     if (st == DEFT_OK) st = code->make(&l->host, l->host.build_id, &d, &l->real);
     if (st != DEFT_OK) {
-        refuse(l, st, d.text);
+        late_refuse(l, st, d.text);
         return;
     }
     (void)snprintf(l->text, sizeof l->text, "%s", l->real.name);
     atomic_store_explicit(&l->state, STARTED, memory_order_release);
 }
 
-static deft_status start(void *self, df_diag *d)
+static deft_status late_start(void *self, df_diag *d)
 {
     late *const l = self;
     state now = atomic_load_explicit(&l->state, memory_order_acquire);
@@ -256,16 +256,16 @@ static deft_status start(void *self, df_diag *d)
         const bool is_left = df_fork_lock_take(&l->lock);
         now = atomic_load_explicit(&l->state, memory_order_relaxed);
         if (now == WAITING && is_left)
-            refuse(l, DEFT_E_BACKEND, "forked while the compiler was being started");
+            late_refuse(l, DEFT_E_BACKEND, "forked while the compiler was being started");
         else if (now == WAITING)
-            try_to_start(l);
+            late_try_to_start(l);
         now = atomic_load_explicit(&l->state, memory_order_relaxed);
         df_fork_lock_give(&l->lock);
     }
     return now == STARTED ? DEFT_OK : l->host.fail(d, l->status, "%s", l->why);
 }
 
-static const char *describe(void *self, uint32_t *vector_bytes)
+static const char *late_describe(void *self, uint32_t *vector_bytes)
 {
     late *const l = self;
     const state now = atomic_load_explicit(&l->state, memory_order_acquire);
@@ -275,69 +275,69 @@ static const char *describe(void *self, uint32_t *vector_bytes)
 
 /* ---- calls that start it ---- */
 
-static deft_status compile(void *self, df_diag *d, const df_kernel *const *k, uint32_t n,
-                           df_opt level, df_code *out)
+static deft_status late_compile(void *self, df_diag *d, const df_kernel *const *k, uint32_t n,
+                                df_opt level, df_code *out)
 {
     const late *const l = self;
-    const deft_status st = start(self, d);
+    const deft_status st = late_start(self, d);
     return st == DEFT_OK ? l->real.compile(l->real.self, d, k, n, level, out) : st;
 }
 
-static deft_status specialize(void *self, df_diag *d, const df_kernel *k, const df_facts *facts,
-                              df_code *out)
+static deft_status late_specialize(void *self, df_diag *d, const df_kernel *k,
+                                   const df_facts *facts, df_code *out)
 {
     const late *const l = self;
-    const deft_status st = start(self, d);
+    const deft_status st = late_start(self, d);
     return st == DEFT_OK ? l->real.specialize(l->real.self, d, k, facts, out) : st;
 }
 
-static deft_status show(void *self, df_diag *d, const df_kernel *k, const char *target,
-                        bool assembly, df_str *out)
+static deft_status late_show(void *self, df_diag *d, const df_kernel *k, const char *target,
+                             bool assembly, df_str *out)
 {
     const late *const l = self;
-    const deft_status st = start(self, d);
+    const deft_status st = late_start(self, d);
     return st == DEFT_OK ? l->real.show(l->real.self, d, k, target, assembly, out) : st;
 }
 
-static deft_status gemm(void *self, df_diag *d, deft_dtype t, df_gemm_kernel *out)
+static deft_status late_gemm(void *self, df_diag *d, deft_dtype t, df_gemm_kernel *out)
 {
     const late *const l = self;
-    const deft_status st = start(self, d);
+    const deft_status st = late_start(self, d);
     return st == DEFT_OK ? l->real.gemm(l->real.self, d, t, out) : st;
 }
 
 /* ---- calls that need compiled code, so that the compiler has started ---- */
 
-static bool has_started(const late *l)
+static bool late_has_started(const late *l)
 {
     return atomic_load_explicit(&l->state, memory_order_acquire) == STARTED;
 }
 
-static void release(void *self, df_code *code)
+static void late_release(void *self, df_code *code)
 {
     const late *const l = self;
-    if (has_started(l)) l->real.release(l->real.self, code);
+    if (late_has_started(l)) l->real.release(l->real.self, code);
 }
 
-static void *show_debugger(void *self, const char *name, const void *at, size_t size)
+static void *late_show_debugger(void *self, const char *name, const void *at, size_t size)
 {
     const late *const l = self;
-    return has_started(l) ? l->real.show_debugger(l->real.self, name, at, size) : NULL;
+    return late_has_started(l) ? l->real.show_debugger(l->real.self, name, at, size) : NULL;
 }
 
-static void hide_debugger(void *self, void *shown)
+static void late_hide_debugger(void *self, void *shown)
 {
     const late *const l = self;
-    if (shown && has_started(l)) l->real.hide_debugger(l->real.self, shown);
+    if (shown && late_has_started(l)) l->real.hide_debugger(l->real.self, shown);
 }
 
 /* ---- creating and destroying ---- */
 
-static void destroy(void *self)
+static void late_destroy(void *self)
 {
     late *const l = self;
     if (!l) return;
-    if (has_started(l)) l->real.destroy(l->real.self);
+    if (late_has_started(l)) l->real.destroy(l->real.self);
     df_fork_lock_finish(&l->lock);
     const df_mem *const mem = l->host.mem;
     df_mem_free(mem, l, sizeof *l);
@@ -361,15 +361,15 @@ deft_status df_plugin_cpu(const df_host *host, const char *build_id, df_diag *d,
         return host->fail(d, DEFT_E_MEMORY, "deft-llvm: no mutex could be had");
     }
     *out = (df_compiler){ .self = l,
-                          .start = start,
-                          .describe = describe,
-                          .compile = compile,
-                          .specialize = specialize,
-                          .release = release,
-                          .show = show,
-                          .gemm = gemm,
-                          .show_debugger = show_debugger,
-                          .hide_debugger = hide_debugger,
-                          .destroy = destroy };
+                          .start = late_start,
+                          .describe = late_describe,
+                          .compile = late_compile,
+                          .specialize = late_specialize,
+                          .release = late_release,
+                          .show = late_show,
+                          .gemm = late_gemm,
+                          .show_debugger = late_show_debugger,
+                          .hide_debugger = late_hide_debugger,
+                          .destroy = late_destroy };
     return DEFT_OK;
 }

@@ -39,25 +39,25 @@ typedef struct finder {
     bool is_apart; /* runs have one update, and no fact about places is relied on */
 } finder;
 
-static const df_node *node_at(const finder *f, uint32_t k)
+static const df_node *forward_node_at(const finder *f, uint32_t k)
 {
     return &f->t->nodes[k];
 }
 
-static df_op_class class_at(const finder *f, uint32_t k)
+static df_op_class forward_class_at(const finder *f, uint32_t k)
 {
-    return (df_op_class)df_op_infos[node_at(f, k)->op].cls;
+    return (df_op_class)df_op_infos[forward_node_at(f, k)->op].cls;
 }
 
-static bool is_elementwise(const finder *f, uint32_t k)
+static bool forward_is_elementwise(const finder *f, uint32_t k)
 {
-    const df_op_class c = class_at(f, k);
+    const df_op_class c = forward_class_at(f, k);
     return c == DF_CLASS_unary || c == DF_CLASS_binary || c == DF_CLASS_ternary;
 }
 
 /* ---- places ---- */
 
-static df_view_place place_at(const finder *f, uint32_t view)
+static df_view_place forward_place_at(const finder *f, uint32_t view)
 {
     df_view_place p;
     df_place_now(f->t, view, f->is_updated, &p);
@@ -66,15 +66,15 @@ static df_view_place place_at(const finder *f, uint32_t view)
 
 static bool have_equal_extents(const finder *f, uint32_t a, uint32_t b)
 {
-    const uint32_t rank = node_at(f, a)->rank;
-    return rank == node_at(f, b)->rank &&
+    const uint32_t rank = forward_node_at(f, a)->rank;
+    return rank == forward_node_at(f, b)->rank &&
            memcmp(df_trace_extents(f->t, a), df_trace_extents(f->t, b), rank * sizeof(int64_t)) ==
                0;
 }
 
 static bool show_one_place(const finder *f, uint32_t a, uint32_t b)
 {
-    const df_view_place p = place_at(f, a), q = place_at(f, b);
+    const df_view_place p = forward_place_at(f, a), q = forward_place_at(f, b);
     return have_equal_extents(f, a, b) && p.rank == q.rank &&
            memcmp(p.axis, q.axis, sizeof p.axis) == 0 && memcmp(p.off, q.off, sizeof p.off) == 0 &&
            memcmp(p.coef, q.coef, sizeof p.coef) == 0;
@@ -96,7 +96,7 @@ static bool steps_by_one(const df_view_place *p)
  * found. */
 static uint32_t gap_between(const finder *f, uint32_t a, uint32_t b)
 {
-    const df_view_place p = place_at(f, a), q = place_at(f, b);
+    const df_view_place p = forward_place_at(f, a), q = forward_place_at(f, b);
     if (p.rank != q.rank || !steps_by_one(&p) || !steps_by_one(&q)) return 0;
     for (uint32_t j = 0; j < p.rank; j++) {
         if (end_along(f, a, &p, j) <= q.off[j]) return 1 + 2 * j;
@@ -108,7 +108,7 @@ static uint32_t gap_between(const finder *f, uint32_t a, uint32_t b)
 static bool is_so(const finder *f, const df_same_place *pair)
 {
     if (pair->gap == 0) return show_one_place(f, pair->node, pair->as);
-    const df_view_place p = place_at(f, pair->node), q = place_at(f, pair->as);
+    const df_view_place p = forward_place_at(f, pair->node), q = forward_place_at(f, pair->as);
     const uint32_t j = (pair->gap - 1) / 2;
     if (!steps_by_one(&p) || !steps_by_one(&q)) return false;
     return pair->gap % 2 ? end_along(f, pair->node, &p, j) <= q.off[j]
@@ -118,8 +118,9 @@ static bool is_so(const finder *f, const df_same_place *pair)
 /* The lowest view of a chain: its operand is the base that df_place_of finds. */
 static uint32_t bottom_of(const finder *f, uint32_t view)
 {
-    const uint32_t base = place_at(f, view).base;
-    while (view != base && node_at(f, view)->src[0].i != base) view = node_at(f, view)->src[0].i;
+    const uint32_t base = forward_place_at(f, view).base;
+    while (view != base && forward_node_at(f, view)->src[0].i != base)
+        view = forward_node_at(f, view)->src[0].i;
     return view;
 }
 
@@ -136,9 +137,9 @@ static void rely_on(finder *f, uint32_t view, uint32_t as, uint32_t gap)
 static uint32_t stands_on(const finder *f, uint32_t bottom)
 {
     uint32_t i = f->n;
-    while (i > 0 && f->update[i - 1] != node_at(f, bottom)->src[0].i) i--;
+    while (i > 0 && f->update[i - 1] != forward_node_at(f, bottom)->src[0].i) i--;
     for (; i > 0; i--)
-        if (!gap_between(f, bottom, node_at(f, f->update[i - 1])->src[2].i)) return i - 1;
+        if (!gap_between(f, bottom, forward_node_at(f, f->update[i - 1])->src[2].i)) return i - 1;
     return f->n;
 }
 
@@ -147,19 +148,19 @@ static uint32_t stands_on(const finder *f, uint32_t bottom)
 static bool may_read(const finder *f, uint32_t k)
 {
     if (f->run_of[k] != f->run) return true;
-    const uint32_t bottom = bottom_of(f, k), base = node_at(f, bottom)->src[0].i;
+    const uint32_t bottom = bottom_of(f, k), base = forward_node_at(f, bottom)->src[0].i;
     bool in_run = false;
     for (uint32_t i = 0; i < f->n; i++) in_run |= base == f->update[i];
-    if (bottom == place_at(f, k).base || !in_run) return false;
+    if (bottom == forward_place_at(f, k).base || !in_run) return false;
     const uint32_t on = stands_on(f, bottom);
-    return on == f->n || show_one_place(f, k, node_at(f, f->update[on])->src[2].i);
+    return on == f->n || show_one_place(f, k, forward_node_at(f, f->update[on])->src[2].i);
 }
 
 /* ---- values that were written before ---- */
 
 static uint32_t base_of_run(const finder *f)
 {
-    return f->n > 0 ? node_at(f, f->update[0])->src[0].i : f->base;
+    return f->n > 0 ? forward_node_at(f, f->update[0])->src[0].i : f->base;
 }
 
 static bool is_of_run(const finder *f, uint32_t k)
@@ -171,14 +172,15 @@ static bool is_of_run(const finder *f, uint32_t k)
 
 /* Whether the place of update u is a chain of views that can be built again on u, or on an update
  * that comes after u. */
-static bool is_plain(const finder *f, uint32_t u)
+static bool forward_can_rebuild_place(const finder *f, uint32_t u)
 {
-    return place_at(f, node_at(f, u)->src[2].i).base == node_at(f, u)->src[0].i;
+    return forward_place_at(f, forward_node_at(f, u)->src[2].i).base ==
+           forward_node_at(f, u)->src[0].i;
 }
 
 static bool are_apart(finder *f, uint32_t u, uint32_t later, bool tell)
 {
-    const uint32_t a = node_at(f, u)->src[2].i, b = node_at(f, later)->src[2].i;
+    const uint32_t a = forward_node_at(f, u)->src[2].i, b = forward_node_at(f, later)->src[2].i;
     const uint32_t gap = gap_between(f, a, b);
     if (gap && tell) rely_on(f, a, b, gap);
     return gap != 0;
@@ -191,10 +193,11 @@ static bool is_written(finder *f, uint32_t k, bool tell)
 {
     const uint32_t u = f->stored[k];
     uint32_t v = base_of_run(f);
-    if (u == DF_NONE || v < u || !is_elementwise(f, k) || !is_plain(f, u)) return false;
-    for (uint32_t n = 0; v != u; v = node_at(f, v)->src[0].i, n++)
-        if (n == (f->is_apart ? 0 : MOST_BACK) || node_at(f, v)->op != DF_OP_update ||
-            !is_plain(f, v) || !are_apart(f, u, v, tell))
+    if (u == DF_NONE || v < u || !forward_is_elementwise(f, k) || !forward_can_rebuild_place(f, u))
+        return false;
+    for (uint32_t n = 0; v != u; v = forward_node_at(f, v)->src[0].i, n++)
+        if (n == (f->is_apart ? 0 : MOST_BACK) || forward_node_at(f, v)->op != DF_OP_update ||
+            !forward_can_rebuild_place(f, v) || !are_apart(f, u, v, tell))
             return false;
     for (uint32_t i = 0; i < f->n; i++)
         if (!are_apart(f, u, f->update[i], tell)) return false;
@@ -204,7 +207,7 @@ static bool is_written(finder *f, uint32_t k, bool tell)
 /* Notes that node k reads its operand s back, from the version of the array before the run. */
 static void note_back(finder *f, uint32_t k, uint32_t s)
 {
-    const uint32_t o = node_at(f, k)->src[s].i, base = base_of_run(f), u = f->stored[o];
+    const uint32_t o = forward_node_at(f, k)->src[s].i, base = base_of_run(f), u = f->stored[o];
     df_forward_of *const of = &f->of[k];
     if ((of->back != DF_NONE && of->back != base) || of->reads_back >> s & 1) return;
     if (f->of[o].written != DF_NONE && f->of[o].written != u) return;
@@ -212,8 +215,8 @@ static void note_back(finder *f, uint32_t k, uint32_t s)
     of->back = base;
     of->reads_back |= (uint8_t)(1 << s);
     f->of[o].written = u;
-    for (uint32_t v = node_at(f, u)->src[2].i; v != node_at(f, u)->src[0].i;
-         v = node_at(f, v)->src[0].i)
+    for (uint32_t v = forward_node_at(f, u)->src[2].i; v != forward_node_at(f, u)->src[0].i;
+         v = forward_node_at(f, v)->src[0].i)
         f->n_reads++;
     f->n_back++;
 }
@@ -221,20 +224,20 @@ static void note_back(finder *f, uint32_t k, uint32_t s)
 /* Finds all operands that the value of update u can read back. It looks through elementwise
  * operations and views. Only nodes that were recorded after the base of the run can read the base.
  */
-static void read_back(finder *f, uint32_t u)
+static void forward_find_read_backs(finder *f, uint32_t u)
 {
     const uint32_t base = base_of_run(f);
     uint32_t n = 1;
     f->try++;
     f->stack[0] = u;
     for (uint32_t i = 0; i < n; i++) {
-        const uint32_t k = f->stack[i], end = k == u ? 2 : node_at(f, k)->n_src;
+        const uint32_t k = f->stack[i], end = k == u ? 2 : forward_node_at(f, k)->n_src;
         for (uint32_t s = k == u; s < end; s++) {
-            const uint32_t o = node_at(f, k)->src[s].i;
+            const uint32_t o = forward_node_at(f, k)->src[s].i;
             if (is_written(f, o, false)) {
                 note_back(f, k, s);
             } else if (o > base && f->seen[o] != f->try && n < MOST_NODES && !is_of_run(f, o) &&
-                       (is_elementwise(f, o) || class_at(f, o) == DF_CLASS_view)) {
+                       (forward_is_elementwise(f, o) || forward_class_at(f, o) == DF_CLASS_view)) {
                 f->seen[o] = f->try;
                 f->stack[n++] = o;
             }
@@ -244,7 +247,7 @@ static void read_back(finder *f, uint32_t u)
 
 /* ---- one update ---- */
 
-static bool visit(finder *f, uint32_t k)
+static bool forward_visit_node(finder *f, uint32_t k)
 {
     if (f->seen[k] != f->try) f->n_seen[k] = 0;
     f->n_seen[k]++;
@@ -252,12 +255,12 @@ static bool visit(finder *f, uint32_t k)
     f->seen[k] = f->try;
     if (is_of_run(f, k) || is_written(f, k, false)) return true;
     if (f->n_cone + f->n_read == MOST_NODES) return false;
-    if (is_elementwise(f, k)) {
+    if (forward_is_elementwise(f, k)) {
         f->stack[f->n_cone++] = k;
         return true;
     }
-    if (class_at(f, k) == DF_CLASS_leaf) return true;
-    if (class_at(f, k) != DF_CLASS_view || !may_read(f, k)) return false;
+    if (forward_class_at(f, k) == DF_CLASS_leaf) return true;
+    if (forward_class_at(f, k) != DF_CLASS_view || !may_read(f, k)) return false;
     f->read[f->n_read++] = k;
     return true;
 }
@@ -265,14 +268,14 @@ static bool visit(finder *f, uint32_t k)
 /* Whether value e is computed elementwise from leaves, from values that the run has written, and
  * from views that it may read. Fills f->stack with the elementwise nodes and f->read with the
  * views. */
-static bool walk(finder *f, uint32_t e)
+static bool forward_walk_cone(finder *f, uint32_t e)
 {
     f->try++;
     f->n_cone = f->n_read = 0;
-    if (!visit(f, e)) return false;
+    if (!forward_visit_node(f, e)) return false;
     for (uint32_t i = 0; i < f->n_cone; i++)
-        for (uint32_t s = 0; s < node_at(f, f->stack[i])->n_src; s++)
-            if (!visit(f, node_at(f, f->stack[i])->src[s].i)) return false;
+        for (uint32_t s = 0; s < forward_node_at(f, f->stack[i])->n_src; s++)
+            if (!forward_visit_node(f, forward_node_at(f, f->stack[i])->src[s].i)) return false;
     /* A node that is also used outside the cone keeps its own reads, so it would be computed
      * twice. Only the value e itself may have other users: later updates. */
     for (uint32_t i = 0; i < f->n_cone; i++) {
@@ -286,34 +289,36 @@ static bool walk(finder *f, uint32_t e)
 /* Whether only update u and its value read the last update of the run. */
 static bool is_read_by_none_else(const finder *f, uint32_t u)
 {
-    const uint32_t last = f->update[f->n - 1], place = bottom_of(f, node_at(f, u)->src[2].i);
+    const uint32_t last = f->update[f->n - 1],
+                   place = bottom_of(f, forward_node_at(f, u)->src[2].i);
     uint32_t n = 1; /* u itself */
     bool has_place = false;
     for (uint32_t i = 0; i < f->n_read; i++) {
         const uint32_t b = bottom_of(f, f->read[i]);
-        bool is_new = node_at(f, b)->src[0].i == last;
+        bool is_new = forward_node_at(f, b)->src[0].i == last;
         for (uint32_t j = 0; j < i; j++) is_new &= bottom_of(f, f->read[j]) != b;
         n += is_new;
         has_place |= b == place;
     }
-    n += !has_place && node_at(f, place)->src[0].i == last;
+    n += !has_place && forward_node_at(f, place)->src[0].i == last;
     return n == f->n_users[last];
 }
 
-static bool continues(finder *f, uint32_t u)
+static bool forward_continues_run(finder *f, uint32_t u)
 {
     if (f->is_apart || f->n == 0 || f->n == MOST_UPDATES ||
-        node_at(f, u)->src[0].i != f->update[f->n - 1])
+        forward_node_at(f, u)->src[0].i != f->update[f->n - 1])
         return false;
-    const uint32_t first = node_at(f, f->update[0])->src[2].i, place = node_at(f, u)->src[2].i;
-    return have_equal_extents(f, first, place) && walk(f, node_at(f, u)->src[1].i) &&
-           is_read_by_none_else(f, u);
+    const uint32_t first = forward_node_at(f, f->update[0])->src[2].i,
+                   place = forward_node_at(f, u)->src[2].i;
+    return have_equal_extents(f, first, place) &&
+           forward_walk_cone(f, forward_node_at(f, u)->src[1].i) && is_read_by_none_else(f, u);
 }
 
 /* Gives the views from k down to its bottom substitutes, which read `base`. */
 static void read_below(finder *f, uint32_t k, uint32_t bottom, uint32_t base)
 {
-    for (;; k = node_at(f, k)->src[0].i) {
+    for (;; k = forward_node_at(f, k)->src[0].i) {
         f->n_reads += !f->of[k].is_read;
         f->of[k].is_read = true;
         if (k == bottom) break;
@@ -326,8 +331,8 @@ static void read_below(finder *f, uint32_t k, uint32_t bottom, uint32_t base)
 static void share_bounds(finder *f, uint32_t bottom, uint32_t place)
 {
     const uint32_t to = bottom_of(f, place);
-    if (bottom >= to || f->of[to].args != DF_NONE || node_at(f, to)->op != DF_OP_slice ||
-        node_at(f, bottom)->op != DF_OP_slice || !show_one_place(f, bottom, to))
+    if (bottom >= to || f->of[to].args != DF_NONE || forward_node_at(f, to)->op != DF_OP_slice ||
+        forward_node_at(f, bottom)->op != DF_OP_slice || !show_one_place(f, bottom, to))
         return;
     f->of[to].args = bottom;
     rely_on(f, to, bottom, 0);
@@ -342,37 +347,39 @@ static void forward_read(finder *f, uint32_t k, uint32_t place)
     if (f->of[k].is_done) return;
     f->of[k].is_done = true;
     uint32_t i = f->n;
-    while (f->update[i - 1] != node_at(f, bottom)->src[0].i) i--;
+    while (f->update[i - 1] != forward_node_at(f, bottom)->src[0].i) i--;
     for (; i > (on == f->n ? 0 : on + 1); i--) {
-        const uint32_t to = node_at(f, f->update[i - 1])->src[2].i;
+        const uint32_t to = forward_node_at(f, f->update[i - 1])->src[2].i;
         rely_on(f, bottom, to, gap_between(f, bottom, to));
     }
-    read_below(f, k, bottom, on == f->n ? node_at(f, f->update[0])->src[0].i : f->update[on]);
+    read_below(f, k, bottom,
+               on == f->n ? forward_node_at(f, f->update[0])->src[0].i : f->update[on]);
     if (on == f->n) return;
-    f->of[k].value = node_at(f, f->update[on])->src[1].i;
-    rely_on(f, k, node_at(f, f->update[on])->src[2].i, 0);
+    f->of[k].value = forward_node_at(f, f->update[on])->src[1].i;
+    rely_on(f, k, forward_node_at(f, f->update[on])->src[2].i, 0);
 }
 
-static void add(finder *f, uint32_t u)
+static void forward_add_update(finder *f, uint32_t u)
 {
     for (uint32_t i = 0; i < f->n_cone; i++) f->of[f->stack[i]].is_member = true;
     f->of[u].is_member = true;
-    for (uint32_t i = 0; i < f->n_read; i++) forward_read(f, f->read[i], node_at(f, u)->src[2].i);
-    read_back(f, u);
+    for (uint32_t i = 0; i < f->n_read; i++)
+        forward_read(f, f->read[i], forward_node_at(f, u)->src[2].i);
+    forward_find_read_backs(f, u);
     f->update[f->n++] = u;
 }
 
 static void try_update(finder *f, uint32_t u)
 {
-    const uint32_t value = node_at(f, u)->src[1].i;
-    if (is_plain(f, u) && continues(f, u)) {
-        add(f, u);
+    const uint32_t value = forward_node_at(f, u)->src[1].i;
+    if (forward_can_rebuild_place(f, u) && forward_continues_run(f, u)) {
+        forward_add_update(f, u);
     } else {
         f->n = 0;
         f->run++;
-        f->base = node_at(f, u)->src[0].i;
-        read_back(f, u);
-        if (is_plain(f, u) && walk(f, value)) f->update[f->n++] = u;
+        f->base = forward_node_at(f, u)->src[0].i;
+        forward_find_read_backs(f, u);
+        if (forward_can_rebuild_place(f, u) && forward_walk_cone(f, value)) f->update[f->n++] = u;
     }
     if (f->n_apart[value] > 0) f->n = 0; /* the value is stored in any case */
     f->run_of[u] = f->n > 0 ? f->run : 0;
@@ -381,7 +388,7 @@ static void try_update(finder *f, uint32_t u)
 
 /* ---- all of them ---- */
 
-static void find(finder *f)
+static void forward_visit_updates(finder *f)
 {
     const df_trace *const t = f->t;
     const size_t n = t->n_nodes + 1u;
@@ -402,7 +409,8 @@ static void find(finder *f)
         for (uint32_t s = 0; s < t->nodes[k].n_src; s++) {
             const uint32_t o = t->nodes[k].src[s].i;
             f->n_users[o]++;
-            f->n_apart[o] += !is_elementwise(f, k) && !(t->nodes[k].op == DF_OP_update && s == 1);
+            f->n_apart[o] +=
+                !forward_is_elementwise(f, k) && !(t->nodes[k].op == DF_OP_update && s == 1);
         }
     }
     for (uint32_t r = 0; r < t->n_roots; r++) {
@@ -474,10 +482,10 @@ deft_status df_forward_find(df_diag *d, const df_trace *t, df_places *places, df
         return df_fail_mem(d, "forwarding", n * sizeof *of);
     *f = (finder){ .t = t, .is_updated = is_updated, .places = places, .of = of, .words = words };
     df_place_find_updated(t, is_updated);
-    find(f);
+    forward_visit_updates(f);
     if (places->is_bounded && !is_as_known(f)) {
         f->is_apart = true;
-        find(f);
+        forward_visit_updates(f);
     }
     if (places->n_forward > 0 || f->n_back > 0) *out = (df_forward){ of, f->n_reads };
     return DEFT_OK;

@@ -73,7 +73,7 @@ typedef struct span {
     size_t n;
 } span;
 
-static span word(parser *p)
+static span parse_word(parser *p)
 {
     skip_blanks(p);
     const char *const from = p->at;
@@ -82,7 +82,7 @@ static span word(parser *p)
     return (span){ from, (size_t)(p->at - from) };
 }
 
-static bool same(span s, const char *text)
+static bool parse_span_equals(span s, const char *text)
 {
     return s.n == strlen(text) && memcmp(s.at, text, s.n) == 0;
 }
@@ -91,13 +91,13 @@ static bool same(span s, const char *text)
 static bool eat_word(parser *p, const char *text)
 {
     const char *const from = p->at;
-    if (same(word(p), text)) return true;
+    if (parse_span_equals(parse_word(p), text)) return true;
     p->at = from;
     return false;
 }
 
 /* Reads a number of dtype t. It ends before a blank or before a character that no number has. */
-static deft_status number(parser *p, deft_dtype t, uint64_t *bits)
+static deft_status parse_number(parser *p, deft_dtype t, uint64_t *bits)
 {
     skip_blanks(p);
     const char *const from = p->at;
@@ -109,11 +109,11 @@ static deft_status number(parser *p, deft_dtype t, uint64_t *bits)
     return expected(p, what);
 }
 
-static deft_status integer(parser *p, int64_t low, int64_t high, int64_t *out)
+static deft_status parse_integer(parser *p, int64_t low, int64_t high, int64_t *out)
 {
     uint64_t bits = 0;
     const char *const from = p->at;
-    const deft_status st = number(p, DEFT_I64, &bits);
+    const deft_status st = parse_number(p, DEFT_I64, &bits);
     if (st != DEFT_OK) return st;
     const int64_t v = (int64_t)bits;
     if (v < low || v > high) {
@@ -126,7 +126,7 @@ static deft_status integer(parser *p, int64_t low, int64_t high, int64_t *out)
 }
 
 /* Reads an unsigned decimal of up to 64 bits. */
-static deft_status unsigned_64(parser *p, int64_t *out)
+static deft_status parse_unsigned_64(parser *p, int64_t *out)
 {
     skip_blanks(p);
     uint64_t v = 0;
@@ -143,7 +143,8 @@ static deft_status unsigned_64(parser *p, int64_t *out)
 }
 
 /* Reads [a,b,..] with at most DEFT_MAX_RANK numbers, each from low to high. */
-static deft_status list(parser *p, int64_t low, int64_t high, int64_t v[DEFT_MAX_RANK], uint32_t *n)
+static deft_status parse_list(parser *p, int64_t low, int64_t high, int64_t v[DEFT_MAX_RANK],
+                              uint32_t *n)
 {
     deft_status st = DEFT_OK;
     *n = 0;
@@ -152,7 +153,7 @@ static deft_status list(parser *p, int64_t low, int64_t high, int64_t v[DEFT_MAX
     do {
         if (*n == DEFT_MAX_RANK)
             TRY(df_fail(&p->said, DEFT_E_LIMIT, "more than %d members", DEFT_MAX_RANK));
-        TRY(integer(p, low, high, &v[(*n)++]));
+        TRY(parse_integer(p, low, high, &v[(*n)++]));
     } while (eat(p, ','));
     if (!eat(p, ']')) TRY(expected(p, ", or ]"));
 done:
@@ -160,7 +161,7 @@ done:
 }
 
 /* Reads "name=". */
-static deft_status key(parser *p, const char *name)
+static deft_status parse_key(parser *p, const char *name)
 {
     char what[32];
     const size_t n = strlen(name);
@@ -169,26 +170,27 @@ static deft_status key(parser *p, const char *name)
     return eat_word(p, name) && eat(p, '=') ? DEFT_OK : expected(p, what);
 }
 
-static deft_status key_integer(parser *p, const char *name, int64_t low, int64_t high, int64_t *out)
+static deft_status parse_key_integer(parser *p, const char *name, int64_t low, int64_t high,
+                                     int64_t *out)
 {
-    const deft_status st = key(p, name);
-    return st == DEFT_OK ? integer(p, low, high, out) : st;
+    const deft_status st = parse_key(p, name);
+    return st == DEFT_OK ? parse_integer(p, low, high, out) : st;
 }
 
-static deft_status key_list(parser *p, const char *name, int64_t low, int64_t high,
-                            int64_t v[DEFT_MAX_RANK], uint32_t *n)
+static deft_status parse_key_list(parser *p, const char *name, int64_t low, int64_t high,
+                                  int64_t v[DEFT_MAX_RANK], uint32_t *n)
 {
-    const deft_status st = key(p, name);
-    return st == DEFT_OK ? list(p, low, high, v, n) : st;
+    const deft_status st = parse_key(p, name);
+    return st == DEFT_OK ? parse_list(p, low, high, v, n) : st;
 }
 
 /* Reads %k, which must be an earlier node. */
-static deft_status reference(parser *p, df_ref *out)
+static deft_status parse_reference(parser *p, df_ref *out)
 {
     int64_t v = 0;
     const uint32_t n = p->b.t->n_nodes;
     if (!eat(p, '%')) return expected(p, "%");
-    const deft_status st = integer(p, 0, UINT32_MAX, &v);
+    const deft_status st = parse_integer(p, 0, UINT32_MAX, &v);
     if (st != DEFT_OK) return st;
     if (v >= n) return df_fail(&p->said, DEFT_E_FORMAT, "%%%" PRId64 " is not an earlier node", v);
     *out = (df_ref){ (uint32_t)v };
@@ -207,11 +209,11 @@ typedef struct record {
     uint32_t n_args;
 } record;
 
-static deft_status mask(parser *p, uint32_t *out)
+static deft_status parse_mask(parser *p, uint32_t *out)
 {
     int64_t v[DEFT_MAX_RANK];
     uint32_t n;
-    const deft_status st = key_list(p, "axes", 0, DEFT_MAX_RANK - 1, v, &n);
+    const deft_status st = parse_key_list(p, "axes", 0, DEFT_MAX_RANK - 1, v, &n);
     if (st != DEFT_OK) return st;
     for (uint32_t i = 0; i < n; i++) {
         if (*out >> v[i] & 1)
@@ -221,11 +223,11 @@ static deft_status mask(parser *p, uint32_t *out)
     return DEFT_OK;
 }
 
-static deft_status nibbles(parser *p, const char *name, uint32_t want, uint32_t *out)
+static deft_status parse_nibbles(parser *p, const char *name, uint32_t want, uint32_t *out)
 {
     int64_t v[DEFT_MAX_RANK];
     uint32_t n;
-    const deft_status st = key_list(p, name, 0, DEFT_MAX_RANK - 1, v, &n);
+    const deft_status st = parse_key_list(p, name, 0, DEFT_MAX_RANK - 1, v, &n);
     if (st != DEFT_OK) return st;
     if (n != want)
         return df_fail(&p->said, DEFT_E_FORMAT, "%s has %" PRIu32 " members, must have %" PRIu32,
@@ -234,13 +236,13 @@ static deft_status nibbles(parser *p, const char *name, uint32_t want, uint32_t 
     return DEFT_OK;
 }
 
-static deft_status slice_args(parser *p, record *r)
+static deft_status parse_slice_args(parser *p, record *r)
 {
     deft_status st = DEFT_OK;
     int64_t start[DEFT_MAX_RANK], step[DEFT_MAX_RANK];
     uint32_t n, m;
-    TRY(key_list(p, "start", INT64_MIN, INT64_MAX, start, &n));
-    TRY(key_list(p, "step", INT64_MIN, INT64_MAX, step, &m));
+    TRY(parse_key_list(p, "start", INT64_MIN, INT64_MAX, start, &n));
+    TRY(parse_key_list(p, "step", INT64_MIN, INT64_MAX, step, &m));
     if (n != m)
         TRY(df_fail(&p->said, DEFT_E_FORMAT, "%" PRIu32 " starts, but %" PRIu32 " steps", n, m));
     for (uint32_t i = 0; i < n; i++) {
@@ -252,12 +254,12 @@ done:
     return st;
 }
 
-static deft_status dtype(parser *p, deft_dtype *out)
+static deft_status parse_dtype(parser *p, deft_dtype *out)
 {
     const char *const from = p->at;
-    const span s = word(p);
+    const span s = parse_word(p);
     for (int t = 0; t < DEFT_N_DTYPES; t++) {
-        if (!same(s, deft_dtype_name((deft_dtype)t))) continue;
+        if (!parse_span_equals(s, deft_dtype_name((deft_dtype)t))) continue;
         *out = (deft_dtype)t;
         return DEFT_OK;
     }
@@ -266,15 +268,15 @@ static deft_status dtype(parser *p, deft_dtype *out)
 }
 
 /* Reads the tag of a loop, which may be absent: a kind, "from" with a dtype, and flags. */
-static deft_status loop_tag(parser *p, uint32_t *out)
+static deft_status parse_loop_tag(parser *p, uint32_t *out)
 {
     deft_status st = DEFT_OK;
     df_loop_tag tag = { .kind = DF_LOOP_PLAIN };
     for (int i = DF_LOOP_PLAIN + 1; i < DF_N_LOOP_KINDS && tag.kind == DF_LOOP_PLAIN; i++)
         if (eat_word(p, df_loop_kind_name((df_loop_kind)i))) tag.kind = (df_loop_kind)i;
     if (tag.kind == DF_LOOP_PLAIN) return DEFT_OK;
-    TRY(key(p, "from"));
-    TRY(dtype(p, &tag.from));
+    TRY(parse_key(p, "from"));
+    TRY(parse_dtype(p, &tag.from));
     tag.is_causal = eat_word(p, "causal");
     tag.is_scaled = eat_word(p, "scaled");
     *out = df_loop_attr(tag);
@@ -282,7 +284,7 @@ done:
     return st;
 }
 
-static deft_status attributes(parser *p, record *r)
+static deft_status parse_attributes(parser *p, record *r)
 {
     deft_status st = DEFT_OK;
     uint64_t bits = 0;
@@ -291,46 +293,46 @@ static deft_status attributes(parser *p, record *r)
     case DF_TEXT_none:
     case DF_TEXT_input: break;
     case DF_TEXT_value:
-        TRY(number(p, r->dtype, &bits));
+        TRY(parse_number(p, r->dtype, &bits));
         r->args[r->n_args++] = (int64_t)bits;
         break;
     case DF_TEXT_cst:
-        TRY(number(p, df_is_float(r->dtype) ? DEFT_F32 : DEFT_I32, &bits));
+        TRY(parse_number(p, df_is_float(r->dtype) ? DEFT_F32 : DEFT_I32, &bits));
         r->attr = (uint32_t)bits;
         break;
     case DF_TEXT_axis:
-        TRY(key_integer(p, "axis", 0, DEFT_MAX_RANK - 1, &v));
+        TRY(parse_key_integer(p, "axis", 0, DEFT_MAX_RANK - 1, &v));
         r->attr = (uint32_t)v;
         break;
-    case DF_TEXT_axes: TRY(mask(p, &r->attr)); break;
+    case DF_TEXT_axes: TRY(parse_mask(p, &r->attr)); break;
     case DF_TEXT_reduce:
-        TRY(mask(p, &r->attr));
+        TRY(parse_mask(p, &r->attr));
         if (eat_word(p, "keepdims")) r->attr |= DF_REDUCE_KEEPDIMS;
         break;
-    case DF_TEXT_perm: TRY(nibbles(p, "perm", r->shape.rank, &r->attr)); break;
-    case DF_TEXT_slice: TRY(slice_args(p, r)); break;
+    case DF_TEXT_perm: TRY(parse_nibbles(p, "perm", r->shape.rank, &r->attr)); break;
+    case DF_TEXT_slice: TRY(parse_slice_args(p, r)); break;
     case DF_TEXT_pair:
-        TRY(nibbles(p, "axes", 2, &r->attr));
-        TRY(key_integer(p, "offset", INT64_MIN, INT64_MAX, &r->args[0]));
+        TRY(parse_nibbles(p, "axes", 2, &r->attr));
+        TRY(parse_key_integer(p, "offset", INT64_MIN, INT64_MAX, &r->args[0]));
         r->n_args = 1;
         break;
     case DF_TEXT_random:
-        TRY(key_integer(p, "word", 0, 3, &v));
+        TRY(parse_key_integer(p, "word", 0, 3, &v));
         r->attr = (uint32_t)v;
-        TRY(key(p, "seed"));
-        TRY(unsigned_64(p, &r->args[0]));
-        TRY(key(p, "draw"));
-        TRY(unsigned_64(p, &r->args[1]));
+        TRY(parse_key(p, "seed"));
+        TRY(parse_unsigned_64(p, &r->args[0]));
+        TRY(parse_key(p, "draw"));
+        TRY(parse_unsigned_64(p, &r->args[1]));
         r->n_args = 2;
         break;
     case DF_TEXT_power:
-        TRY(key_integer(p, "power", INT32_MIN, INT32_MAX, &v));
+        TRY(parse_key_integer(p, "power", INT32_MIN, INT32_MAX, &v));
         r->attr = (uint32_t)(int32_t)v;
         break;
     case DF_TEXT_loop:
-        TRY(key_integer(p, "most", 0, INT64_MAX, &r->args[0]));
+        TRY(parse_key_integer(p, "most", 0, INT64_MAX, &r->args[0]));
         r->n_args = 1;
-        TRY(loop_tag(p, &r->attr));
+        TRY(parse_loop_tag(p, &r->attr));
         break;
     case DF_TEXT_which: r->attr = eat_word(p, "zeros") ? DF_WHICH_ZEROS : 0; break;
     case DF_TEXT_order: r->attr = eat_word(p, "descending") ? DF_ORDER_DESCENDING : 0; break;
@@ -339,7 +341,7 @@ done:
     return st;
 }
 
-static deft_status input(parser *p, const record *r)
+static deft_status parse_input(parser *p, const record *r)
 {
     deft_status st = DEFT_OK;
     int64_t strides[DEFT_MAX_RANK], ordinal = p->b.t->n_inputs;
@@ -353,9 +355,9 @@ static deft_status input(parser *p, const record *r)
         else if (eat_word(p, "aligned"))
             flags |= DF_INPUT_ALIGNED;
         else if (eat_word(p, "ordinal") && eat(p, '='))
-            TRY(integer(p, 0, DF_TRACE_MAX_NODES, &ordinal));
+            TRY(parse_integer(p, 0, DF_TRACE_MAX_NODES, &ordinal));
         else {
-            TRY(key_list(p, "strides", INT64_MIN, INT64_MAX, strides, &n));
+            TRY(parse_key_list(p, "strides", INT64_MIN, INT64_MAX, strides, &n));
             has_strides = true;
             if (n != r->shape.rank)
                 TRY(df_fail(&p->said, DEFT_E_FORMAT,
@@ -371,33 +373,33 @@ done:
 }
 
 /* Reads "%k = op dtype[extents] operands attributes", after the '%'. */
-static deft_status node(parser *p)
+static deft_status parse_node(parser *p)
 {
     deft_status st = DEFT_OK;
     record r = { .op = DF_N_OPS };
     int64_t k = 0;
-    TRY(integer(p, 0, UINT32_MAX, &k));
+    TRY(parse_integer(p, 0, UINT32_MAX, &k));
     if (k != p->b.t->n_nodes)
         TRY(df_fail(&p->said, DEFT_E_FORMAT, "%%%" PRId64 " where %%%" PRIu32 " is next", k,
                     p->b.t->n_nodes));
     if (!eat(p, '=')) TRY(expected(p, "="));
     skip_blanks(p);
     const char *const from = p->at;
-    const span name = word(p);
+    const span name = parse_word(p);
     r.op = df_op_find(name.at, name.n);
     if (r.op == DF_N_OPS) {
         p->at = from;
         TRY(expected(p, "an op"));
     }
-    TRY(dtype(p, &r.dtype));
-    TRY(list(p, 0, INT64_MAX, r.shape.dim, &r.shape.rank));
+    TRY(parse_dtype(p, &r.dtype));
+    TRY(parse_list(p, 0, INT64_MAX, r.shape.dim, &r.shape.rank));
     const uint32_t n_src = df_op_infos[r.op].n_src;
-    for (uint32_t i = 0; i < n_src; i++) TRY(reference(p, &r.src[i]));
+    for (uint32_t i = 0; i < n_src; i++) TRY(parse_reference(p, &r.src[i]));
     if (r.op == DF_OP_input) {
-        TRY(input(p, &r));
+        TRY(parse_input(p, &r));
         goto done;
     }
-    TRY(attributes(p, &r));
+    TRY(parse_attributes(p, &r));
     (void)df_build_op(&p->b, r.op, r.dtype, r.attr, r.src, n_src, r.args, r.n_args, &r.shape);
     st = p->b.st;
 done:
@@ -405,10 +407,10 @@ done:
 }
 
 /* Reads %k, which must be an input node, and returns the index of its input. */
-static deft_status input_reference(parser *p, uint32_t *out)
+static deft_status parse_input_reference(parser *p, uint32_t *out)
 {
     df_ref r;
-    const deft_status st = reference(p, &r);
+    const deft_status st = parse_reference(p, &r);
     if (st != DEFT_OK) return st;
     if (p->b.t->nodes[r.i].op != DF_OP_input)
         return df_fail(&p->said, DEFT_E_FORMAT, "%%%" PRIu32 " is not an input", r.i);
@@ -417,31 +419,31 @@ static deft_status input_reference(parser *p, uint32_t *out)
 }
 
 /* Reads "output %k [into %i] [donor %i]", after the first word. */
-static deft_status output(parser *p)
+static deft_status parse_output(parser *p)
 {
     deft_status st = DEFT_OK;
     df_ref r;
     uint32_t into = DF_NONE, donor = DF_NONE;
-    TRY(reference(p, &r));
-    if (eat_word(p, "into")) TRY(input_reference(p, &into));
-    if (eat_word(p, "donor")) TRY(input_reference(p, &donor));
+    TRY(parse_reference(p, &r));
+    if (eat_word(p, "into")) TRY(parse_input_reference(p, &into));
+    if (eat_word(p, "donor")) TRY(parse_input_reference(p, &donor));
     df_build_root(&p->b, r, into == DF_NONE ? DF_ROOT_NEW : DF_ROOT_INTO, into, donor);
     st = p->b.st;
 done:
     return st;
 }
 
-static deft_status most_temporaries(parser *p)
+static deft_status parse_most_temporaries(parser *p)
 {
     int64_t bytes = 0;
     if (!eat(p, '=')) return expected(p, "=");
-    const deft_status st = integer(p, 1, INT64_MAX, &bytes);
+    const deft_status st = parse_integer(p, 1, INT64_MAX, &bytes);
     if (st == DEFT_OK) p->b.t->max_temporary_bytes = (uint64_t)bytes;
     return st;
 }
 
 /* Reads "trace v1 flags", after the first word. */
-static deft_status header(parser *p)
+static deft_status parse_header(parser *p)
 {
     deft_status st = DEFT_OK;
     if (p->started)
@@ -453,7 +455,7 @@ static deft_status header(parser *p)
         else if (eat_word(p, "nofuse"))
             p->b.t->flags |= DF_TRACE_NOFUSE;
         else if (eat_word(p, "temporaries"))
-            TRY(most_temporaries(p));
+            TRY(parse_most_temporaries(p));
         else
             TRY(expected(p, "fast, nofuse or temporaries"));
     }
@@ -461,16 +463,16 @@ done:
     return st;
 }
 
-static deft_status statement(parser *p)
+static deft_status parse_statement(parser *p)
 {
     deft_status st = DEFT_OK;
     if (at_end(p)) return DEFT_OK;
     if (eat_word(p, "trace"))
-        TRY(header(p));
+        TRY(parse_header(p));
     else if (eat_word(p, "output"))
-        TRY(output(p));
+        TRY(parse_output(p));
     else if (eat(p, '%'))
-        TRY(node(p));
+        TRY(parse_node(p));
     else
         TRY(expected(p, "%, output or trace"));
     p->started = true;
@@ -503,7 +505,7 @@ deft_status df_trace_parse(df_diag *d, const char *text, size_t n, df_arena *are
     parser p = { .at = text, .end = text + n, .line = 1 };
     deft_status st = df_build_init(&p.b, arena, &p.said);
     while (st == DEFT_OK) {
-        st = statement(&p);
+        st = parse_statement(&p);
         if (st != DEFT_OK) {
             (void)df_fail(d, st, "line %" PRIu32 ": %s", p.line, p.said.text);
             return st;

@@ -80,14 +80,14 @@ typedef enum result {
     RESULT_found    /* an existing node of t replaces the node */
 } result;
 
-static const df_node *node_at(const simplifier *s, df_ref r)
+static const df_node *simplify_node_at(const simplifier *s, df_ref r)
 {
     return &s->t->nodes[r.i];
 }
 
 static bool is_op(const simplifier *s, df_ref r, df_op op)
 {
-    return node_at(s, r)->op == op;
+    return simplify_node_at(s, r)->op == op;
 }
 
 /* ---- constants ---- */
@@ -108,11 +108,11 @@ static uint32_t bits_of(float f)
 
 static bool is_scalar_constant(const simplifier *s, df_ref r)
 {
-    return is_op(s, r, DF_OP_cst) && node_at(s, r)->rank == 0;
+    return is_op(s, r, DF_OP_cst) && simplify_node_at(s, r)->rank == 0;
 }
 
 /* Whether v is zero or a normal f32, so that rounding mode and denormal flushing do not matter. */
-static bool is_plain(double v)
+static bool simplify_is_plain_value(double v)
 {
     return v == 0 || (fabs(v) >= 0x1p-126 && fabs(v) <= 0x1.fffffep+127);
 }
@@ -132,7 +132,7 @@ static bool is_never_shared(const df_node *n)
     return extents_are_free(n) || df_op_infos[n->op].cls == DF_CLASS_control;
 }
 
-static df_node sorted(df_node n)
+static df_node simplify_sort_operands(df_node n)
 {
     if ((df_op_infos[n.op].algebra & DF_COMMUTES) && n.src[0].i > n.src[1].i) {
         const df_ref a = n.src[0];
@@ -142,7 +142,7 @@ static df_node sorted(df_node n)
     return n;
 }
 
-static uint32_t append(simplifier *s, const df_node *n, uint32_t from)
+static uint32_t simplify_append_node(simplifier *s, const df_node *n, uint32_t from)
 {
     df_trace *const t = s->t;
     const uint32_t k = t->n_nodes++;
@@ -154,25 +154,25 @@ static uint32_t append(simplifier *s, const df_node *n, uint32_t from)
 }
 
 /* Returns the node of t that equals n, or appends n. */
-static uint32_t emit(simplifier *s, const df_node *n, uint32_t from)
+static uint32_t simplify_emit_node(simplifier *s, const df_node *n, uint32_t from)
 {
-    if (!(s->passes & DF_PASS_CSE) || is_never_shared(n)) return append(s, n, from);
-    const df_node wanted = sorted(*n);
+    if (!(s->passes & DF_PASS_CSE) || is_never_shared(n)) return simplify_append_node(s, n, from);
+    const df_node wanted = simplify_sort_operands(*n);
     uint64_t h = df_mix(wanted.op, (uint64_t)wanted.dtype << 8 | wanted.rank);
     h = df_mix(h, (uint64_t)wanted.src[0].i << 32 | wanted.src[1].i);
     h = df_mix(h, (uint64_t)wanted.src[2].i << 32 | wanted.attr);
     for (uint32_t i = (uint32_t)h & s->mask;; i = (i + 1) & s->mask) {
         if (s->table[i] == 0) {
             s->table[i] = s->t->n_nodes + 1;
-            return append(s, n, from);
+            return simplify_append_node(s, n, from);
         }
-        const df_node found = sorted(s->t->nodes[s->table[i] - 1]);
+        const df_node found = simplify_sort_operands(s->t->nodes[s->table[i] - 1]);
         if (memcmp(&found, &wanted, sizeof found) == 0) return s->table[i] - 1;
     }
 }
 
 /* A constant node of rank 0. */
-static df_node constant(deft_dtype t, uint32_t attr)
+static df_node simplify_constant_node(deft_dtype t, uint32_t attr)
 {
     return (df_node){ .op = DF_OP_cst,
                       .dtype = (uint8_t)t,
@@ -187,15 +187,16 @@ static df_node constant(deft_dtype t, uint32_t attr)
 static bool constant_of(double v, deft_dtype t, df_node *out)
 {
     if (df_is_float(t)) {
-        if (!is_plain(v) || (double)(float)v != v || !df_half_holds(t, (float)v)) return false;
-        *out = constant(t, bits_of((float)v));
+        if (!simplify_is_plain_value(v) || (double)(float)v != v || !df_half_holds(t, (float)v))
+            return false;
+        *out = simplify_constant_node(t, bits_of((float)v));
         return true;
     }
     /* an attribute holds 32 bits */
     const int64_t low = df_max_i64(df_int_least(t), INT32_MIN);
     const int64_t high = df_min_i64(df_int_greatest(t), INT32_MAX);
     if (!(v >= (double)low && v <= (double)high)) return false;
-    *out = constant(t, (uint32_t)(int32_t)v);
+    *out = simplify_constant_node(t, (uint32_t)(int32_t)v);
     return true;
 }
 
@@ -235,7 +236,8 @@ static bool evaluate(df_op op, deft_dtype t, deft_dtype out, const double v[3], 
  * is not listed. Integers of 32 bits are exact in double, and so are those of their sums and
  * products that constant_of keeps. Products of two f32 are exact in double. An inexact quotient or
  * root differs from every f32 by more than the precision of double, so constant_of refuses it. */
-static bool compute(df_op op, deft_dtype t, deft_dtype out, const double v[3], double *r)
+static bool simplify_compute_exact(df_op op, deft_dtype t, deft_dtype out, const double v[3],
+                                   double *r)
 {
     const double a = v[0], b = v[1];
     const bool whole = !df_is_float(t);
@@ -248,20 +250,21 @@ static bool compute(df_op op, deft_dtype t, deft_dtype out, const double v[3], d
     return true;
 }
 
-static bool fold(const simplifier *s, df_node *n)
+static bool simplify_fold_constants(const simplifier *s, df_node *n)
 {
     const uint32_t n_src = n->n_src;
     double v[3] = { 0, 0, 0 }, r = 0;
     if (n_src == 0 || !df_op_is_map((df_op)n->op)) return false;
     for (uint32_t i = 0; i < n_src; i++) {
         if (!is_scalar_constant(s, n->src[i])) return false;
-        const df_node *const c = node_at(s, n->src[i]);
+        const df_node *const c = simplify_node_at(s, n->src[i]);
         v[i] = df_is_float((deft_dtype)c->dtype) ? (double)float_of(c->attr)
                                                  : (double)(int32_t)c->attr;
-        if (!is_plain(v[i])) return false;
+        if (!simplify_is_plain_value(v[i])) return false;
     }
-    const deft_dtype t = (deft_dtype)node_at(s, n->src[n->op == DF_OP_where ? 1 : 0])->dtype;
-    return compute((df_op)n->op, t, (deft_dtype)n->dtype, v, &r) &&
+    const deft_dtype t =
+        (deft_dtype)simplify_node_at(s, n->src[n->op == DF_OP_where ? 1 : 0])->dtype;
+    return simplify_compute_exact((df_op)n->op, t, (deft_dtype)n->dtype, v, &r) &&
            constant_of(r, (deft_dtype)n->dtype, n);
 }
 
@@ -302,7 +305,7 @@ static const struct neutral {
     { DF_OP_shift_right, RIGHT, ON_INTS, 0 },
 };
 
-static uint32_t kind_of(deft_dtype t)
+static uint32_t simplify_dtype_kinds(deft_dtype t)
 {
     switch (df_kind_of(t)) {
     case DF_KIND_boolean: return ON_BOOL;
@@ -324,11 +327,11 @@ static result drop_neutral(const simplifier *s, df_node *n, df_ref *found)
 {
     for (unsigned side = 0; side < 2; side++) {
         if (!is_scalar_constant(s, n->src[side])) continue;
-        const uint32_t attr = node_at(s, n->src[side])->attr;
+        const uint32_t attr = simplify_node_at(s, n->src[side])->attr;
         for (size_t i = 0; i < DF_LEN(neutrals); i++) {
             const struct neutral *const r = &neutrals[i];
             if (r->op != n->op || !(r->side >> side & 1)) continue;
-            if (!(r->on & kind_of((deft_dtype)n->dtype))) continue;
+            if (!(r->on & simplify_dtype_kinds((deft_dtype)n->dtype))) continue;
             if (attr != neutral_attr(r, (deft_dtype)n->dtype)) continue;
             if ((r->on & IN_FAST) && !s->fast) continue;
             *found = n->src[1 - side];
@@ -371,14 +374,14 @@ static bool widens(deft_dtype a, deft_dtype b)
 
 static result rewrite_cast(const simplifier *s, df_node *n, df_ref *found)
 {
-    const df_node *const inner = node_at(s, n->src[0]);
+    const df_node *const inner = simplify_node_at(s, n->src[0]);
     const deft_dtype to = (deft_dtype)n->dtype, mid = (deft_dtype)inner->dtype;
     if (to == mid) {
         *found = n->src[0];
         return RESULT_found;
     }
     if (inner->op != DF_OP_cast) return RESULT_none;
-    const deft_dtype is = (deft_dtype)node_at(s, inner->src[0])->dtype;
+    const deft_dtype is = (deft_dtype)simplify_node_at(s, inner->src[0])->dtype;
     if (!widens(is, mid)) return RESULT_none;
     if (to != is && is != DEFT_BOOL && !(df_is_int(is) && df_is_int(mid))) return RESULT_none;
     n->src[0] = inner->src[0];
@@ -388,7 +391,7 @@ static result rewrite_cast(const simplifier *s, df_node *n, df_ref *found)
 static result rewrite_unary(const simplifier *s, df_node *n, df_ref *found)
 {
     if (n->op == DF_OP_cast) return rewrite_cast(s, n, found);
-    const df_node *const inner = node_at(s, n->src[0]);
+    const df_node *const inner = simplify_node_at(s, n->src[0]);
     const uint8_t algebra = df_op_infos[n->op].algebra;
     if (n->op == DF_OP_powi && (int32_t)n->attr == 1) {
         *found = n->src[0];
@@ -431,7 +434,8 @@ static result move_sign(const simplifier *s, df_node *n)
 {
     const df_ref a = n->src[0], b = n->src[1];
     const bool minus_a = is_op(s, a, DF_OP_neg), minus_b = is_op(s, b, DF_OP_neg);
-    const df_ref x = minus_a ? node_at(s, a)->src[0] : a, y = minus_b ? node_at(s, b)->src[0] : b;
+    const df_ref x = minus_a ? simplify_node_at(s, a)->src[0] : a,
+                 y = minus_b ? simplify_node_at(s, b)->src[0] : b;
     if (n->op == DF_OP_add && minus_b)
         set(n, DF_OP_sub, a, y);
     else if (n->op == DF_OP_add && minus_a)
@@ -449,13 +453,14 @@ static result move_sign(const simplifier *s, df_node *n)
 static result divide_by_multiplying(simplifier *s, df_node *n)
 {
     if (n->op != DF_OP_div || !is_scalar_constant(s, n->src[1])) return RESULT_none;
-    const float c = float_of(node_at(s, n->src[1])->attr), inverse = 1 / c;
-    if (!is_plain(c) || c == 0 || !is_plain(inverse) || inverse == 0) return RESULT_none;
+    const float c = float_of(simplify_node_at(s, n->src[1])->attr), inverse = 1 / c;
+    if (!simplify_is_plain_value(c) || c == 0 || !simplify_is_plain_value(inverse) || inverse == 0)
+        return RESULT_none;
     if (!df_half_holds((deft_dtype)n->dtype, inverse)) return RESULT_none;
     const bool exact = frexp(fabs((double)c), &(int){ 0 }) == 0.5;
     if (!exact && !(s->fast && n->dtype == DEFT_F32)) return RESULT_none;
-    const df_node k = constant((deft_dtype)n->dtype, bits_of(inverse));
-    const df_ref r = { emit(s, &k, s->from[n->src[1].i]) };
+    const df_node k = simplify_constant_node((deft_dtype)n->dtype, bits_of(inverse));
+    const df_ref r = { simplify_emit_node(s, &k, s->from[n->src[1].i]) };
     set(n, DF_OP_mul, n->src[0], r);
     return RESULT_changed;
 }
@@ -478,19 +483,20 @@ static result rewrite_where(const simplifier *s, df_node *n, df_ref *found)
 {
     const df_ref c = n->src[0], a = n->src[1], b = n->src[2];
     if (is_op(s, c, DF_OP_logical_not)) {
-        n->src[0] = node_at(s, c)->src[0];
+        n->src[0] = simplify_node_at(s, c)->src[0];
         n->src[1] = b;
         n->src[2] = a;
         return RESULT_changed;
     }
-    if (node_at(s, c)->rank != 0) return RESULT_none;
+    if (simplify_node_at(s, c)->rank != 0) return RESULT_none;
     if (a.i == b.i) {
         *found = a;
         return RESULT_found;
     }
     if (!is_op(s, c, DF_OP_cst)) return RESULT_none;
-    const bool yes = node_at(s, c)->attr != 0;
-    if (node_at(s, yes ? b : a)->rank != 0) return RESULT_none; /* it may broadcast the other */
+    const bool yes = simplify_node_at(s, c)->attr != 0;
+    if (simplify_node_at(s, yes ? b : a)->rank != 0)
+        return RESULT_none; /* it may broadcast the other */
     *found = yes ? a : b;
     return RESULT_found;
 }
@@ -512,7 +518,7 @@ static result rewrite_view(const simplifier *s, df_node *n, df_ref *found)
         *found = n->src[0];
         return RESULT_found;
     }
-    const df_node *const inner = node_at(s, n->src[0]);
+    const df_node *const inner = simplify_node_at(s, n->src[0]);
     if (s->is_target[n->src[0].i]) return RESULT_none;
     if ((n->op == DF_OP_squeeze && inner->op == DF_OP_unsqueeze && n->attr == inner->attr) ||
         (n->op == DF_OP_unsqueeze && inner->op == DF_OP_squeeze && n->attr == inner->attr)) {
@@ -576,12 +582,12 @@ static uint32_t forwarded(simplifier *s, uint32_t k)
         return as_read(s, f->value);
     }
     n.src[0].i = f->base != DF_NONE ? s->map[f->base] : as_read(s, n.src[0].i);
-    return emit(s, &n, k);
+    return simplify_emit_node(s, &n, k);
 }
 
 /* Builds the place of update u again, on the version `base` of the array. Both are nodes of `in`;
  * the result is a node of t. */
-static uint32_t read_back(simplifier *s, uint32_t u, uint32_t base)
+static uint32_t simplify_rebuild_place(simplifier *s, uint32_t u, uint32_t base)
 {
     const df_node *const x = &s->in->nodes[u];
     uint32_t view[DF_PLACE_MOST_VIEWS], n = 0, to = s->map[base];
@@ -591,18 +597,19 @@ static uint32_t read_back(simplifier *s, uint32_t u, uint32_t base)
         const uint32_t args = s->forward.of[view[n]].args;
         if (args != DF_NONE) v.arg = s->in->nodes[args].arg;
         v.src[0].i = to;
-        to = emit(s, &v, view[n]);
+        to = simplify_emit_node(s, &v, view[n]);
     }
     return to;
 }
 
 /* The node of t that node k of `in` gets as its operand i. */
-static uint32_t operand(simplifier *s, uint32_t k, uint32_t i)
+static uint32_t simplify_map_operand(simplifier *s, uint32_t k, uint32_t i)
 {
     const df_node *const x = &s->in->nodes[k];
     const uint32_t o = x->src[i].i;
     const df_forward_of *const f = s->forward.of ? &s->forward.of[k] : NULL;
-    if (f && f->reads_back >> i & 1) return read_back(s, s->forward.of[o].written, f->back);
+    if (f && f->reads_back >> i & 1)
+        return simplify_rebuild_place(s, s->forward.of[o].written, f->back);
     return f && f->is_member && (x->op != DF_OP_update || i == 1) ? as_read(s, o) : s->map[o];
 }
 
@@ -615,7 +622,7 @@ static uint32_t simplify_node(simplifier *s, uint32_t k)
         if (same != DF_NONE) return same;
     }
     const df_forward_of *const f = s->forward.of ? &s->forward.of[k] : NULL;
-    for (uint32_t i = 0; i < n.n_src; i++) n.src[i].i = operand(s, k, i);
+    for (uint32_t i = 0; i < n.n_src; i++) n.src[i].i = simplify_map_operand(s, k, i);
     if (f && f->args != DF_NONE) n.arg = s->in->nodes[f->args].arg;
     if (s->passes & DF_PASS_ALGEBRA) {
         for (unsigned i = 0; i < MOST_REWRITES; i++) {
@@ -623,14 +630,14 @@ static uint32_t simplify_node(simplifier *s, uint32_t k)
             const result r = rewrite(s, &n, &found);
             if (r == RESULT_none) break;
             if (r == RESULT_found) {
-                df_assert(node_at(s, found)->rank == s->in->nodes[k].rank);
-                df_assert(node_at(s, found)->dtype == s->in->nodes[k].dtype);
+                df_assert(simplify_node_at(s, found)->rank == s->in->nodes[k].rank);
+                df_assert(simplify_node_at(s, found)->dtype == s->in->nodes[k].dtype);
                 return found.i;
             }
         }
     }
-    if (s->passes & DF_PASS_FOLD) (void)fold(s, &n);
-    return emit(s, &n, k);
+    if (s->passes & DF_PASS_FOLD) (void)simplify_fold_constants(s, &n);
+    return simplify_emit_node(s, &n, k);
 }
 
 static void walk_up(simplifier *s)
@@ -688,7 +695,7 @@ static void carve(simplifier *s, uint32_t *block, size_t n, size_t cap)
 }
 
 /* Creates the copy and its arrays. Roots and inputs are copied, nodes are still missing. */
-static deft_status begin(simplifier *s, df_diag *d, size_t cap, df_arena *arena)
+static deft_status simplify_begin(simplifier *s, df_diag *d, size_t cap, df_arena *arena)
 {
     const df_trace *const in = s->in;
     df_trace *const t = df_arena_new(arena, df_trace, 1);
@@ -730,7 +737,7 @@ deft_status df_trace_simplify_now(df_diag *d, const df_trace *in, uint32_t passe
     s.mask = 15;
     while (s.mask < 2 * cap) s.mask = 2 * s.mask + 1;
 
-    TRY(begin(&s, d, cap, arena));
+    TRY(simplify_begin(&s, d, cap, arena));
     size = (2 * n + cap + s.mask + 1) * sizeof *block + n + 2 * cap;
     block = df_mem_zalloc(arena->mem, size);
     if (!block) TRY(df_fail_mem(d, "simplify", size));

@@ -42,7 +42,7 @@ static bool is_expanded(const df_trace *t, uint32_t n)
 }
 
 /* The reason why node n of the loop cannot be part of a kernel; NULL: it can. */
-static const char *refusal(const outline *o, uint32_t loop, uint32_t n)
+static const char *loop_kernel_refusal(const outline *o, uint32_t loop, uint32_t n)
 {
     const df_op op = (df_op)o->t->nodes[n].op;
     if (o->c.inside[n] != loop) return "its body holds a loop";
@@ -51,12 +51,12 @@ static const char *refusal(const outline *o, uint32_t loop, uint32_t n)
 }
 
 /* Whether all live nodes of the loop can be part of a kernel. If not, notes the reason. */
-static bool is_elementwise(outline *o, const whole *w)
+static bool loop_kernel_accepts_loop(outline *o, const whole *w)
 {
     const uint32_t node = o->c.loops[w->loop].node;
     for (uint32_t n = node; n <= o->c.loops[w->loop].end; n++) {
         if (!o->live[n] || df_outline_top_of(o, n) != w->loop) continue;
-        const char *const why = refusal(o, w->loop, n);
+        const char *const why = loop_kernel_refusal(o, w->loop, n);
         if (!why) continue;
         df_fuse_why(o->p, node, node, "an iteration at a time", "not elementwise: %s", why);
         return false;
@@ -66,12 +66,12 @@ static bool is_elementwise(outline *o, const whole *w)
 
 /* ---- extracting the loop ---- */
 
-static bool is_number(const outline *o, uint32_t n)
+static bool loop_kernel_is_number(const outline *o, uint32_t n)
 {
     return o->t->nodes[n].op == DF_OP_num || o->t->nodes[n].op == DF_OP_cst;
 }
 
-static deft_status add_input(outline *o, builder *w, uint32_t n, uint32_t *out)
+static deft_status loop_kernel_add_input(outline *o, builder *w, uint32_t n, uint32_t *out)
 {
     const df_node *const x = &o->t->nodes[n];
     df_port port = { .kind = DF_PORT_CELL };
@@ -85,18 +85,19 @@ static deft_status add_input(outline *o, builder *w, uint32_t n, uint32_t *out)
 
 /* Sets *out to the node of the cut that stands for n, a node outside the loop. rows: each iteration
  * reads one row of n, which then is an input of its own. */
-static deft_status outer(outline *o, builder *w, uint32_t n, bool rows, uint32_t *out)
+static deft_status loop_kernel_add_outer(outline *o, builder *w, uint32_t n, bool rows,
+                                         uint32_t *out)
 {
     deft_status st = DEFT_OK;
     if (is_expanded(o->t, n)) /* the same in each row, too */
         n = o->t->nodes[n].src[0].i;
-    else if (rows && !is_number(o, n))
-        return add_input(o, w, n, out);
+    else if (rows && !loop_kernel_is_number(o, n))
+        return loop_kernel_add_input(o, w, n, out);
     if (!o->need[n]) {
-        if (is_number(o, n))
+        if (loop_kernel_is_number(o, n))
             o->at[n] = df_outline_append(o, &w->cut, n, o->t->nodes[n]);
         else
-            TRY(add_input(o, w, n, &o->at[n]));
+            TRY(loop_kernel_add_input(o, w, n, &o->at[n]));
         o->need[n] = NEED_VALUE;
     }
     *out = o->at[n];
@@ -106,14 +107,15 @@ done:
 
 /* Sets *out to the initial value of state k, which is carry n. With a chunk it is the current
  * state. */
-static deft_status start_of(outline *o, builder *w, uint32_t n, uint32_t k, uint32_t *out)
+static deft_status loop_kernel_add_start(outline *o, builder *w, uint32_t n, uint32_t k,
+                                         uint32_t *out)
 {
     const df_port state = { .kind = DF_PORT_STATE, .index = k };
     if (w->w->chunk) return df_outline_add_port(o, &w->cut, n, &state, out);
-    return outer(o, w, o->t->nodes[n].src[0].i, false, out);
+    return loop_kernel_add_outer(o, w, o->t->nodes[n].src[0].i, false, out);
 }
 
-static deft_status copy_node(outline *o, builder *w, uint32_t n)
+static deft_status loop_kernel_copy_node(outline *o, builder *w, uint32_t n)
 {
     deft_status st = DEFT_OK;
     df_node x = o->t->nodes[n];
@@ -123,7 +125,7 @@ static deft_status copy_node(outline *o, builder *w, uint32_t n)
         if (df_outline_top_of(o, src) == w->w->loop)
             x.src[s].i = o->at[src];
         else
-            TRY(outer(o, w, src, x.op == DF_OP_each && s == 0, &x.src[s].i));
+            TRY(loop_kernel_add_outer(o, w, src, x.op == DF_OP_each && s == 0, &x.src[s].i));
     }
     o->at[n] = df_outline_append(o, &w->cut, n, x);
     if (x.op == DF_OP_loop) w->loop = o->at[n];
@@ -145,12 +147,12 @@ static deft_status cut_loop(outline *o, builder *w)
     memset(o->need, 0, o->t->n_nodes);
     for (uint32_t k = 0; k < l->n_states; k++) {
         const uint32_t state = o->t->nodes[l->list[k]].src[0].i;
-        TRY(start_of(o, w, state, k, &o->at[state]));
+        TRY(loop_kernel_add_start(o, w, state, k, &o->at[state]));
     }
     for (uint32_t n = l->node; n <= l->end; n++) {
         if (!o->live[n] || df_outline_top_of(o, n) != w->w->loop) continue;
         const uint32_t start = o->at[n];
-        TRY(copy_node(o, w, n));
+        TRY(loop_kernel_copy_node(o, w, n));
         if (o->t->nodes[n].op == DF_OP_carry) w->cut.t.nodes[o->at[n]].src[0].i = start;
     }
     for (uint32_t r = 0; r < (uint32_t)o->roots.n; r++)
@@ -162,7 +164,7 @@ done:
 
 /* ---- one kernel: its nodes ---- */
 
-static const df_node *at(const builder *w, uint32_t n)
+static const df_node *loop_kernel_node(const builder *w, uint32_t n)
 {
     return &w->cut.t.nodes[n];
 }
@@ -171,22 +173,22 @@ static const df_node *at(const builder *w, uint32_t n)
  * each iteration stores one, else 0. */
 static uint32_t first_axis(const builder *w, uint32_t n)
 {
-    return at(w, n)->op == DF_OP_stack;
+    return loop_kernel_node(w, n)->op == DF_OP_stack;
 }
 
 /* Whether n is an entry of the list of the loop. */
 static bool is_list(const builder *w, uint32_t n)
 {
-    const uint8_t op = at(w, n)->op;
+    const uint8_t op = loop_kernel_node(w, n)->op;
     return op == DF_OP_proceed || op == DF_OP_next || op == DF_OP_stack;
 }
 
 /* How many operands of n are values; the others only say to which loop or list n belongs. */
 static uint32_t n_values(const builder *w, uint32_t n)
 {
-    const uint8_t op = at(w, n)->op;
+    const uint8_t op = loop_kernel_node(w, n)->op;
     if (op == DF_OP_loop) return 0;
-    return at(w, n)->n_src - (is_list(w, n) || op == DF_OP_carry || op == DF_OP_each);
+    return loop_kernel_node(w, n)->n_src - (is_list(w, n) || op == DF_OP_carry || op == DF_OP_each);
 }
 
 /* Marks all nodes that the marked ones need within an iteration. With `states`, a state also needs
@@ -196,11 +198,12 @@ static void close_use(const builder *w, uint8_t *use, bool states)
     for (bool more = true; more;) {
         more = false;
         for (uint32_t n = w->cut.t.n_nodes; n-- > 0;) {
-            if (states && at(w, n)->op == DF_OP_next && use[at(w, n)->src[0].i] && !use[n])
+            if (states && loop_kernel_node(w, n)->op == DF_OP_next &&
+                use[loop_kernel_node(w, n)->src[0].i] && !use[n])
                 use[n] = 1, more = true;
-            if (!use[n] || (!states && at(w, n)->op == DF_OP_carry)) continue;
+            if (!use[n] || (!states && loop_kernel_node(w, n)->op == DF_OP_carry)) continue;
             for (uint32_t s = 0; s < n_values(w, n); s++) {
-                uint8_t *const u = &use[at(w, n)->src[s].i];
+                uint8_t *const u = &use[loop_kernel_node(w, n)->src[s].i];
                 more |= !*u;
                 *u = 1;
             }
@@ -211,10 +214,11 @@ static void close_use(const builder *w, uint8_t *use, bool states)
 /* Whether n has the shape of the kernel that stores `like`. */
 static bool has_extents(const builder *w, uint32_t n, uint32_t like)
 {
-    const uint32_t i = first_axis(w, n), j = first_axis(w, like), rank = at(w, like)->rank - j;
+    const uint32_t i = first_axis(w, n), j = first_axis(w, like),
+                   rank = loop_kernel_node(w, like)->rank - j;
     const int64_t *const a = df_trace_extents(&w->cut.t, n) + i;
     const int64_t *const b = df_trace_extents(&w->cut.t, like) + j;
-    return at(w, n)->rank == i + rank && memcmp(a, b, rank * sizeof *a) == 0;
+    return loop_kernel_node(w, n)->rank == i + rank && memcmp(a, b, rank * sizeof *a) == 0;
 }
 
 /* Guards that the extents of n from axis `from` on are those of the kernel. */
@@ -228,24 +232,24 @@ static void guard_extents(builder *w, uint32_t n, uint32_t from)
 }
 
 /* Whether each node n reads another row in each iteration. If not, it reads a single value. */
-static bool has_rows(const builder *w, uint32_t n)
+static bool loop_kernel_reads_rows(const builder *w, uint32_t n)
 {
-    const df_node *const rows = at(w, at(w, n)->src[0].i);
+    const df_node *const rows = loop_kernel_node(w, loop_kernel_node(w, n)->src[0].i);
     return rows->op == DF_OP_input && rows->rank > 0;
 }
 
 /* Whether the extents of n do not follow from those of its operands. */
 static bool brings_extents(const builder *w, uint32_t n)
 {
-    const df_node *const x = at(w, n);
+    const df_node *const x = loop_kernel_node(w, n);
     bool any = x->n_src == 0 || df_op_infos[x->op].cls == DF_CLASS_control || x->op == DF_OP_expand;
-    for (uint32_t s = 0; s < x->n_src; s++) any |= at(w, x->src[s].i)->rank == 0;
+    for (uint32_t s = 0; s < x->n_src; s++) any |= loop_kernel_node(w, x->src[s].i)->rank == 0;
     return any;
 }
 
 /* Marks in w->use the nodes of the kernel that stores root `first` and all roots of its shape.
  * Returns false when values of other shapes would be in that kernel. */
-static bool choose(builder *w, uint32_t first)
+static bool loop_kernel_choose_nodes(builder *w, uint32_t first)
 {
     const df_trace *const t = &w->cut.t;
     const uint32_t like = t->roots[first].node, axis = first_axis(w, like);
@@ -254,20 +258,21 @@ static bool choose(builder *w, uint32_t first)
         if (has_extents(w, t->roots[r].node, like)) w->use[t->roots[r].node] = 1;
     if (w->proceed != DF_NONE) w->use[w->proceed] = 1;
     close_use(w, w->use, true);
-    w->rank = at(w, like)->rank - axis;
+    w->rank = loop_kernel_node(w, like)->rank - axis;
     for (uint32_t j = 0; j < w->rank; j++)
         w->extent[j] = df_fuse_node_extent(&w->q, like, j + axis);
     for (uint32_t n = 0; n < t->n_nodes; n++) {
-        const uint8_t op = at(w, n)->op;
-        if (!w->use[n] || op != DF_OP_each || !has_rows(w, n)) continue;
-        if (at(w, n)->rank > 0) guard_extents(w, at(w, n)->src[0].i, 1);
-        w->use[at(w, n)->src[0].i] = ROWS;
+        const uint8_t op = loop_kernel_node(w, n)->op;
+        if (!w->use[n] || op != DF_OP_each || !loop_kernel_reads_rows(w, n)) continue;
+        if (loop_kernel_node(w, n)->rank > 0) guard_extents(w, loop_kernel_node(w, n)->src[0].i, 1);
+        w->use[loop_kernel_node(w, n)->src[0].i] = ROWS;
     }
     for (uint32_t n = 0; n < t->n_nodes; n++) {
-        const uint8_t op = at(w, n)->op;
-        if (!w->use[n] || w->use[n] == ROWS || at(w, n)->rank == 0) continue;
+        const uint8_t op = loop_kernel_node(w, n)->op;
+        if (!w->use[n] || w->use[n] == ROWS || loop_kernel_node(w, n)->rank == 0) continue;
         if (!has_extents(w, n, like)) return false;
-        if (op == DF_OP_stack ? at(w, at(w, n)->src[0].i)->rank == 0 : brings_extents(w, n))
+        if (op == DF_OP_stack ? loop_kernel_node(w, loop_kernel_node(w, n)->src[0].i)->rank == 0
+                              : brings_extents(w, n))
             guard_extents(w, n, first_axis(w, n));
     }
     return true;
@@ -297,7 +302,7 @@ static location contiguous(builder *w, bool by_iteration)
 static df_slot numel(builder *w, uint32_t n)
 {
     df_slot k = SLOT_ONE;
-    for (uint32_t j = 0; j < at(w, n)->rank; j++)
+    for (uint32_t j = 0; j < loop_kernel_node(w, n)->rank; j++)
         k = df_fuse_mul(&w->q, k, df_fuse_node_extent(&w->q, n, j));
     return k;
 }
@@ -309,7 +314,7 @@ static df_buf buffer(builder *w, uint32_t kind, uint32_t index, uint32_t node)
         if (q->bufs.at[i].kind == kind && q->bufs.at[i].index == index) return (df_buf){ i };
     const df_plan_buf b = { .kind = kind,
                             .index = index,
-                            .dtype = (deft_dtype)at(w, node)->dtype,
+                            .dtype = (deft_dtype)loop_kernel_node(w, node)->dtype,
                             .numel = numel(w, node),
                             .donor = DF_NONE };
     if (!df_vec_push(q->mem, &q->bufs, b)) q->st = df_fail_mem(q->diag, "fuser", sizeof b);
@@ -320,12 +325,12 @@ static df_buf buffer(builder *w, uint32_t kind, uint32_t index, uint32_t node)
 static uint32_t load_input(builder *w, uint32_t n, bool rows)
 {
     pass *const q = &w->q;
-    const uint32_t input = at(w, n)->attr;
+    const uint32_t input = loop_kernel_node(w, n)->attr;
     access a = { .kind = DF_ACCESS_LOAD,
-                 .dtype = at(w, n)->dtype,
+                 .dtype = loop_kernel_node(w, n)->dtype,
                  .buf = buffer(w, DF_BUF_INPUT, input, n),
                  .memory = input };
-    const bool one = at(w, n)->rank == rows; /* a single value */
+    const bool one = loop_kernel_node(w, n)->rank == rows; /* a single value */
     if (q->t->inputs[input].flags & DF_INPUT_CONTIGUOUS) {
         df_fuse_guard_input(q, DF_GUARD_contiguous, input, 0, 1);
         if (!one) a.at = contiguous(w, rows);
@@ -343,7 +348,7 @@ static uint32_t store_root(builder *w, uint32_t r, uint32_t value, bool rows)
 {
     const uint32_t n = w->cut.t.roots[r].node;
     const access a = { .kind = DF_ACCESS_STORE,
-                       .dtype = at(w, n)->dtype,
+                       .dtype = loop_kernel_node(w, n)->dtype,
                        .buf = buffer(w, DF_BUF_ROOT, r, n),
                        .memory = w->cut.t.n_inputs + r,
                        .at = contiguous(w, rows) };
@@ -360,9 +365,9 @@ static uint32_t iteration(builder *w)
     return df_body_ins(&w->b, DF_K_index, DEFT_I64, 0, 0, 0, df_body_access(&w->b, a));
 }
 
-static uint32_t map(builder *w, uint32_t n)
+static uint32_t loop_kernel_emit_map(builder *w, uint32_t n)
 {
-    const df_node *const x = at(w, n);
+    const df_node *const x = loop_kernel_node(w, n);
     const df_op_info *const o = &df_op_infos[x->op];
     const deft_dtype t = (deft_dtype)x->dtype;
     uint32_t src[3] = { 0 };
@@ -370,8 +375,8 @@ static uint32_t map(builder *w, uint32_t n)
     if (x->op == DF_OP_expand) return src[0];
     if (x->op == DF_OP_cond) return df_body_ins(&w->b, DF_K_select, t, src[0], src[1], src[2], 0);
     const uint32_t typed = o->cls == DF_CLASS_ternary ? 1 : 0;
-    return df_op_emit(&w->b.emit, (df_op)x->op, (deft_dtype)at(w, x->src[typed].i)->dtype, t, src,
-                      x->attr);
+    return df_op_emit(&w->b.emit, (df_op)x->op,
+                      (deft_dtype)loop_kernel_node(w, x->src[typed].i)->dtype, t, src, x->attr);
 }
 
 /* Emits row 0: numbers, initial states, and values that do not change. Rows are loaded in the loop.
@@ -380,7 +385,7 @@ static void emit_start(builder *w)
 {
     go_to(w, 0, DF_LEVEL_ROW);
     for (uint32_t n = 0; n < w->cut.t.n_nodes; n++) {
-        const df_node *const x = at(w, n);
+        const df_node *const x = loop_kernel_node(w, n);
         if (!w->use[n] || w->use[n] == ROWS) continue;
         if (x->op == DF_OP_input) w->id[n] = load_input(w, n, false);
         if (x->op == DF_OP_num) w->id[n] = df_body_number(&w->b, x->arg, (deft_dtype)x->dtype);
@@ -392,16 +397,17 @@ static void emit_start(builder *w)
 static void emit_values(builder *w, const uint8_t *use, uint8_t *there)
 {
     for (uint32_t n = 0; n < w->cut.t.n_nodes; n++) {
-        const uint8_t op = at(w, n)->op;
+        const uint8_t op = loop_kernel_node(w, n)->op;
         if (!use[n] || !w->use[n] || there[n] || is_list(w, n)) continue;
         there[n] = 1;
         if (op == DF_OP_loop)
             w->id[n] = iteration(w);
         else if (op == DF_OP_each)
-            w->id[n] = has_rows(w, n) ? load_input(w, at(w, n)->src[0].i, true)
-                                      : w->id[at(w, n)->src[0].i];
+            w->id[n] = loop_kernel_reads_rows(w, n)
+                           ? load_input(w, loop_kernel_node(w, n)->src[0].i, true)
+                           : w->id[loop_kernel_node(w, n)->src[0].i];
         else if (df_op_is_map((df_op)op) || op == DF_OP_cond || op == DF_OP_expand)
-            w->id[n] = map(w, n);
+            w->id[n] = loop_kernel_emit_map(w, n);
     }
 }
 
@@ -413,25 +419,27 @@ static deft_status emit_iteration(builder *w)
     if (!first || !there) return df_fail_mem(w->q.diag, "fuser", t->n_nodes);
     go_to(w, 0, DF_LEVEL_ELEM);
     for (uint32_t n = 0; n < t->n_nodes; n++)
-        if (w->use[n] && at(w, n)->op == DF_OP_carry)
-            w->id[n] = df_body_ins(&w->b, DF_K_carry, (deft_dtype)at(w, n)->dtype,
-                                   w->id[at(w, n)->src[0].i], 0, 0, 0);
+        if (w->use[n] && loop_kernel_node(w, n)->op == DF_OP_carry)
+            w->id[n] = df_body_ins(&w->b, DF_K_carry, (deft_dtype)loop_kernel_node(w, n)->dtype,
+                                   w->id[loop_kernel_node(w, n)->src[0].i], 0, 0, 0);
     if (w->proceed != DF_NONE) {
         first[w->proceed] = 1;
         close_use(w, first, false);
         emit_values(w, first, there);
-        df_body_ins(&w->b, DF_K_proceed, DEFT_BOOL, w->id[at(w, w->proceed)->src[0].i], 0, 0, 0);
+        df_body_ins(&w->b, DF_K_proceed, DEFT_BOOL,
+                    w->id[loop_kernel_node(w, w->proceed)->src[0].i], 0, 0, 0);
     }
     emit_values(w, w->use, there);
     for (uint32_t r = 0; r < t->n_roots; r++) {
         const uint32_t n = t->roots[r].node;
-        if (w->use[n] && at(w, n)->op == DF_OP_stack)
-            store_root(w, r, w->id[at(w, n)->src[0].i], true);
+        if (w->use[n] && loop_kernel_node(w, n)->op == DF_OP_stack)
+            store_root(w, r, w->id[loop_kernel_node(w, n)->src[0].i], true);
     }
     for (uint32_t n = 0; n < t->n_nodes; n++)
-        if (w->use[n] && at(w, n)->op == DF_OP_next)
-            w->id[n] = df_body_ins(&w->b, DF_K_next, (deft_dtype)at(w, n)->dtype,
-                                   w->id[at(w, n)->src[0].i], w->id[at(w, n)->src[1].i], 0, 0);
+        if (w->use[n] && loop_kernel_node(w, n)->op == DF_OP_next)
+            w->id[n] = df_body_ins(&w->b, DF_K_next, (deft_dtype)loop_kernel_node(w, n)->dtype,
+                                   w->id[loop_kernel_node(w, n)->src[0].i],
+                                   w->id[loop_kernel_node(w, n)->src[1].i], 0, 0);
     return w->q.st;
 }
 
@@ -443,26 +451,27 @@ static uint8_t emit_end(builder *w, uint32_t first)
     go_to(w, 1, DF_LEVEL_ROW);
     for (uint32_t r = 0; r < t->n_roots; r++) {
         const uint32_t n = t->roots[r].node;
-        if (at(w, n)->op != DF_OP_next || !has_extents(w, n, t->roots[first].node)) continue;
+        if (loop_kernel_node(w, n)->op != DF_OP_next || !has_extents(w, n, t->roots[first].node))
+            continue;
         store_root(w, r, w->id[n], false);
         stages = 2;
     }
     return stages;
 }
 
-static deft_status list_nodes(builder *w, df_seg *seg)
+static deft_status loop_kernel_list_nodes(builder *w, df_seg *seg)
 {
     pass *const q = &w->q;
     seg->from = (uint32_t)q->from.n;
     for (uint32_t n = 0; n < w->cut.t.n_nodes; n++) {
-        if (!w->use[n] || at(w, n)->op == DF_OP_input) continue;
+        if (!w->use[n] || loop_kernel_node(w, n)->op == DF_OP_input) continue;
         if (!df_vec_push(q->mem, &q->from, n)) return df_fail_mem(q->diag, "fuser", 4);
     }
     seg->n_from = (uint32_t)q->from.n - seg->from;
     return DEFT_OK;
 }
 
-/* Makes the kernel that choose() marked for root `first`, and its segment. */
+/* Makes the kernel that loop_kernel_choose_nodes() marked for root `first`, and its segment. */
 static deft_status make_kernel(builder *w, uint32_t first)
 {
     deft_status st = DEFT_OK;
@@ -489,7 +498,7 @@ static deft_status make_kernel(builder *w, uint32_t first)
     sp.red[w->rank] = true;
     df_fuse_loop_axes(q, &sp, w->b.access.at, (uint32_t)w->b.access.n, &shape, order, extent);
     TRY(df_fuse_seal_body(q, &w->b, shape, order, extent, &seg));
-    TRY(list_nodes(w, &seg));
+    TRY(loop_kernel_list_nodes(w, &seg));
     if (!df_vec_push(q->mem, &q->segs, seg)) TRY(df_fail_mem(q->diag, "fuser", sizeof seg));
 done:
     return st;
@@ -511,11 +520,12 @@ static deft_status make_kernels(builder *w, bool *fits)
     plan->root_buf = df_arena_new(&plan->arena, df_buf, t->n_roots);
     if (!w->use || !w->done || !w->id || !plan->root_buf)
         TRY(df_fail_mem(q->diag, "fuser", t->n_nodes));
-    w->most = w->w->chunk ? df_fuse_const(q, w->w->chunk) : df_fuse_arg(q, at(w, w->loop)->arg);
+    w->most = w->w->chunk ? df_fuse_const(q, w->w->chunk)
+                          : df_fuse_arg(q, loop_kernel_node(w, w->loop)->arg);
     *fits = true;
     for (uint32_t r = 0; r < t->n_roots && *fits; r++) {
         if (w->done[t->roots[r].node]) continue;
-        *fits = choose(w, r) && !(w->w->chunk && w->use[w->loop]);
+        *fits = loop_kernel_choose_nodes(w, r) && !(w->w->chunk && w->use[w->loop]);
         if (*fits) TRY(make_kernel(w, r));
     }
     const df_launch all = { .n = (uint32_t)q->segs.n };
@@ -534,7 +544,7 @@ deft_status df_outline_loop_kernel(outline *o, const whole *w, df_subplan *out)
     bool fits = false;
     df_plan *plan = NULL;
     builder b = { .w = w, .loop = DF_NONE, .proceed = DF_NONE };
-    if (!is_elementwise(o, w)) return DEFT_OK;
+    if (!loop_kernel_accepts_loop(o, w)) return DEFT_OK;
     TRY(cut_loop(o, &b));
     TRY(df_fuse_begin(&b.q, o->p->diag, &b.cut.t, o->p->lim, o->p->mem, true, &plan));
     df_body_init(&b.b, &b.q);

@@ -256,7 +256,7 @@ done:
 
 /* ---- beginning and end ---- */
 
-static deft_status begin(outline *o)
+static deft_status outline_begin(outline *o)
 {
     deft_status st = DEFT_OK;
     pass *const p = o->p;
@@ -314,7 +314,7 @@ deft_status df_fuse_outline(pass *p)
 {
     deft_status st = DEFT_OK;
     outline o = { .p = p, .t = p->t };
-    TRY(begin(&o));
+    TRY(outline_begin(&o));
     df_outline_assign_parts(&o);
     TRY(make_parts(&o));
     TRY(parts_out(&o));

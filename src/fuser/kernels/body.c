@@ -22,7 +22,7 @@
 /* ---- instructions ---- */
 
 /* Appends an instruction. Returns its index. */
-static uint32_t put(body *b, df_ins ins)
+static uint32_t body_append_ins(body *b, df_ins ins)
 {
     pass *const p = b->p;
     if (p->st != DEFT_OK) return 0;
@@ -38,8 +38,8 @@ static bool seen_from_here(const body *b, const df_ins *x)
 }
 
 /* The callback of recipes, and the base of ins0 to ins2: see df_body_ins. */
-static uint32_t emit(df_emit *e, df_kop op, deft_dtype t, uint32_t s0, uint32_t s1, uint32_t s2,
-                     uint64_t imm)
+static uint32_t body_emit_ins(df_emit *e, df_kop op, deft_dtype t, uint32_t s0, uint32_t s1,
+                              uint32_t s2, uint64_t imm)
 {
     body *const b = (body *)e;
     pass *const p = b->p;
@@ -51,7 +51,8 @@ static uint32_t emit(df_emit *e, df_kop op, deft_dtype t, uint32_t s0, uint32_t 
                        .src = { n > 0 ? s0 : 0, n > 1 ? s1 : 0, n > 2 ? s2 : 0 },
                        .imm = imm };
     const uint8_t kind = df_kop_infos[op].kind;
-    if (op == DF_K_store || kind == DF_KOP_scan || kind == DF_KOP_loop) return put(b, x);
+    if (op == DF_K_store || kind == DF_KOP_scan || kind == DF_KOP_loop)
+        return body_append_ins(b, x);
     uint64_t h = df_mix(df_mix((uint64_t)op << 8 | (uint64_t)t, imm), x.src[0]);
     h = df_mix(df_mix(h, x.src[1]), x.src[2]);
     uint32_t pos = UINT32_MAX, i;
@@ -61,25 +62,25 @@ static uint32_t emit(df_emit *e, df_kop op, deft_dtype t, uint32_t s0, uint32_t 
             memcmp(y->src, x.src, sizeof x.src) == 0)
             return i;
     }
-    i = put(b, x);
+    i = body_append_ins(b, x);
     if (p->st == DEFT_OK && !df_table_add(&b->cse, p->mem, h, i))
         p->st = df_fail_mem(p->diag, "fuser", sizeof x);
     return i;
 }
 
-static uint32_t ins0(body *b, df_kop op, deft_dtype t, uint64_t imm)
+static uint32_t body_ins0(body *b, df_kop op, deft_dtype t, uint64_t imm)
 {
-    return emit(&b->emit, op, t, 0, 0, 0, imm);
+    return body_emit_ins(&b->emit, op, t, 0, 0, 0, imm);
 }
 
-static uint32_t ins1(body *b, df_kop op, deft_dtype t, uint32_t x, uint64_t imm)
+static uint32_t body_ins1(body *b, df_kop op, deft_dtype t, uint32_t x, uint64_t imm)
 {
-    return emit(&b->emit, op, t, x, 0, 0, imm);
+    return body_emit_ins(&b->emit, op, t, x, 0, 0, imm);
 }
 
-static uint32_t ins2(body *b, df_kop op, deft_dtype t, uint32_t x, uint32_t y, uint64_t imm)
+static uint32_t body_ins2(body *b, df_kop op, deft_dtype t, uint32_t x, uint32_t y, uint64_t imm)
 {
-    return emit(&b->emit, op, t, x, y, 0, imm);
+    return body_emit_ins(&b->emit, op, t, x, y, 0, imm);
 }
 
 uint32_t df_body_number(body *b, uint32_t which, deft_dtype t)
@@ -89,14 +90,14 @@ uint32_t df_body_number(body *b, uint32_t which, deft_dtype t)
     if (i == b->num.n && (!df_vec_push(b->p->mem, &b->num, which) ||
                           !df_vec_push(b->p->mem, &b->num_dtype, (uint8_t)t)))
         b->p->st = df_fail_mem(b->p->diag, "fuser", sizeof which);
-    return ins0(b, DF_K_num, t, i);
+    return body_ins0(b, DF_K_num, t, i);
 }
 
 /* The value of a slot, as i64. */
 static uint32_t slot_value(body *b, df_slot s)
 {
     const df_slot_def *const d = &b->p->slots.at[s.i];
-    if (d->op == DF_SLOT_const) return ins0(b, DF_K_const, DEFT_I64, (uint64_t)d->imm);
+    if (d->op == DF_SLOT_const) return body_ins0(b, DF_K_const, DEFT_I64, (uint64_t)d->imm);
     return df_body_number(b, s.i | DF_NUM_IS_SLOT, DEFT_I64);
 }
 
@@ -116,13 +117,13 @@ uint64_t df_body_bits(deft_dtype t, uint32_t attr)
 
 uint32_t df_body_constant(body *b, deft_dtype t, uint32_t attr)
 {
-    return ins0(b, DF_K_const, t, df_body_bits(t, attr));
+    return body_ins0(b, DF_K_const, t, df_body_bits(t, attr));
 }
 
 uint32_t df_body_ins(body *b, df_kop op, deft_dtype t, uint32_t x, uint32_t y, uint32_t z,
                      uint64_t imm)
 {
-    return emit(&b->emit, op, t, x, y, z, imm);
+    return body_emit_ins(&b->emit, op, t, x, y, z, imm);
 }
 
 /* ---- accesses ---- */
@@ -195,7 +196,7 @@ static location take_location(pass *p, const item *it)
 }
 
 /* Whether the location moves along any loop. */
-static bool moves(const location *at)
+static bool body_location_moves(const location *at)
 {
     for (uint32_t l = 0; l < MAX_LOOPS; l++)
         if (!df_same_slot(at->stride[l], SLOT_ZERO)) return true;
@@ -231,7 +232,7 @@ static uint32_t item_access(body *b, const item *it)
     case IT_TAKE: {
         location rest = take_location(p, it);
         rest.off = SLOT_ZERO;
-        if (moves(&rest)) access_index(b, rest);
+        if (body_location_moves(&rest)) access_index(b, rest);
         return !IS_NONE(it->val) ? access_val(b, DF_ACCESS_AT, it->val, it->base_map)
                                  : access_input(b, DF_ACCESS_AT, it->base, it->base_map);
     }
@@ -250,17 +251,18 @@ static uint32_t emit_take(body *b, const item *it, const uint32_t *id)
     location at = take_location(p, it);
     const uint32_t extent = slot_value(b, df_fuse_axis_extent(p, x->src[0].i, x->attr));
     const uint32_t given = id[it->src[0]];
-    const uint32_t low = ins2(b, DF_K_lt, DEFT_BOOL, given, ins0(b, DF_K_const, DEFT_I64, 0), 0);
-    const uint32_t up = ins2(b, DF_K_add, DEFT_I64, given, extent, 0);
-    const uint32_t index = emit(&b->emit, DF_K_select, DEFT_I64, low, up, given, 0);
-    uint32_t off = ins2(b, DF_K_check, DEFT_I64, index, extent, it->node);
+    const uint32_t low =
+        body_ins2(b, DF_K_lt, DEFT_BOOL, given, body_ins0(b, DF_K_const, DEFT_I64, 0), 0);
+    const uint32_t up = body_ins2(b, DF_K_add, DEFT_I64, given, extent, 0);
+    const uint32_t index = body_emit_ins(&b->emit, DF_K_select, DEFT_I64, low, up, given, 0);
+    uint32_t off = body_ins2(b, DF_K_check, DEFT_I64, index, extent, it->node);
     if (!df_same_slot(at.stride[SPECIAL], SLOT_ONE))
-        off = ins2(b, DF_K_mul, DEFT_I64, off, slot_value(b, at.stride[SPECIAL]), 0);
+        off = body_ins2(b, DF_K_mul, DEFT_I64, off, slot_value(b, at.stride[SPECIAL]), 0);
     at.off = SLOT_ZERO;
-    if (moves(&at))
-        off =
-            ins2(b, DF_K_add, DEFT_I64, off, ins0(b, DF_K_index, DEFT_I64, access_index(b, at)), 0);
-    return ins1(b, DF_K_load_at, (deft_dtype)x->dtype, off, a);
+    if (body_location_moves(&at))
+        off = body_ins2(b, DF_K_add, DEFT_I64, off,
+                        body_ins0(b, DF_K_index, DEFT_I64, access_index(b, at)), 0);
+    return body_ins1(b, DF_K_load_at, (deft_dtype)x->dtype, off, a);
 }
 
 static uint32_t emit_number(body *b, const item *it)
@@ -270,7 +272,7 @@ static uint32_t emit_number(body *b, const item *it)
     const deft_dtype t = (deft_dtype)x->dtype;
     if (x->op == DF_OP_num) return df_body_number(b, x->arg, t);
     if (x->op == DF_OP_cst) return df_body_constant(b, t, x->attr);
-    if (x->op == DF_OP_empty) return ins0(b, DF_K_const, t, 0);
+    if (x->op == DF_OP_empty) return body_ins0(b, DF_K_const, t, 0);
     df_slot n = SLOT_ONE; /* count */
     for (uint32_t j = 0; j < node_of(p, x->src[0].i)->rank; j++)
         if (x->attr >> j & 1) n = df_fuse_mul(p, n, df_fuse_axis_extent(p, x->src[0].i, j));
@@ -281,7 +283,7 @@ static uint32_t emit_random(body *b, const item *it)
 {
     const df_node *const x = node_of(b->p, it->node);
     uint32_t word[4];
-    const uint32_t element = ins0(b, DF_K_index, DEFT_I64, item_access(b, it));
+    const uint32_t element = body_ins0(b, DF_K_index, DEFT_I64, item_access(b, it));
     const uint32_t seed = df_body_number(b, x->arg, DEFT_I64),
                    draw = df_body_number(b, x->arg + 1, DEFT_I64);
     df_recipe_philox(&b->emit, seed, draw, element, word);
@@ -300,7 +302,7 @@ static uint32_t emit_running(body *b, const item *it, const uint32_t *id)
     const df_node *const x = node_of(b->p, it->node);
     const deft_dtype t = (deft_dtype)node_of(b->p, x->src[0].i)->dtype;
     const uint32_t src = df_emit_cast(&b->emit, wide_dtype(t), t, id[it->src[0]]);
-    return ins1(b, (df_kop)df_op_infos[x->op].kop, wide_dtype((deft_dtype)x->dtype), src, 0);
+    return body_ins1(b, (df_kop)df_op_infos[x->op].kop, wide_dtype((deft_dtype)x->dtype), src, 0);
 }
 
 static uint32_t emit_item(body *b, const item *it, const uint32_t *id)
@@ -321,12 +323,12 @@ static uint32_t emit_item(body *b, const item *it, const uint32_t *id)
     case IT_REDUCE: return emit_running(b, it, id);
     case IT_SCAN: return df_emit_cast(&b->emit, t, wide_dtype(t), emit_running(b, it, id));
     case IT_NUM: return emit_number(b, it);
-    case IT_IOTA: return ins0(b, DF_K_index, DEFT_I64, item_access(b, it));
+    case IT_IOTA: return body_ins0(b, DF_K_index, DEFT_I64, item_access(b, it));
     case IT_RANDOM: return emit_random(b, it);
     case IT_TAKE: return emit_take(b, it, id);
     case IT_LOAD:
     case IT_TILE:
-    case IT_INPUT: return ins0(b, DF_K_load, t, item_access(b, it));
+    case IT_INPUT: return body_ins0(b, DF_K_load, t, item_access(b, it));
     }
     df_unreachable();
 }
@@ -366,7 +368,7 @@ static uint32_t ready(const item *it)
 
 /* Finds the stages that need each item of element level. With `scratch`, an expensive item that
  * several stages need is marked there, and counts as needed in its first stage alone. */
-static void needs(pass *p, group *g, uint32_t *scratch)
+static void body_find_needs(pass *p, group *g, uint32_t *scratch)
 {
     for (uint32_t i = 0; i < g->n_items; i++) g->items[i].need = 0;
     for (head_id h = g->first_head; !IS_NONE(h); h = head_at(p, h)->next) {
@@ -399,7 +401,7 @@ static void store_heads(body *b, const group *g, bool elem, uint32_t stage, cons
             if (is != elem || stage != (is ? ready(&g->items[w.item]) : g->n_stages - 1)) continue;
         }
         const uint32_t a = access_val(b, DF_ACCESS_STORE, w.val, w.dest);
-        ins1(b, DF_K_store, (deft_dtype)b->access.at[a].dtype, id[w.item], a);
+        body_ins1(b, DF_K_store, (deft_dtype)b->access.at[a].dtype, id[w.item], a);
     }
 }
 
@@ -413,11 +415,11 @@ static void emit_elem(body *b, const group *g, uint32_t stage, uint32_t *id,
         const deft_dtype t = (deft_dtype)node_of(b->p, it->node)->dtype;
         const bool kept = scratch && scratch[i] != DF_NONE;
         if (kept && first_bit(it->need) != stage) {
-            id[i] = ins0(b, DF_K_load, t, scratch[i]);
+            id[i] = body_ins0(b, DF_K_load, t, scratch[i]);
             continue;
         }
         id[i] = emit_item(b, it, id);
-        if (kept) ins1(b, DF_K_store, t, id[i], scratch[i]);
+        if (kept) body_ins1(b, DF_K_store, t, id[i], scratch[i]);
     }
 }
 
@@ -480,7 +482,7 @@ static df_slot row_length(pass *p, const df_kernel *shape, const df_slot *extent
 
 void df_body_init(body *b, pass *p)
 {
-    *b = (body){ .emit = { emit, p->t->flags & DF_TRACE_FAST }, .p = p };
+    *b = (body){ .emit = { body_emit_ins, p->t->flags & DF_TRACE_FAST }, .p = p };
 }
 
 void df_body_reset(body *b)
@@ -501,7 +503,7 @@ void df_body_finish(body *b)
 }
 
 /* Makes the kernel of group g. */
-static deft_status build(body *b, group *g, df_seg *seg)
+static deft_status body_build_kernel(body *b, group *g, df_seg *seg)
 {
     pass *const p = b->p;
     df_body_reset(b);
@@ -533,7 +535,7 @@ static deft_status build(body *b, group *g, df_seg *seg)
         }
     }
     if (!id) return df_fail_mem(p->diag, "fuser", g->n_items * sizeof *id);
-    if (!b->map) needs(p, g, scratch);
+    if (!b->map) body_find_needs(p, g, scratch);
     if (scratch) {
         const size_t before = b->access.n;
         number_scratch(b, g, row, scratch);
@@ -624,7 +626,7 @@ static void routine_seg(pass *p, const group *g, df_seg *seg)
 }
 
 /* Lists the nodes that a segment computes. */
-static deft_status list_nodes(pass *p, const group *g, df_seg *seg)
+static deft_status body_list_nodes(pass *p, const group *g, df_seg *seg)
 {
     seg->from = (uint32_t)p->from.n;
     if (!IS_NONE(g->product) && !df_vec_push(p->mem, &p->from, val_at(p, g->product)->node))
@@ -658,10 +660,10 @@ static deft_status one_seg(body *b, group_id gi)
     seg.c_access = DF_NONE;
     b->g = gi;
     deft_status st = DEFT_OK;
-    if (!IS_NONE(g->first_head)) st = build(b, g, &seg);
+    if (!IS_NONE(g->first_head)) st = body_build_kernel(b, g, &seg);
     if (st == DEFT_OK && g->kind == DF_SEG_MATMUL) matmul_seg(p, g, &seg);
     if (st == DEFT_OK && g->kind == DF_SEG_ROUTINE) routine_seg(p, g, &seg);
-    if (st == DEFT_OK) st = list_nodes(p, g, &seg);
+    if (st == DEFT_OK) st = body_list_nodes(p, g, &seg);
     if (st == DEFT_OK && !df_vec_push(p->mem, &p->segs, seg))
         st = df_fail_mem(p->diag, "fuser", sizeof seg);
     return st == DEFT_OK ? p->st : st;

@@ -50,16 +50,16 @@ void df_cone_finish(cone *c, const df_mem *mem)
 }
 
 /* Notes that no kernel can compute the heads. Keeps the first reason. */
-static void fail(cone *c, const char *why)
+static void cone_note_failure(cone *c, const char *why)
 {
     c->failed = true;
     if (!c->why) c->why = why;
 }
 
 /* Notes that node must be stored before this cone can be computed. */
-static void mark(pass *p, cone *c, uint32_t node, const char *why)
+static void cone_mark_node(pass *p, cone *c, uint32_t node, const char *why)
 {
-    fail(c, why);
+    cone_note_failure(c, why);
     if (!df_vec_push(p->mem, &c->marks, node)) p->st = df_fail_mem(p->diag, "fuser", sizeof node);
 }
 
@@ -113,18 +113,18 @@ static bool stops(pass *p, cone *c, uint32_t node, map_id map)
     const val *const w = val_at(p, v);
     if (!IS_NONE(w->group) && same_group(w->group, c->group)) {
         if (!w->plain || !same_map(map, w->map))
-            fail(c, "needs other elements of what the kernel stores");
+            cone_note_failure(c, "needs other elements of what the kernel stores");
         return class_of_op(p, node) ==
                DF_CLASS_contract; /* a tile; other values are in registers */
     }
     if (IS_NONE(w->group)) {
-        if (c->strict) fail(c, "waits for a value that is still to be planned");
+        if (c->strict) cone_note_failure(c, "waits for a value that is still to be planned");
         return true;
     }
     if (w->level < c->level) return true;
     const uint8_t cls = class_of_op(p, node);
     if (c->strict || cls == DF_CLASS_contract || cls == DF_CLASS_routine || cls == DF_CLASS_update)
-        fail(c, "would wait for its own result");
+        cone_note_failure(c, "would wait for its own result");
     return false;
 }
 
@@ -180,7 +180,7 @@ static uint32_t item_at(pass *p, cone *c, uint32_t node, map_id map, bool stored
 
 /* The item that yields node at map, with all views resolved. forced: node itself is not loaded,
  * because it is what the head stores. */
-static uint32_t resolve(pass *p, cone *c, uint32_t node, map_id map, bool forced)
+static uint32_t cone_resolve_views(pass *p, cone *c, uint32_t node, map_id map, bool forced)
 {
     for (; p->st == DEFT_OK; forced = false) {
         if (!forced && stops(p, c, node, map)) return item_at(p, c, node, map, true);
@@ -190,7 +190,7 @@ static uint32_t resolve(pass *p, cone *c, uint32_t node, map_id map, bool forced
             const uint32_t src = node_of(p, node)->src[0].i;
             const map_id next = df_map_view(p, node, map, &self);
             if (IS_NONE(next)) {
-                mark(p, c, self ? node : src, "does not pass a reshape");
+                cone_mark_node(p, c, self ? node : src, "does not pass a reshape");
                 return 0;
             }
             node = src;
@@ -198,7 +198,7 @@ static uint32_t resolve(pass *p, cone *c, uint32_t node, map_id map, bool forced
             continue;
         }
         if (map_at(p, map)->linear && !takes_linear(p, node)) {
-            mark(p, c, node, "does not pass a reshape");
+            cone_mark_node(p, c, node, "does not pass a reshape");
             return 0;
         }
         return item_at(p, c, node, map, false);
@@ -282,7 +282,7 @@ static bool classes_are(const cone *c, const uint8_t *loop, uint32_t n, const fi
 
 /* Gives a space without RED loops the RED loops of this reduction. Loops that no kept axis covers
  * become RED; when there are none, new loops are added. Returns false when that is impossible. */
-static bool grow(pass *p, cone *c, uint32_t n, const fit *f, uint32_t covered)
+static bool cone_take_red_loops(pass *p, cone *c, uint32_t n, const fit *f, uint32_t covered)
 {
     space *const sp = &c->sp;
     uint8_t rest[MAX_LOOPS];
@@ -329,7 +329,8 @@ static map_id reduce_operand(pass *p, cone *c, uint32_t n, map_id map)
     uint32_t covered = 0;
     uint8_t red[MAX_LOOPS];
     if (m.linear || !fit_kept(p, c, n, &m, &f, &covered)) return NO_MAP;
-    if (!has_red_loops(&c->sp) && (!c->grow || !grow(p, c, n, &f, covered))) return NO_MAP;
+    if (!has_red_loops(&c->sp) && (!c->grow || !cone_take_red_loops(p, c, n, &f, covered)))
+        return NO_MAP;
     const uint32_t n_red = red_loops(&c->sp, red);
     if (!classes_are(c, red, n_red, &f) || df_popcount(covered) + n_red != c->sp.n) return NO_MAP;
 
@@ -380,10 +381,10 @@ static void expand_map(pass *p, cone *c, uint32_t i)
     for (uint32_t s = 0; s < x->n_src; s++) {
         const map_id m = df_map_operand(p, n, x->src[s].i, map);
         if (IS_NONE(m)) {
-            mark(p, c, n, "does not pass a reshape");
+            cone_mark_node(p, c, n, "does not pass a reshape");
             return;
         }
-        const uint32_t src = resolve(p, c, x->src[s].i, m, false);
+        const uint32_t src = cone_resolve_views(p, c, x->src[s].i, m, false);
         c->items.at[i].src[s] = src;
     }
 }
@@ -393,12 +394,13 @@ static void expand_reduce(pass *p, cone *c, uint32_t i)
     const uint32_t n = c->items.at[i].node;
     const map_id m = reduce_operand(p, c, n, c->items.at[i].map);
     if (IS_NONE(m) || c->has_scan) {
-        mark(p, c, n, c->has_scan ? "a reduction beside a scan" : "reduces over other axes");
+        cone_mark_node(p, c, n,
+                       c->has_scan ? "a reduction beside a scan" : "reduces over other axes");
         return;
     }
     c->has_red = true;
     c->items.at[i].kind = IT_REDUCE;
-    const uint32_t src = resolve(p, c, node_of(p, n)->src[0].i, m, false);
+    const uint32_t src = cone_resolve_views(p, c, node_of(p, n)->src[0].i, m, false);
     c->items.at[i].src[0] = src;
 }
 
@@ -409,14 +411,15 @@ static void expand_scan(pass *p, cone *c, uint32_t i)
     const df_node *const x = node_of(p, n);
     const bool trivial = df_fuse_cls(p, n, x->attr) == CLS_ONE;
     if (map_at(p, map)->linear || (!trivial && (c->has_red || !scan_fits(p, c, n, map)))) {
-        mark(p, c, n, c->has_red ? "a scan beside a reduction" : "scans along another axis");
+        cone_mark_node(p, c, n,
+                       c->has_red ? "a scan beside a reduction" : "scans along another axis");
         return;
     }
     /* Along an axis of one element a running sum is its operand: a map op without an instruction.
      */
     c->has_scan |= !trivial;
     c->items.at[i].kind = trivial ? IT_MAP : IT_SCAN;
-    const uint32_t src = resolve(p, c, x->src[0].i, map, false);
+    const uint32_t src = cone_resolve_views(p, c, x->src[0].i, map, false);
     c->items.at[i].src[0] = src;
 }
 
@@ -449,7 +452,7 @@ static void expand_take(pass *p, cone *c, uint32_t i)
     am.off[x->attr] = SLOT_ZERO;
     am.coef[x->attr] = SLOT_ONE;
     c->items.at[i].kind = IT_TAKE;
-    const uint32_t index = resolve(p, c, b, df_map_intern(p, &bm), false);
+    const uint32_t index = cone_resolve_views(p, c, b, df_map_intern(p, &bm), false);
     c->items.at[i].src[0] = index;
 
     uint32_t node = a;
@@ -458,7 +461,7 @@ static void expand_take(pass *p, cone *c, uint32_t i)
         const bool in_group = !IS_NONE(p->node_val[node]) && !IS_NONE(c->group) &&
                               same_group(val_at(p, p->node_val[node])->group, c->group);
         if (in_group) {
-            fail(c, "needs other elements of what the kernel stores");
+            cone_note_failure(c, "needs other elements of what the kernel stores");
             return;
         }
         if (stops(p, c, node, map)) {
@@ -471,7 +474,7 @@ static void expand_take(pass *p, cone *c, uint32_t i)
             const uint32_t src = node_of(p, node)->src[0].i;
             const map_id next = df_map_view(p, node, map, &self);
             if (IS_NONE(next)) {
-                mark(p, c, self ? node : src, "is indexed");
+                cone_mark_node(p, c, self ? node : src, "is indexed");
                 return;
             }
             node = src;
@@ -481,7 +484,7 @@ static void expand_take(pass *p, cone *c, uint32_t i)
         if (node_of(p, node)->op == DF_OP_input &&
             (!map_at(p, map)->linear || takes_linear(p, node)))
             break;
-        mark(p, c, node, "is indexed");
+        cone_mark_node(p, c, node, "is indexed");
         return;
     }
     c->items.at[i].base = node;
@@ -523,24 +526,24 @@ static void expand(pass *p, cone *c, uint32_t i)
     case DF_CLASS_update:
     case DF_CLASS_contract:
     case DF_CLASS_control:
-    case DF_CLASS_routine: mark(p, c, n, "is stored by its nature"); return;
+    case DF_CLASS_routine: cone_mark_node(p, c, n, "is stored by its nature"); return;
     case DF_CLASS_view: break;
     }
     df_unreachable();
 }
 
 /* The bound on a body is reached: marks all nodes that are still to be computed. */
-static void cut(pass *p, cone *c)
+static void cone_mark_frontier(pass *p, cone *c)
 {
     bool any = false;
     char *const why = df_arena_alloc(&p->tmp, 48, 1);
     if (why) snprintf(why, 48, "a kernel holds %u ops at most", p->lim->max_body);
     c->why = NULL; /* the frontier is what matters */
-    fail(c, why);
+    cone_note_failure(c, why);
     for (size_t i = 0; i < c->heap.n; i++) {
         const item *const it = &c->items.at[c->heap.at[i]];
         if (it->kind == IT_LOAD || class_of_op(p, it->node) == DF_CLASS_leaf) continue;
-        mark(p, c, it->node, why);
+        cone_mark_node(p, c, it->node, why);
         any = true;
     }
     df_assert(any);
@@ -609,7 +612,7 @@ static void stages(pass *p, cone *c)
         const item *const it = &c->items.at[c->order.at[k]];
         const uint32_t until = it->stage + (it->kind == IT_REDUCE);
         if (until >= DF_MAX_STAGES) {
-            mark(p, c, it->node, "too many stages");
+            cone_mark_node(p, c, it->node, "too many stages");
             return;
         }
         if (until > last) last = until;
@@ -645,7 +648,7 @@ deft_status df_cone_run(pass *p, cone *c)
         const uint32_t expr = c->heads.at[h].expr;
         const bool own =
             !IS_NONE(p->node_val[expr]) && same_val(p->node_val[expr], c->heads.at[h].val);
-        const uint32_t i = resolve(p, c, expr, c->heads.at[h].map, own);
+        const uint32_t i = cone_resolve_views(p, c, expr, c->heads.at[h].map, own);
         c->heads.at[h].item = i;
     }
     while (c->heap.n > 0 && p->st == DEFT_OK) {
@@ -656,7 +659,7 @@ deft_status df_cone_run(pass *p, cone *c)
                 ops = it->kind != IT_LOAD && class_of_op(p, it->node) != DF_CLASS_leaf;
             }
             if (ops) {
-                cut(p, c);
+                cone_mark_frontier(p, c);
                 break;
             }
         }

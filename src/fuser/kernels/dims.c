@@ -23,7 +23,7 @@
 #include <string.h>
 
 /* The class that represents class c after unification. */
-static uint32_t find(const pass *p, uint32_t c)
+static uint32_t dims_find_class(const pass *p, uint32_t c)
 {
     uint32_t *const up = p->cls_parent.at;
     while (up[c] != c) {
@@ -35,7 +35,7 @@ static uint32_t find(const pass *p, uint32_t c)
 
 uint32_t df_fuse_cls(const pass *p, uint32_t node, uint32_t axis)
 {
-    return find(p, p->axis_cls[p->axis0[node] + axis]);
+    return dims_find_class(p, p->axis_cls[p->axis0[node] + axis]);
 }
 
 static int64_t extent_now(const pass *p, uint32_t node, uint32_t axis)
@@ -44,7 +44,7 @@ static int64_t extent_now(const pass *p, uint32_t node, uint32_t axis)
 }
 
 /* Begins a class at this axis. */
-static uint32_t fresh(pass *p, uint32_t node, uint32_t axis)
+static uint32_t dims_begin_class(pass *p, uint32_t node, uint32_t axis)
 {
     const uint32_t c = (uint32_t)p->cls_parent.n;
     if (!df_vec_push(p->mem, &p->cls_parent, c) || !df_vec_push(p->mem, &p->cls_node, node) ||
@@ -59,8 +59,8 @@ static uint32_t fresh(pass *p, uint32_t node, uint32_t axis)
  * first. */
 static uint32_t unify(pass *p, uint32_t a, uint32_t b)
 {
-    a = find(p, a);
-    b = find(p, b);
+    a = dims_find_class(p, a);
+    b = dims_find_class(p, b);
     if (a == b) return a;
     if (a > b) {
         const uint32_t x = a;
@@ -78,7 +78,7 @@ static int64_t cls_now(const pass *p, uint32_t c)
 
 df_slot df_fuse_cls_extent(pass *p, uint32_t c)
 {
-    c = find(p, c);
+    c = dims_find_class(p, c);
     return c == CLS_ONE ? SLOT_ONE : df_fuse_node_extent(p, p->cls_node.at[c], p->cls_axis.at[c]);
 }
 
@@ -125,7 +125,7 @@ static void dims_map(pass *p, uint32_t n)
 
 static void dims_fresh(pass *p, uint32_t n)
 {
-    for (uint32_t i = 0; i < node_of(p, n)->rank; i++) set_cls(p, n, i, fresh(p, n, i));
+    for (uint32_t i = 0; i < node_of(p, n)->rank; i++) set_cls(p, n, i, dims_begin_class(p, n, i));
 }
 
 static void dims_same(pass *p, uint32_t n, uint32_t src)
@@ -153,7 +153,7 @@ static void dims_slice(pass *p, uint32_t n)
         const uint32_t start = x->arg + 2 * i, step = start + 1;
         const bool whole = p->t->args[start] == 0 && p->t->args[step] == 1 &&
                            extent_now(p, n, i) == extent_now(p, src, i);
-        uint32_t c = fresh(p, n, i);
+        uint32_t c = dims_begin_class(p, n, i);
         if (p->t->args[step] == 1) {
             p->unit[n] |= (uint8_t)(1u << i);
             df_fuse_guard_slot(p, DF_GUARD_is_const, df_fuse_arg(p, step), 1);
@@ -208,7 +208,7 @@ static void dims_move(pass *p, uint32_t n)
         for (uint32_t j = 0; j < rank; j++)
             if (j != (x->attr & 15) && j != (x->attr >> 4 & 15))
                 set_cls(p, n, at++, df_fuse_cls(p, src, j));
-        set_cls(p, n, at, fresh(p, n, at));
+        set_cls(p, n, at, dims_begin_class(p, n, at));
     }
 }
 
@@ -341,7 +341,7 @@ static void dims_reshapes(pass *p)
     }
 }
 
-static deft_status make_room(pass *p)
+static deft_status dims_allocate(pass *p)
 {
     const uint32_t n = p->t->n_nodes;
     p->axis0 = df_arena_alloc(&p->tmp, sizeof *p->axis0 * (n + 1), _Alignof(uint32_t));
@@ -362,18 +362,18 @@ static deft_status make_room(pass *p)
 
 deft_status df_fuse_dims(pass *p)
 {
-    deft_status st = make_room(p);
+    deft_status st = dims_allocate(p);
     if (st != DEFT_OK) return st;
-    fresh(p, 0, 0); /* class ONE */
+    dims_begin_class(p, 0, 0); /* class ONE */
     for (uint32_t n = 0; n < p->t->n_nodes && p->st == DEFT_OK; n++)
         if (p->live[n]) dims_of(p, n);
     for (uint32_t r = 0; r < p->t->n_roots && p->st == DEFT_OK; r++) dims_root(p, &p->t->roots[r]);
     if (p->st != DEFT_OK) return p->st;
     dims_reshapes(p);
     for (uint32_t c = CLS_ONE + 1; c < p->cls_parent.n; c++) {
-        if (find(p, c) == CLS_ONE)
+        if (dims_find_class(p, c) == CLS_ONE)
             guard_one(p, c);
-        else if (find(p, c) != c)
+        else if (dims_find_class(p, c) != c)
             df_fuse_guard_slots(p, DF_GUARD_equal,
                                 df_fuse_node_extent(p, p->cls_node.at[c], p->cls_axis.at[c]),
                                 df_fuse_cls_extent(p, c));

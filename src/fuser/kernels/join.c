@@ -143,7 +143,7 @@ static deft_status run_joint(pass *p, group_id g, const space *sp, const head *h
 }
 
 /* Makes the current cone that of group g. */
-static void remember(pass *p, group_id g)
+static void join_assign_cone(pass *p, group_id g)
 {
     for (size_t i = 0; i < p->c.order.n; i++) p->touch[p->c.items.at[p->c.order.at[i]].node] = g;
     group_at(p, g)->size = p->c.n_ops;
@@ -151,7 +151,7 @@ static void remember(pass *p, group_id g)
 }
 
 /* Makes h a head of group g. */
-static void settle(pass *p, group_id g, head h)
+static void join_add_head(pass *p, group_id g, head h)
 {
     val *const v = val_at(p, h.val);
     v->group = g;
@@ -239,8 +239,8 @@ static deft_status try_join(pass *p, const candidate *with, const space *n, head
     else
         df_fuse_why(p, with->node, node, "fused",
                     matmul ? "applied to tiles of the product" : "read where it is computed");
-    settle(p, g, h);
-    remember(p, g);
+    join_add_head(p, g, h);
+    join_assign_cone(p, g);
     *joined = true;
     return p->st;
 }
@@ -326,7 +326,7 @@ deft_status df_fuse_join_or_open(pass *p, head h, const space *from, val_id afte
     const group_id g = df_fuse_new_group(p, DF_SEG_KERNEL, h.expr);
     if (p->st != DEFT_OK) return p->st;
     group_at(p, g)->level = level;
-    settle(p, g, h);
-    remember(p, g);
+    join_add_head(p, g, h);
+    join_assign_cone(p, g);
     return p->st;
 }

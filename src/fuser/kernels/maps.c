@@ -64,7 +64,7 @@ map_id df_map_identity(pass *p, uint32_t rank)
 }
 
 /* Makes axis j of *to what axis i of *from is. */
-static void move_axis(index_map *to, uint32_t j, const index_map *from, uint32_t i)
+static void map_copy_axis(index_map *to, uint32_t j, const index_map *from, uint32_t i)
 {
     to->axis[j] = from->axis[i];
     to->off[j] = from->off[i];
@@ -86,7 +86,7 @@ static uint32_t n_long_axes(const pass *p, uint32_t node, uint32_t *which)
 }
 
 /* Interns linear map m on node, in the form per axis where that form can express it. */
-static map_id land(pass *p, const index_map *m, uint32_t node)
+static map_id map_intern_linear(pass *p, const index_map *m, uint32_t node)
 {
     uint32_t axis = 0, n_drivers = 0, driver = 0;
     if (n_long_axes(p, node, &axis) <= 1) {
@@ -195,7 +195,7 @@ static map_id view_linear(pass *p, uint32_t node, const index_map *m, bool *self
             return df_map_zero(p, node_of(p, src)->rank);
         break;
     }
-    if (ok) return land(p, &out, src);
+    if (ok) return map_intern_linear(p, &out, src);
     *self = true;
     return NO_MAP;
 }
@@ -206,7 +206,7 @@ static void view_slice(pass *p, uint32_t node, const index_map *m, index_map *ou
 {
     const df_node *const x = node_of(p, node);
     for (uint32_t j = 0; j < x->rank; j++) {
-        move_axis(out, j, m, j);
+        map_copy_axis(out, j, m, j);
         if (p->full[node] >> j & 1) continue;
         const df_slot start = df_fuse_arg(p, x->arg + 2 * j);
         const df_slot step = p->unit[node] >> j & 1 ? SLOT_ONE : df_fuse_arg(p, x->arg + 2 * j + 1);
@@ -220,7 +220,7 @@ static void view_expand(const pass *p, uint32_t node, const index_map *m, index_
     const uint32_t src = node_of(p, node)->src[0].i, rank = out->rank;
     for (uint32_t j = 0; j < rank; j++) {
         const uint32_t i = j + node_of(p, node)->rank - rank;
-        if (df_fuse_cls(p, src, j) == df_fuse_cls(p, node, i)) move_axis(out, j, m, i);
+        if (df_fuse_cls(p, src, j) == df_fuse_cls(p, node, i)) map_copy_axis(out, j, m, i);
     }
 }
 
@@ -232,12 +232,12 @@ static void view_diagonal(pass *p, uint32_t node, const index_map *m, index_map 
     uint32_t at = 0;
     for (uint32_t j = 0; j < out->rank; j++) {
         if (j != a && j != b) {
-            move_axis(out, j, m, at++);
+            map_copy_axis(out, j, m, at++);
             continue;
         }
         const df_slot shift =
             df_fuse_max(p, j == b ? offset : df_fuse_sub(p, SLOT_ZERO, offset), SLOT_ZERO);
-        move_axis(out, j, m, last);
+        map_copy_axis(out, j, m, last);
         out->off[j] = df_fuse_add(p, m->off[last], shift);
     }
 }
@@ -258,15 +258,15 @@ map_id df_map_view(pass *p, uint32_t node, map_id map, bool *self)
     case DF_OP_expand: view_expand(p, node, &m, &out); break;
     case DF_OP_diagonal: view_diagonal(p, node, &m, &out); break;
     case DF_OP_permute:
-        for (uint32_t i = 0; i < rank; i++) move_axis(&out, x->attr >> 4 * i & 15, &m, i);
+        for (uint32_t i = 0; i < rank; i++) map_copy_axis(&out, x->attr >> 4 * i & 15, &m, i);
         break;
     case DF_OP_squeeze:
         for (uint32_t j = 0; j < rank; j++)
-            if (!(x->attr >> j & 1)) move_axis(&out, j, &m, at++);
+            if (!(x->attr >> j & 1)) map_copy_axis(&out, j, &m, at++);
         break;
     case DF_OP_unsqueeze:
         for (uint32_t i = 0; i < x->rank; i++)
-            if (!(x->attr >> i & 1)) move_axis(&out, at++, &m, i);
+            if (!(x->attr >> i & 1)) map_copy_axis(&out, at++, &m, i);
         break;
     case DF_OP_reshape:
         if (same_axes(p, node, src)) {
@@ -274,12 +274,12 @@ map_id df_map_view(pass *p, uint32_t node, map_id map, bool *self)
             for (uint32_t j = 0; j < rank; j++) {
                 if (df_fuse_cls(p, src, j) == CLS_ONE) continue;
                 while (df_fuse_cls(p, node, i) == CLS_ONE) i++;
-                move_axis(&out, j, &m, i++);
+                map_copy_axis(&out, j, &m, i++);
             }
             break;
         }
         out = to_linear(p, node, &m);
-        return land(p, &out, src);
+        return map_intern_linear(p, &out, src);
     }
     return df_map_intern(p, &out);
 }
@@ -298,12 +298,12 @@ map_id df_map_operand(pass *p, uint32_t node, uint32_t operand, map_id map)
     const index_map m = *map_at(p, map);
     if (m.linear) {
         if (!any) return df_map_zero(p, rank);
-        return same_axes(p, node, operand) ? land(p, &m, operand) : NO_MAP;
+        return same_axes(p, node, operand) ? map_intern_linear(p, &m, operand) : NO_MAP;
     }
     index_map out = df_map_blank(rank);
     for (uint32_t j = 0; j < rank; j++)
         if (df_fuse_cls(p, operand, j) == df_fuse_cls(p, node, j + lead))
-            move_axis(&out, j, &m, j + lead);
+            map_copy_axis(&out, j, &m, j + lead);
     return df_map_intern(p, &out);
 }
 

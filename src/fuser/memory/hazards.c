@@ -295,7 +295,7 @@ static bool ends_walk(pass *p, val_id u, val_id v)
 }
 
 /* Orders v with the earlier writer u, as suits() found possible. */
-static void follow(pass *p, val_id u, val_id v)
+static void hazard_order_writers(pass *p, val_id u, val_id v)
 {
     const group_id writer = val_at(p, v)->group;
     for (group_id k = val_at(p, u)->frames; !IS_NONE(k); k = group_at(p, k)->next_frame)
@@ -345,7 +345,7 @@ void df_hazard_follow_writers(pass *p, val_id over, uint32_t input, val_id v)
 {
     if (val_at(p, v)->loose) order_all(p, over, input, v);
     for (val_id u = over; !IS_NONE(u); u = val_at(p, u)->over) {
-        follow(p, u, v);
+        hazard_order_writers(p, u, v);
         if (ends_walk(p, u, v)) break;
     }
 }

@@ -184,7 +184,7 @@ static bool try_copy(keeper *k, group_id gi, uint32_t level, bool epilogue, uint
 
 /* ---- live bytes with the copies ---- */
 
-static void put_range(keeper *k, uint32_t from, uint32_t to, int64_t bytes)
+static void keep_add_range(keeper *k, uint32_t from, uint32_t to, int64_t bytes)
 {
     if (from > to || bytes == 0) return;
     if (k->n_ranges == MAX_RANGES) {
@@ -195,7 +195,7 @@ static void put_range(keeper *k, uint32_t from, uint32_t to, int64_t bytes)
 }
 
 /* Adds the ranges of a copied val: v dies earlier, and its copy is live from launch c->level on. */
-static void put_val(keeper *k, const copy *c, val_id v, bool stays_in_tile)
+static void keep_add_val(keeper *k, const copy *c, val_id v, bool stays_in_tile)
 {
     const pass *const p = k->p;
     const storage *const w = place_at(p, val_at(p, v)->place);
@@ -203,15 +203,15 @@ static void put_val(keeper *k, const copy *c, val_id v, bool stays_in_tile)
     const readers r = df_keep_readers_of(p, v, c->level);
     uint32_t until = c->until;
     if (df_keep_is_alone(p, v) && r.first != DF_NONE) {
-        put_range(k, r.early + 1, w->last, -bytes);
+        keep_add_range(k, r.early + 1, w->last, -bytes);
         if (r.last > until) until = r.last;
     } else if (stays_in_tile) {
         return;
     }
-    put_range(k, c->level, until, bytes);
+    keep_add_range(k, c->level, until, bytes);
 }
 
-static void put_ranges(keeper *k)
+static void keep_add_ranges(keeper *k)
 {
     const pass *const p = k->p;
     k->n_ranges = 0;
@@ -219,14 +219,14 @@ static void put_ranges(keeper *k)
         const copy *const c = &k->copies[i];
         const group *const g = group_at(p, c->group);
         for (head_id h = g->first_head; !IS_NONE(h); h = head_at(p, h)->next)
-            put_val(k, c, head_at(p, h)->val, false);
+            keep_add_val(k, c, head_at(p, h)->val, false);
         if (!IS_NONE(g->product) && !c->epilogue)
-            put_val(k, c, g->product, !IS_NONE(g->first_head) && !c->stored);
+            keep_add_val(k, c, g->product, !IS_NONE(g->first_head) && !c->stored);
     }
     for (uint32_t i = 0; i < k->n_stretches; i++) {
         const place_id q = k->stretches[i].place;
-        put_range(k, df_keep_free_from(p, q), k->stretches[i].to,
-                  df_keep_rounded(k->bytes.at[q.i]));
+        keep_add_range(k, df_keep_free_from(p, q), k->stretches[i].to,
+                       df_keep_rounded(k->bytes.at[q.i]));
     }
 }
 
@@ -262,7 +262,7 @@ static double try_val(keeper *k, val_id v)
     k->full = false;
     if (r.early >= k->peak || r.first == DF_NONE || r.first < k->peak + 2) return 0;
     if (!try_copy(k, val_at(p, v)->group, r.first - 1, by_epilogue(p, v), 0)) return 0;
-    put_ranges(k);
+    keep_add_ranges(k);
     for (uint32_t i = 0; i < k->n_ranges; i++)
         if (k->ranges[i].from <= k->peak && k->peak <= k->ranges[i].to) freed -= k->ranges[i].bytes;
     return k->full || freed <= 0 ? 0 : (double)freed / k->work;
@@ -296,7 +296,7 @@ static candidate *best(keeper *k)
 }
 
 /* Lowers the peak by one choice. *found: there was such a choice. */
-static deft_status choose(keeper *k, bool *found)
+static deft_status keep_lower_peak(keeper *k, bool *found)
 {
     const deft_status st = find_candidates(k);
     *found = false;
@@ -336,7 +336,7 @@ static void until_when(keeper *k)
         if (all < k->until[i]) k->until[i] = all;
 }
 
-static deft_status begin(keeper *k)
+static deft_status keep_begin(keeper *k)
 {
     deft_status st = DEFT_OK;
     pass *const p = k->p;
@@ -369,7 +369,7 @@ static deft_status arena_bytes(keeper *k, int64_t *out)
 }
 
 /* Fails with DEFT_E_MEMORY: `lowest` bytes are still more than the bound. */
-static deft_status too_much(keeper *k, int64_t lowest)
+static deft_status keep_report_excess(keeper *k, int64_t lowest)
 {
     const pass *const p = k->p;
     place_id largest = NO_PLACE;
@@ -392,7 +392,7 @@ static deft_status too_much(keeper *k, int64_t lowest)
 }
 
 /* Notes for each value that is live across the final peak why it is kept. */
-static deft_status tell_kept(keeper *k)
+static deft_status keep_explain(keeper *k)
 {
     pass *const p = k->p;
     if (!p->lim->keep_why || p->n_repeated == 0) return DEFT_OK;
@@ -409,7 +409,7 @@ static deft_status tell_kept(keeper *k)
     return st == DEFT_OK ? p->st : st;
 }
 
-static deft_status lower(keeper *k)
+static deft_status keep_lower_to_bound(keeper *k)
 {
     deft_status st = DEFT_OK;
     const uint64_t most = df_size_class_within(k->p->t->max_temporary_bytes);
@@ -420,10 +420,10 @@ static deft_status lower(keeper *k)
             TRY(arena_bytes(k, &bytes));
             if ((uint64_t)bytes <= most) return k->p->st;
         }
-        TRY(choose(k, &found));
+        TRY(keep_lower_peak(k, &found));
         if (found) continue;
         TRY(arena_bytes(k, &bytes));
-        return too_much(k, bytes);
+        return keep_report_excess(k, bytes);
     }
 done:
     return st;
@@ -434,9 +434,9 @@ deft_status df_fuse_keep(pass *p)
     deft_status st = DEFT_OK;
     keeper k = { .p = p };
     if (p->t->max_temporary_bytes == 0 || p->n_levels == 0) return DEFT_OK;
-    TRY(begin(&k));
-    TRY(lower(&k));
-    TRY(tell_kept(&k));
+    TRY(keep_begin(&k));
+    TRY(keep_lower_to_bound(&k));
+    TRY(keep_explain(&k));
 done:
     df_vec_finish(p->mem, &k.newer);
     df_vec_finish(p->mem, &k.bytes);

@@ -58,7 +58,7 @@ static place_id own_place(pass *p, val_id v)
 /* ---- the caller's memory ---- */
 
 /* Whether the memory of inputs a and b overlaps in this run, or may overlap. */
-static bool overlap(const pass *p, uint32_t a, uint32_t b)
+static bool storage_inputs_overlap(const pass *p, uint32_t a, uint32_t b)
 {
     const df_input *const x = &p->t->inputs[a], *const y = &p->t->inputs[b];
     int64_t low[2], bytes[2];
@@ -77,7 +77,7 @@ static bool disjoint(pass *p, uint32_t k, bool guard)
 {
     for (uint32_t i = 0; i < p->t->n_inputs; i++) {
         if (i == k || IS_NONE(p->in_readers[i])) continue;
-        if (overlap(p, i, k)) return false;
+        if (storage_inputs_overlap(p, i, k)) return false;
         if (guard) df_fuse_guard_input(p, DF_GUARD_disjoint, k, i, 0);
     }
     return true;
@@ -89,7 +89,7 @@ static bool written_elsewhere(const pass *p, val_id v, uint32_t input)
     for (uint32_t r = 0; r < p->t->n_roots; r++) {
         const df_root *const root = &p->t->roots[r];
         if (same_val(p->root_val[r], v) || root->kind != DF_ROOT_INTO) continue;
-        if (root->into == input || overlap(p, root->into, input)) return true;
+        if (root->into == input || storage_inputs_overlap(p, root->into, input)) return true;
     }
     return false;
 }
@@ -510,7 +510,7 @@ static deft_status place_into(pass *p, val_id v)
     val_at(p, copy)->place = df_fuse_new_place(p, STORAGE_INTO, input, node);
     /* After every read of that memory, through any input, and after every check. */
     for (uint32_t i = 0; i < p->t->n_inputs; i++)
-        if (i == input || overlap(p, i, input))
+        if (i == input || storage_inputs_overlap(p, i, input))
             for (load_id l = p->in_readers[i]; !IS_NONE(l); l = load_at(p, l)->next)
                 df_fuse_edge(p, load_at(p, l)->group, gi);
         else if (!IS_NONE(p->in_readers[i]))
@@ -521,7 +521,7 @@ static deft_status place_into(pass *p, val_id v)
     for (uint32_t q = 0; q < r; q++) {
         const df_root *const other = &p->t->roots[q];
         if (other->kind != DF_ROOT_INTO) continue;
-        if (other->into == input || overlap(p, other->into, input))
+        if (other->into == input || storage_inputs_overlap(p, other->into, input))
             df_fuse_edge(p, val_at(p, p->root_val[q])->group, gi);
     }
     return p->st;
@@ -604,7 +604,7 @@ deft_status df_fuse_places(pass *p)
 
 /* Moves group g to a later launch. Returns false when that launch does not exist, or is not before
  * all groups that wait for g. */
-static bool wait_for(pass *p, group_id g, uint32_t level)
+static bool storage_defer_group(pass *p, group_id g, uint32_t level)
 {
     if (level >= p->n_levels) return false;
     for (uint32_t e = group_at(p, g)->first_edge; e != DF_NONE; e = p->edges.at[e].next)
@@ -615,7 +615,7 @@ static bool wait_for(pass *p, group_id g, uint32_t level)
 
 /* Whether all loads of a list come before v is written, or read just the element being written. The
  * group of v is moved to a later launch for that where it can be. */
-static bool come_first(pass *p, load_id list, val_id v)
+static bool storage_order_loads(pass *p, load_id list, val_id v)
 {
     const group_id g = val_at(p, v)->group;
     uint32_t level = group_at(p, g)->level;
@@ -625,7 +625,7 @@ static bool come_first(pass *p, load_id list, val_id v)
         const uint32_t after = group_at(p, x->group)->level + 1;
         if (!same_group(x->group, g) && level < after) level = after;
     }
-    if (level > group_at(p, g)->level && !wait_for(p, g, level)) return false;
+    if (level > group_at(p, g)->level && !storage_defer_group(p, g, level)) return false;
     for (load_id l = list; !IS_NONE(l); l = load_at(p, l)->next)
         df_fuse_edge(p, load_at(p, l)->group, g); /* so that they are not moved to later launches */
     return p->st == DEFT_OK;
@@ -649,7 +649,7 @@ void df_fuse_donors(pass *p)
             continue;
         if ((p->in_seen[root->donor] & 2) || !fits_donor(p, w->node, root->donor)) continue;
         if (!IS_NONE(w->over_by)) continue; /* updates in this place bring writers of their own */
-        if (!come_first(p, p->in_readers[root->donor], v)) continue;
+        if (!storage_order_loads(p, p->in_readers[root->donor], v)) continue;
         df_fuse_input_strides(p, root->donor); /* guards that it is contiguous */
         p->in_seen[root->donor] |= 2;
         q->donor = root->donor;

@@ -22,7 +22,7 @@ static size_t fns_size(const df_cuda_plan *p)
     return (p->n_kernels * (size_t)DF_CUDA_ENTRIES + 1) * sizeof *p->fn;
 }
 
-static deft_status release_one(df_plan *plan, void *user)
+static deft_status device_release_one(df_plan *plan, void *user)
 {
     df_cuda_device *const c = user;
     df_cuda_plan *const p = plan->attached;
@@ -42,9 +42,9 @@ static deft_status release_one(df_plan *plan, void *user)
     return DEFT_OK;
 }
 
-static void release(df_device *dev, df_plan *plan)
+static void device_release(df_device *dev, df_plan *plan)
 {
-    df_plan_each(plan, release_one, df_cuda_device_of(dev));
+    df_plan_each(plan, device_release_one, df_cuda_device_of(dev));
 }
 
 typedef struct preparation {
@@ -53,7 +53,7 @@ typedef struct preparation {
     bool on_host; /* one of the plans so far needs it */
 } preparation;
 
-static deft_status prepare_one(df_plan *plan, void *user)
+static deft_status device_prepare_one(df_plan *plan, void *user)
 {
     preparation *const prep = user;
     df_cuda_device *const c = prep->c;
@@ -71,20 +71,20 @@ static deft_status prepare_one(df_plan *plan, void *user)
     return DEFT_OK;
 }
 
-static deft_status prepare(df_device *dev, df_diag *d, df_plan *plan, df_waiter *w)
+static deft_status device_prepare(df_device *dev, df_diag *d, df_plan *plan, df_waiter *w)
 {
     preparation p = { .c = df_cuda_device_of(dev), .d = d };
     (void)w; /* kernels are compiled when a run first needs them */
-    const deft_status st = df_plan_each(plan, prepare_one, &p);
+    const deft_status st = df_plan_each(plan, device_prepare_one, &p);
     if (st == DEFT_OK)
         ((df_cuda_plan *)plan->attached)->on_host = p.on_host;
     else
-        release(dev, plan);
+        device_release(dev, plan);
     return st;
 }
 
-static deft_status run(df_device *dev, df_diag *d, const df_plan *plan, const df_trace *t,
-                       const int64_t *slots, df_launch_io *io, df_run_stats *stats)
+static deft_status device_run(df_device *dev, df_diag *d, const df_plan *plan, const df_trace *t,
+                              const int64_t *slots, df_launch_io *io, df_run_stats *stats)
 {
     df_cuda_device *const c = df_cuda_device_of(dev);
     df_nvtx_begin(&c->nvtx, plan);
@@ -97,7 +97,7 @@ static deft_status run(df_device *dev, df_diag *d, const df_plan *plan, const df
 
 /* Waits for all queues before code is unloaded, because work in them may run the code. The
  * queues report errors themselves. */
-static void settle(void *user)
+static void device_wait_queues(void *user)
 {
     df_cuda_device *const c = user;
     if (df_gpu_enter(c->gpu, NULL) != DEFT_OK) return;
@@ -155,7 +155,8 @@ static void *stream(df_device *dev, df_queue *q)
 
 /* ---- memory ---- */
 
-static deft_status create(df_device *dev, df_diag *d, df_queue *q, int64_t bytes, df_buffer **out)
+static deft_status device_create_buffer(df_device *dev, df_diag *d, df_queue *q, int64_t bytes,
+                                        df_buffer **out)
 {
     const deft_status st = df_gpu_buffer(q, d, bytes, out);
     df_cuda_graphs *const graphs =
@@ -165,46 +166,49 @@ static deft_status create(df_device *dev, df_diag *d, df_queue *q, int64_t bytes
     return df_gpu_buffer(q, d, bytes, out);
 }
 
-static deft_status wrap(df_device *dev, df_diag *d, void *data, int64_t bytes, df_buffer **out)
+static deft_status device_wrap_memory(df_device *dev, df_diag *d, void *data, int64_t bytes,
+                                      df_buffer **out)
 {
     return df_gpu_wrap(df_cuda_device_of(dev)->gpu, d, data, bytes, out);
 }
 
-static deft_status put(df_device *dev, df_diag *d, df_queue *q, void *to, const void *from,
-                       size_t bytes)
+static deft_status device_upload(df_device *dev, df_diag *d, df_queue *q, void *to,
+                                 const void *from, size_t bytes)
 {
     (void)dev;
     return df_queue_put(q, d, (uintptr_t)to, from, bytes);
 }
 
-static deft_status get(df_device *dev, df_diag *d, df_queue *q, void *to, const void *from,
-                       size_t bytes)
+static deft_status device_download(df_device *dev, df_diag *d, df_queue *q, void *to,
+                                   const void *from, size_t bytes)
 {
     (void)dev;
     return df_queue_get(q, d, to, (uintptr_t)from, bytes);
 }
 
-static deft_status copy(df_device *dev, df_diag *d, df_queue *q, void *to, const void *from,
-                        size_t bytes)
+static deft_status device_copy(df_device *dev, df_diag *d, df_queue *q, void *to, const void *from,
+                               size_t bytes)
 {
     (void)dev;
     return df_queue_copy(q, d, (uintptr_t)to, (uintptr_t)from, bytes);
 }
 
-static deft_status copy_peer(df_device *dev, df_diag *d, df_queue *q, void *to, df_device *other,
-                             df_queue *others, const void *from, size_t bytes)
+static deft_status device_copy_peer(df_device *dev, df_diag *d, df_queue *q, void *to,
+                                    df_device *other, df_queue *others, const void *from,
+                                    size_t bytes)
 {
     (void)dev;
     (void)other;
     return df_queue_copy_peer(q, d, (uintptr_t)to, others, (uintptr_t)from, bytes);
 }
 
-static deft_status work(df_device *dev, df_diag *d, df_queue *q, const df_work *w, df_buffer **out)
+static deft_status device_run_work(df_device *dev, df_diag *d, df_queue *q, const df_work *w,
+                                   df_buffer **out)
 {
     return df_cuda_work_run(df_cuda_device_of(dev), d, q, w, out);
 }
 
-static df_allocator_stats read_stats(df_device *dev)
+static df_allocator_stats device_read_memory_stats(df_device *dev)
 {
     return df_gpu_read(df_cuda_device_of(dev)->gpu);
 }
@@ -225,7 +229,7 @@ static void trim_graphs(df_cuda_device *c)
     pthread_mutex_unlock(&c->lock);
 }
 
-static void trim(df_device *dev)
+static void device_trim(df_device *dev)
 {
     df_cuda_device *const c = df_cuda_device_of(dev);
     if (df_driver_usable(c->driver, NULL) != DEFT_OK) return;
@@ -233,14 +237,15 @@ static void trim(df_device *dev)
     df_gpu_trim(c->gpu);
 }
 
-static void settle_later(df_device *dev)
+static void device_wait_until_idle(df_device *dev)
 {
     df_cuda_background_settle(df_cuda_device_of(dev)->later);
 }
 
 /* ---- graphs ---- */
 
-static deft_status replay(df_device *dev, df_diag *d, df_queue *q, const df_replay_options *wish)
+static deft_status device_enable_replay(df_device *dev, df_diag *d, df_queue *q,
+                                        const df_replay_options *wish)
 {
     df_cuda_device *const c = df_cuda_device_of(dev);
     df_cuda_graphs *graphs = NULL;
@@ -285,7 +290,7 @@ static void each_replay(df_device *dev, df_queue *q, df_replay_event_fn tell, vo
 
 /* ---- the device ---- */
 
-static void destroy(df_device **out)
+static void device_destroy(df_device **out)
 {
     df_cuda_device *const c = *out ? df_cuda_device_of(*out) : NULL;
     *out = NULL;
@@ -311,31 +316,33 @@ static const df_device_memory_ops far_calls = { .queue_create = queue_create,
                                                 .queue_destroy = queue_destroy,
                                                 .wait = wait,
                                                 .stream = stream,
-                                                .create = create,
-                                                .wrap = wrap,
-                                                .put = put,
-                                                .get = get,
-                                                .copy = copy,
-                                                .copy_peer = copy_peer,
-                                                .work = work,
-                                                .read = read_stats,
-                                                .trim = trim,
-                                                .settle = settle_later,
-                                                .replay = replay,
+                                                .create = device_create_buffer,
+                                                .wrap = device_wrap_memory,
+                                                .put = device_upload,
+                                                .get = device_download,
+                                                .copy = device_copy,
+                                                .copy_peer = device_copy_peer,
+                                                .work = device_run_work,
+                                                .read = device_read_memory_stats,
+                                                .trim = device_trim,
+                                                .settle = device_wait_until_idle,
+                                                .replay = device_enable_replay,
                                                 .begin_generation = begin_generation,
                                                 .trim_replay = trim_replay,
                                                 .read_replay = read_replay,
                                                 .show_replay = show_replay,
                                                 .each_replay = each_replay,
-                                                .destroy = destroy };
+                                                .destroy = device_destroy };
 
-static void describe(df_cuda_device *c, int ordinal)
+static void device_init(df_cuda_device *c, int ordinal)
 {
     const df_gpu_properties *const g = df_gpu_facts_of(c->gpu);
     (void)snprintf(c->name, sizeof c->name, "cuda:%d (%s)", ordinal, g->name);
-    c->dev = (df_device){
-        .name = c->name, .prepare = prepare, .run = run, .release = release, .far = &far_calls
-    };
+    c->dev = (df_device){ .name = c->name,
+                          .prepare = device_prepare,
+                          .run = device_run,
+                          .release = device_release,
+                          .far = &far_calls };
     c->dev.limits = df_cuda_limits(g);
 }
 
@@ -354,16 +361,18 @@ deft_status df_cuda_create(df_diag *d, const df_mem *mem, const df_log *log,
     const df_gpu_options o = { .max_bytes = wish->max_bytes,
                                .max_cached = wish->max_cached,
                                .dev = dev };
-    const df_modules_options kernels = { .max_bytes = DEFAULT_CODE, .settle = settle, .user = c };
+    const df_modules_options kernels = { .max_bytes = DEFAULT_CODE,
+                                         .settle = device_wait_queues,
+                                         .user = c };
     TRY(df_driver_open(d, mem, NULL, &c->driver));
     TRY(df_gpu_open(d, c->driver, log, wish->ordinal, &o, &c->gpu));
     TRY(df_nvrtc_open(d, mem, NULL, &c->nvrtc));
     TRY(df_modules_create(d, mem, log, c->gpu, c->nvrtc, &kernels, &c->modules));
     if (!wish->waits) TRY(df_cuda_background_create(d, mem, log, c->modules, &c->later));
-    describe(c, wish->ordinal);
+    device_init(c, wish->ordinal);
     *out = dev;
     dev = NULL;
 done:
-    destroy(&dev);
+    device_destroy(&dev);
     return st;
 }

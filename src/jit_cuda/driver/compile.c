@@ -52,8 +52,9 @@ void df_cuda_piece_name(df_cuda_want *const *want, const df_cuda_piece *p, uint3
 }
 
 /* Appends the text of the wants in [first, end), which are of one kernel. */
-static deft_status put_kernel(const df_cuda_compiler *c, df_diag *d, df_cuda_want *const *want,
-                              const df_cuda_piece *p, uint32_t first, uint32_t end, df_str *text)
+static deft_status piece_append_kernel(const df_cuda_compiler *c, df_diag *d,
+                                       df_cuda_want *const *want, const df_cuda_piece *p,
+                                       uint32_t first, uint32_t end, df_str *text)
 {
     df_cuda_entry entry[DF_CUDA_N_PASSES * 16];
     char name[16];
@@ -109,7 +110,7 @@ static deft_status build_piece(const df_cuda_compiler *c, df_diag *d, df_cuda_wa
     df_str_putn(&text, prelude, n);
     for (uint32_t i = p->first, next; i < end; i = next) {
         for (next = i + 1; next < end && want[next]->kernel == want[i]->kernel;) next++;
-        TRY(put_kernel(c, d, want, p, i, next, &text));
+        TRY(piece_append_kernel(c, d, want, p, i, next, &text));
     }
     if (!text.ok) TRY(df_fail_mem(d, "cuda text", text.n));
     TRY(df_cuda_build(c, d, text.at, contracts(want[p->first]), out));
@@ -124,7 +125,8 @@ static void name_kernel(df_diag *d, const df_cuda_want *w)
 }
 
 /* Finds which kernel of a refused program is refused, by compiling each alone. */
-static void blame(const df_cuda_compiler *c, df_cuda_want *const *want, df_cuda_piece *p)
+static void piece_find_refused(const df_cuda_compiler *c, df_cuda_want *const *want,
+                               df_cuda_piece *p)
 {
     const uint32_t end = p->first + p->n;
     for (uint32_t i = p->first, next; i < end; i = next) {
@@ -145,7 +147,7 @@ static void blame(const df_cuda_compiler *c, df_cuda_want *const *want, df_cuda_
 static void try_piece(const df_cuda_compiler *c, df_cuda_want *const *want, df_cuda_piece *p)
 {
     p->st = build_piece(c, &p->diag, want, p, &p->code);
-    if (p->st == DEFT_E_COMPILE) blame(c, want, p);
+    if (p->st == DEFT_E_COMPILE) piece_find_refused(c, want, p);
     p->is_tried = true;
 }
 
@@ -192,8 +194,8 @@ static bool is_before(const df_cuda_want *a, const df_cuda_want *b)
 }
 
 /* Insertion sort. It is stable, so that wants of one kernel stay together. */
-static void sort(df_cuda_want **want, uint32_t n,
-                 bool (*before)(const df_cuda_want *a, const df_cuda_want *b))
+static void sort_wants(df_cuda_want **want, uint32_t n,
+                       bool (*before)(const df_cuda_want *a, const df_cuda_want *b))
 {
     for (uint32_t i = 1; i < n; i++) {
         df_cuda_want *const w = want[i];
@@ -222,12 +224,13 @@ static uint32_t count_pieces(double cost, uint32_t n, uint32_t n_threads)
 
 /* Divides wants that all may be contracted, or all may not. Assigns the costliest kernel
  * first, each kernel to the piece with the least cost so far. */
-static uint32_t cut(df_cuda_want **want, uint32_t n, uint32_t n_threads, df_cuda_piece *out)
+static uint32_t split_into_pieces(df_cuda_want **want, uint32_t n, uint32_t n_threads,
+                                  df_cuda_piece *out)
 {
     const uint32_t n_pieces = count_pieces(set_costs(want, n), n, n_threads);
     uint32_t begin = 0, n_used = 0;
     for (uint32_t i = 0; i < n_pieces; i++) out[i] = (df_cuda_piece){ .st = DEFT_OK };
-    sort(want, n, costs_more);
+    sort_wants(want, n, costs_more);
     for (uint32_t i = 0, next; i < n; i = next) {
         const uint32_t to = least_busy(out, n_pieces);
         next = end_of_kernel(want, i, n);
@@ -235,7 +238,7 @@ static uint32_t cut(df_cuda_want **want, uint32_t n, uint32_t n_threads, df_cuda
         out[to].n += next - i;
         out[to].cost += want[i]->cost;
     }
-    sort(want, n, is_before);
+    sort_wants(want, n, is_before);
     for (uint32_t i = 0; i < n_pieces; i++) {
         if (out[i].n == 0) continue;
         out[n_used] = out[i];
@@ -249,8 +252,9 @@ uint32_t df_cuda_pieces(df_cuda_want **want, uint32_t n, uint32_t n_threads, df_
 {
     uint32_t n_strict = 0;
     while (n_strict < n && !contracts(want[n_strict])) n_strict++;
-    const uint32_t n_pieces = cut(want, n_strict, n_threads, out);
-    const uint32_t n_fast = cut(want + n_strict, n - n_strict, n_threads, out + n_pieces);
+    const uint32_t n_pieces = split_into_pieces(want, n_strict, n_threads, out);
+    const uint32_t n_fast =
+        split_into_pieces(want + n_strict, n - n_strict, n_threads, out + n_pieces);
     for (uint32_t i = n_pieces; i < n_pieces + n_fast; i++) out[i].first += n_strict;
     return n_pieces + n_fast;
 }
@@ -268,7 +272,7 @@ typedef struct crew {
     bool stops;
 } crew;
 
-static void *work(void *user)
+static void *crew_compile(void *user)
 {
     crew *const c = user;
     pthread_mutex_lock(&c->lock);
@@ -292,7 +296,7 @@ static uint32_t count_entries(const crew *c, uint32_t n)
 }
 
 /* Waits until all pieces are tried or w stops the wait. */
-static void watch(crew *c, df_waiter *w)
+static void crew_wait(crew *c, df_waiter *w)
 {
     const uint64_t begun = df_os_now_ns();
     uint64_t told = begun;
@@ -336,12 +340,12 @@ deft_status df_cuda_compile(const df_cuda_compiler *c, df_diag *d, df_cuda_want 
     pthread_mutex_init(&all.lock, NULL);
     pthread_cond_init(&all.ended, NULL);
     while (n_threads < (w ? wanted : wanted - 1) &&
-           df_os_thread(&thread[n_threads], work, &all, -1))
+           df_os_thread(&thread[n_threads], crew_compile, &all, -1))
         n_threads++;
     if (w && n_threads > 0)
-        watch(&all, w);
+        crew_wait(&all, w);
     else
-        (void)work(&all);
+        (void)crew_compile(&all);
     for (uint32_t i = 0; i < n_threads; i++) pthread_join(thread[i], NULL);
     pthread_cond_destroy(&all.ended);
     pthread_mutex_destroy(&all.lock);

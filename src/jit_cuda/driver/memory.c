@@ -46,14 +46,14 @@ struct df_gpu_block {
     uint64_t dropped;          /* its number among the dropped blocks of its queue */
 };
 
-static df_gpu_block *block_of(df_buffer *b)
+static df_gpu_block *gpu_block_of(df_buffer *b)
 {
     return (df_gpu_block *)(void *)((char *)b - offsetof(df_gpu_block, b));
 }
 
 /* ---- blocks ---- */
 
-static df_gpu_block *block_create(df_gpu *g, uint64_t size)
+static df_gpu_block *gpu_block_create(df_gpu *g, uint64_t size)
 {
     df_gpu_block *const k = df_mem_alloc(g->mem, sizeof *k);
     if (k) *k = (df_gpu_block){ .g = g, .size = size };
@@ -61,19 +61,19 @@ static df_gpu_block *block_create(df_gpu *g, uint64_t size)
 }
 
 /* Frees the struct, not the memory on the GPU. */
-static void block_forget(df_gpu *g, df_gpu_block *k)
+static void gpu_block_free_struct(df_gpu *g, df_gpu_block *k)
 {
     df_vec_finish(g->mem, &k->users);
     df_mem_free(g->mem, k, sizeof *k);
 }
 
-static df_cu_ptr address(const df_gpu_block *k)
+static df_cu_ptr gpu_block_address(const df_gpu_block *k)
 {
     return (df_cu_ptr)(uintptr_t)k->b.data;
 }
 
 /* Needs the lock. */
-static void count_live(df_gpu *g, uint64_t size)
+static void memory_count_live(df_gpu *g, uint64_t size)
 {
     g->stats.live_bytes += size;
     if (g->stats.live_bytes > g->stats.peak_bytes) g->stats.peak_bytes = g->stats.live_bytes;
@@ -81,12 +81,12 @@ static void count_live(df_gpu *g, uint64_t size)
 
 /* ---- lists; all need the lock ---- */
 
-static df_gpu_free *list_of(df_gpu *g, df_gpu_block *k)
+static df_gpu_free *gpu_list_of(df_gpu *g, df_gpu_block *k)
 {
     return k->q ? &k->q->free : &g->orphans;
 }
 
-static void list_add(df_gpu_free *f, df_gpu_block *k)
+static void gpu_list_add(df_gpu_free *f, df_gpu_block *k)
 {
     df_gpu_block **const at = &f->cls[k->b.cls];
     k->prev = NULL;
@@ -96,7 +96,7 @@ static void list_add(df_gpu_free *f, df_gpu_block *k)
     f->bytes += k->size;
 }
 
-static void list_take(df_gpu_free *f, df_gpu_block *k)
+static void gpu_list_remove(df_gpu_free *f, df_gpu_block *k)
 {
     if (k->prev)
         k->prev->next = k->next;
@@ -106,18 +106,18 @@ static void list_take(df_gpu_free *f, df_gpu_block *k)
     f->bytes -= k->size;
 }
 
-static void cache_add(df_gpu *g, df_gpu_block *k)
+static void gpu_cache_add(df_gpu *g, df_gpu_block *k)
 {
-    list_add(list_of(g, k), k);
+    gpu_list_add(gpu_list_of(g, k), k);
     k->age = (df_gpu_link){ .prev = &g->ages, .next = g->ages.next };
     g->ages.next->prev = &k->age;
     g->ages.next = &k->age;
     g->stats.cached_bytes += k->size;
 }
 
-static void cache_take(df_gpu *g, df_gpu_block *k)
+static void gpu_cache_remove(df_gpu *g, df_gpu_block *k)
 {
-    list_take(list_of(g, k), k);
+    gpu_list_remove(gpu_list_of(g, k), k);
     k->age.prev->next = k->age.next;
     k->age.next->prev = k->age.prev;
     g->stats.cached_bytes -= k->size;
@@ -177,7 +177,7 @@ typedef struct leaving {
 /* Needs the lock. Takes the oldest cached blocks of q out of its list, for q NULL the
  * orphans, until at most `keep` bytes are cached in all queues together. Returns false when
  * no event can be recorded; the blocks then stay. */
-static bool take_out(df_gpu *g, df_queue *q, uint64_t keep, leaving *out)
+static bool memory_detach_oldest(df_gpu *g, df_queue *q, uint64_t keep, leaving *out)
 {
     *out = (leaving){ 0 };
     if (q && q->n_settled < q->n_dropped) {
@@ -192,7 +192,7 @@ static bool take_out(df_gpu *g, df_queue *q, uint64_t keep, leaving *out)
         df_gpu_block *const k = (df_gpu_block *)(void *)at;
         at = at->prev;
         if (k->q != q) continue;
-        cache_take(g, k);
+        gpu_cache_remove(g, k);
         k->next = out->chain;
         out->chain = k;
     }
@@ -207,13 +207,13 @@ static void stick(df_gpu *g, df_gpu_block *k)
 }
 
 /* Without the lock: waits for the work on the blocks and frees them. */
-static void let_go(df_gpu *g, leaving *l)
+static void memory_free_detached(df_gpu *g, leaving *l)
 {
     const bool has_ended = !l->ev || g->dr->event_wait(l->ev) == 0;
     df_gpu_block *freed = NULL;
     for (df_gpu_block *k = l->chain, *next; k; k = next) {
         next = k->next;
-        if (has_ended && g->dr->mem_free(address(k)) == 0) {
+        if (has_ended && g->dr->mem_free(gpu_block_address(k)) == 0) {
             k->next = freed;
             freed = k;
         } else {
@@ -227,14 +227,14 @@ static void let_go(df_gpu *g, leaving *l)
     for (df_gpu_block *k = freed, *next; k; k = next) {
         next = k->next;
         set_queue(k, NULL);
-        block_forget(g, k);
+        gpu_block_free_struct(g, k);
     }
     pthread_mutex_unlock(&g->lock);
 }
 
 /* The queue of the oldest cached block, NULL for an orphan. Returns false when no more than
  * `keep` bytes are cached. */
-static bool oldest(df_gpu *g, uint64_t keep, df_queue **q)
+static bool memory_find_oldest(df_gpu *g, uint64_t keep, df_queue **q)
 {
     if (g->stats.cached_bytes <= keep) return false;
     *q = ((df_gpu_block *)(void *)g->ages.prev)->q;
@@ -242,22 +242,22 @@ static bool oldest(df_gpu *g, uint64_t keep, df_queue **q)
 }
 
 /* Frees blocks until at most `keep` bytes are cached. The context is current. */
-static void shrink(df_gpu *g, uint64_t keep)
+static void memory_shrink_cache(df_gpu *g, uint64_t keep)
 {
     df_queue *q = NULL;
     leaving l;
     for (bool goes_on = true; goes_on;) {
         pthread_mutex_lock(&g->lock);
-        goes_on = oldest(g, keep, &q) && take_out(g, q, keep, &l);
+        goes_on = memory_find_oldest(g, keep, &q) && memory_detach_oldest(g, q, keep, &l);
         pthread_mutex_unlock(&g->lock);
-        if (goes_on) let_go(g, &l);
+        if (goes_on) memory_free_detached(g, &l);
     }
 }
 
 void df_gpu_trim(df_gpu *g)
 {
     if (df_gpu_enter(g, NULL) != DEFT_OK) return;
-    shrink(g, 0);
+    memory_shrink_cache(g, 0);
     df_gpu_leave(g);
 }
 
@@ -265,7 +265,7 @@ void df_gpu_trim(df_gpu *g)
 
 /* Makes later work of q wait for the work that is in `other`. Needs the lock and the
  * current context. Returns false when the driver refuses. */
-static bool order(df_queue *q, df_queue *other)
+static bool memory_order_queues(df_queue *q, df_queue *other)
 {
     df_gpu *const g = q->g;
     df_cu_event ev = NULL;
@@ -284,7 +284,7 @@ static bool order_users(df_gpu *g, df_gpu_block *k)
     bool ok = true;
     const bool is_entered = k->users.n == 0 || df_gpu_enter(g, NULL) == DEFT_OK;
     for (size_t i = 0; i < k->users.n; i++) {
-        ok = is_entered && order(k->q, k->users.at[i]) && ok;
+        ok = is_entered && memory_order_queues(k->q, k->users.at[i]) && ok;
         df_queue_unref(k->users.at[i]);
     }
     if (k->users.n && is_entered) df_gpu_leave(g);
@@ -301,21 +301,21 @@ static void give_back(df_gpu *g, df_gpu_block *k)
     (void)order_users(g, k);
     set_queue(k, NULL);
     pthread_mutex_unlock(&g->lock);
-    block_forget(g, k);
+    gpu_block_free_struct(g, k);
     if (loan.back) loan.back(loan.user, loan.what);
 }
 
 /* The `release` of df_buffer_owner. Any thread. */
-static void release(df_buffer *b)
+static void memory_release_buffer(df_buffer *b)
 {
-    df_gpu_block *const k = block_of(b);
+    df_gpu_block *const k = gpu_block_of(b);
     df_gpu *const g = k->g;
     if (k->size == 0 && k->q && df_driver_usable(g->dr, NULL) == DEFT_OK) {
         give_back(g, k);
         return;
     }
     if (k->size == 0 || df_driver_usable(g->dr, NULL) != DEFT_OK) {
-        block_forget(g, k);
+        gpu_block_free_struct(g, k);
         return;
     }
     pthread_mutex_lock(&g->lock);
@@ -327,40 +327,40 @@ static void release(df_buffer *b)
             set_queue(k, NULL);
         else
             k->dropped = ++k->q->n_dropped;
-        cache_add(g, k);
+        gpu_cache_add(g, k);
     }
     const bool is_over = g->o.max_cached && g->stats.cached_bytes > g->o.max_cached;
     pthread_mutex_unlock(&g->lock);
     if (!is_over || df_gpu_enter(g, NULL) != DEFT_OK) return;
-    shrink(g, g->o.max_cached);
+    memory_shrink_cache(g, g->o.max_cached);
     df_gpu_leave(g);
 }
 
 /* ---- allocating ---- */
 
 /* Needs the lock. Takes k out of its list, for q. */
-static void take(df_queue *q, df_gpu_block *k)
+static void memory_reuse_block(df_queue *q, df_gpu_block *k)
 {
-    cache_take(q->g, k);
+    gpu_cache_remove(q->g, k);
     set_queue(k, q);
-    count_live(q->g, k->size);
+    memory_count_live(q->g, k->size);
 }
 
 /* A cached block of the class that q may reuse at once; NULL: none. */
-static df_gpu_block *take_own(df_queue *q, uint32_t cls)
+static df_gpu_block *memory_reuse_own(df_queue *q, uint32_t cls)
 {
     df_gpu *const g = q->g;
     pthread_mutex_lock(&g->lock);
     df_gpu_block *const k = q->free.cls[cls] ? q->free.cls[cls] : g->orphans.cls[cls];
     g->stats.requests++;
-    if (k) take(q, k);
+    if (k) memory_reuse_block(q, k);
     pthread_mutex_unlock(&g->lock);
     return k;
 }
 
 /* A cached block of the class of another queue whose work has ended; NULL: none. The
  * context is current. */
-static df_gpu_block *take_others(df_queue *q, uint32_t cls)
+static df_gpu_block *memory_reuse_others(df_queue *q, uint32_t cls)
 {
     df_gpu *const g = q->g;
     df_gpu_block *k = NULL;
@@ -372,12 +372,12 @@ static df_gpu_block *take_others(df_queue *q, uint32_t cls)
         look_at_drops(other);
         k = settled_in(other, cls);
     }
-    if (k) take(q, k);
+    if (k) memory_reuse_block(q, k);
     pthread_mutex_unlock(&g->lock);
     return k;
 }
 
-static deft_status too_much(df_gpu *g, df_diag *d, uint64_t size)
+static deft_status memory_fail_limit(df_gpu *g, df_diag *d, uint64_t size)
 {
     const df_allocator_stats s = df_gpu_read(g);
     return df_fail(d, DEFT_E_MEMORY,
@@ -387,7 +387,7 @@ static deft_status too_much(df_gpu *g, df_diag *d, uint64_t size)
                    (unsigned long long)s.live_bytes, (unsigned long long)s.cached_bytes);
 }
 
-static deft_status none_left(df_gpu *g, df_diag *d, uint64_t size)
+static deft_status memory_fail_exhausted(df_gpu *g, df_diag *d, uint64_t size)
 {
     const df_allocator_stats s = df_gpu_read(g);
     size_t free_bytes = 0, all = 0;
@@ -403,7 +403,7 @@ static deft_status none_left(df_gpu *g, df_diag *d, uint64_t size)
 }
 
 /* Whether max_bytes allows `size` bytes more. If so, counts them as requested. */
-static bool reserve(df_gpu *g, uint64_t size)
+static bool memory_reserve_bytes(df_gpu *g, uint64_t size)
 {
     pthread_mutex_lock(&g->lock);
     const bool fits =
@@ -414,14 +414,14 @@ static bool reserve(df_gpu *g, uint64_t size)
     return fits;
 }
 
-/* Ends a request of reserve(): the block is k, or could not be allocated when k is NULL. */
-static void arrive(df_queue *q, uint64_t size, df_gpu_block *k)
+/* Ends a request of memory_reserve_bytes(): the block is k, or could not be allocated when k is NULL. */
+static void memory_end_reservation(df_queue *q, uint64_t size, df_gpu_block *k)
 {
     df_gpu *const g = q->g;
     pthread_mutex_lock(&g->lock);
     g->coming -= size;
     if (k) {
-        count_live(g, size);
+        memory_count_live(g, size);
         g->stats.system_allocations++;
         set_queue(k, q);
     }
@@ -430,39 +430,39 @@ static void arrive(df_queue *q, uint64_t size, df_gpu_block *k)
 
 /* Allocates a block from the driver and counts it as live memory of q. The context is
  * current. */
-static deft_status block_new(df_queue *q, df_diag *d, uint64_t size, uint32_t cls,
-                             df_gpu_block **out)
+static deft_status gpu_block_allocate(df_queue *q, df_diag *d, uint64_t size, uint32_t cls,
+                                      df_gpu_block **out)
 {
     df_gpu *const g = q->g;
     deft_status st = DEFT_OK;
-    bool is_reserved = reserve(g, size);
+    bool is_reserved = memory_reserve_bytes(g, size);
     df_cu_ptr p = 0;
-    df_gpu_block *k = block_create(g, size);
+    df_gpu_block *k = gpu_block_create(g, size);
     if (!k) TRY(df_fail_mem(d, "buffer of a GPU", sizeof *k));
     if (!is_reserved) {
-        shrink(g, 0);
-        is_reserved = reserve(g, size);
+        memory_shrink_cache(g, 0);
+        is_reserved = memory_reserve_bytes(g, size);
     }
-    if (!is_reserved) TRY(too_much(g, d, size));
+    if (!is_reserved) TRY(memory_fail_limit(g, d, size));
     df_cu_result r = g->dr->mem_alloc(&p, size);
     if (r == DF_CU_OUT_OF_MEMORY) {
         df_logf(g->log, memory, "cuda: GPU %d: %llu bytes could not be had: cached ones go back",
                 g->ordinal, (unsigned long long)size);
-        shrink(g, 0);
+        memory_shrink_cache(g, 0);
         r = g->dr->mem_alloc(&p, size);
     }
-    if (r == DF_CU_OUT_OF_MEMORY) TRY(none_left(g, d, size));
+    if (r == DF_CU_OUT_OF_MEMORY) TRY(memory_fail_exhausted(g, d, size));
     if (r) TRY(df_gpu_failed(g, q, d, r, false, "cuMemAlloc"));
     k->b.data = (void *)(uintptr_t)p;
     k->b.cls = cls;
     *out = k;
 done:
-    if (is_reserved) arrive(q, size, st == DEFT_OK ? k : NULL);
-    if (k && st != DEFT_OK) block_forget(g, k);
+    if (is_reserved) memory_end_reservation(q, size, st == DEFT_OK ? k : NULL);
+    if (k && st != DEFT_OK) gpu_block_free_struct(g, k);
     return st;
 }
 
-static void hand_out(df_gpu *g, df_gpu_block *k, int64_t bytes, df_buffer **out)
+static void memory_init_buffer(df_gpu *g, df_gpu_block *k, int64_t bytes, df_buffer **out)
 {
     k->b.bytes = bytes;
     k->b.home = &g->home;
@@ -481,15 +481,15 @@ deft_status df_gpu_buffer(df_queue *q, df_diag *d, int64_t bytes, df_buffer **ou
     if (st != DEFT_OK) return st;
     const uint32_t cls = df_size_class((uint64_t)bytes, &size);
     df_assert(cls < DF_GPU_CLASSES);
-    df_gpu_block *k = take_own(q, cls);
+    df_gpu_block *k = memory_reuse_own(q, cls);
     if (!k) {
         st = df_queue_enter(q, d);
         if (st != DEFT_OK) return st;
-        k = take_others(q, cls);
-        if (!k) st = block_new(q, d, size, cls, &k);
+        k = memory_reuse_others(q, cls);
+        if (!k) st = gpu_block_allocate(q, d, size, cls, &k);
         df_gpu_leave(g);
     }
-    if (st == DEFT_OK) hand_out(g, k, bytes, out);
+    if (st == DEFT_OK) memory_init_buffer(g, k, bytes, out);
     return st;
 }
 
@@ -531,10 +531,10 @@ deft_status df_gpu_wrap(df_gpu *g, df_diag *d, void *data, int64_t bytes, df_buf
     deft_status st = df_gpu_enter(g, d);
     if (st != DEFT_OK) return st;
     TRY(check_theirs(g, d, (df_cu_ptr)(uintptr_t)data, bytes));
-    df_gpu_block *const k = block_create(g, 0);
+    df_gpu_block *const k = gpu_block_create(g, 0);
     if (!k) TRY(df_fail_mem(d, "buffer of a GPU", sizeof *k));
     k->b.data = data;
-    hand_out(g, k, bytes, out);
+    memory_init_buffer(g, k, bytes, out);
 done:
     df_gpu_leave(g);
     return st;
@@ -542,7 +542,7 @@ done:
 
 deft_status df_gpu_used(df_buffer *b, df_diag *d, df_queue *q)
 {
-    df_gpu_block *const k = block_of(b);
+    df_gpu_block *const k = gpu_block_of(b);
     df_gpu *const g = k->g;
     if (q->g != g)
         return df_fail(d, DEFT_E_ARG, "cuda: memory of GPU %d cannot be used in a queue of GPU %d",
@@ -565,18 +565,18 @@ deft_status df_gpu_used(df_buffer *b, df_diag *d, df_queue *q)
 deft_status df_gpu_borrower(df_queue *q, df_diag *d, df_buffer **out)
 {
     df_gpu *const g = q->g;
-    df_gpu_block *const k = block_create(g, 0);
+    df_gpu_block *const k = gpu_block_create(g, 0);
     if (!k) return df_fail_mem(d, "buffer of a GPU", sizeof *k);
     pthread_mutex_lock(&g->lock);
     set_queue(k, q);
     pthread_mutex_unlock(&g->lock);
-    hand_out(g, k, 0, out);
+    memory_init_buffer(g, k, 0, out);
     return DEFT_OK;
 }
 
 void df_gpu_lend(df_buffer *b, void *data, int64_t bytes, const df_gpu_loan *loan)
 {
-    df_gpu_block *const k = block_of(b);
+    df_gpu_block *const k = gpu_block_of(b);
     df_assert(k->size == 0 && k->q && !k->loan.back);
     b->data = data;
     b->bytes = bytes;
@@ -589,7 +589,7 @@ bool df_memory_claim(df_gpu *g, uint64_t bytes)
     const bool fits =
         !g->o.max_bytes ||
         g->stats.live_bytes + g->stats.cached_bytes + g->coming + bytes <= g->o.max_bytes;
-    if (fits) count_live(g, bytes);
+    if (fits) memory_count_live(g, bytes);
     pthread_mutex_unlock(&g->lock);
     return fits;
 }
@@ -614,7 +614,7 @@ df_allocator_stats df_gpu_read(df_gpu *g)
 
 void df_memory_init(df_gpu *g)
 {
-    g->home = (df_buffer_owner){ .dev = g->o.dev, .release = release };
+    g->home = (df_buffer_owner){ .dev = g->o.dev, .release = memory_release_buffer };
     g->ages = (df_gpu_link){ &g->ages, &g->ages };
 }
 
@@ -627,11 +627,11 @@ void df_memory_leave(df_queue *q)
         at = at->prev;
         if (k->q != q) continue;
         if (!q->is_unsure) {
-            list_take(&q->free, k);
+            gpu_list_remove(&q->free, k);
             set_queue(k, NULL);
-            list_add(&g->orphans, k);
+            gpu_list_add(&g->orphans, k);
         } else {
-            cache_take(g, k);
+            gpu_cache_remove(g, k);
             stick(g, k);
         }
     }
@@ -642,14 +642,14 @@ void df_memory_finish(df_gpu *g, bool is_entered)
     df_gpu_block *k = g->stuck;
     while (g->ages.prev != &g->ages) {
         df_gpu_block *const old = (df_gpu_block *)(void *)g->ages.prev;
-        cache_take(g, old);
+        gpu_cache_remove(g, old);
         old->next = k;
         k = old;
     }
     while (k) {
         df_gpu_block *const next = k->next;
-        if (is_entered) (void)g->dr->mem_free(address(k));
-        block_forget(g, k);
+        if (is_entered) (void)g->dr->mem_free(gpu_block_address(k));
+        gpu_block_free_struct(g, k);
         k = next;
     }
     g->stuck = NULL;

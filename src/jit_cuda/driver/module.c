@@ -152,7 +152,7 @@ static deft_status want_key(const df_modules *m, df_diag *d, const df_cuda_want 
     return df_fail_mem(d, "kernels", w->kernel->key.n);
 }
 
-static df_cuda_fn *find(df_modules *m, const key *k)
+static df_cuda_fn *module_cache_find(df_modules *m, const key *k)
 {
     df_cuda_fn *const fn = (df_cuda_fn *)(void *)df_cache_find(m->fns, &k->k, NULL, NULL);
     if (fn) atomic_fetch_add(&m->hits, 1);
@@ -161,7 +161,8 @@ static df_cuda_fn *find(df_modules *m, const key *k)
 
 /* An entry that is too large for the cache is used by the caller that wanted it, and
  * compiled again for the next one. */
-static deft_status add(df_modules *m, df_diag *d, const key *k, df_cuda_fn *fn, size_t size)
+static deft_status module_cache_add(df_modules *m, df_diag *d, const key *k, df_cuda_fn *fn,
+                                    size_t size)
 {
     atomic_fetch_add(&m->compiled, 1);
     const deft_status st = df_cache_add(m->fns, &k->k, df_counted_ref(&fn->counted), size);
@@ -177,7 +178,7 @@ static deft_status find_all(df_modules *m, df_diag *d, df_cuda_want *want, uint3
     for (uint32_t i = 0; i < n; i++) {
         key k;
         TRY(want_key(m, d, &want[i], &k));
-        want[i].fn = find(m, &k);
+        want[i].fn = module_cache_find(m, &k);
         key_finish(m, &k);
     }
 done:
@@ -207,7 +208,7 @@ static deft_status load_piece(df_modules *m, df_diag *d, df_cuda_want *const *wa
         df_cuda_piece_name(want, p, i, name);
         TRY(fn_find(m, d, image, name, &want[i]->fn));
         TRY(want_key(m, d, want[i], &k));
-        st = add(m, d, &k, want[i]->fn, p->code.size / p->n + sizeof **want);
+        st = module_cache_add(m, d, &k, want[i]->fn, p->code.size / p->n + sizeof **want);
         key_finish(m, &k);
         if (st != DEFT_OK) goto done;
     }
@@ -276,7 +277,7 @@ df_cuda_fn *df_modules_find(df_modules *m, const df_kernel *k, df_cuda_entry e)
 {
     key of;
     if (!entry_key(m, k, e, &of)) return NULL;
-    df_cuda_fn *const fn = find(m, &of);
+    df_cuda_fn *const fn = module_cache_find(m, &of);
     key_finish(m, &of);
     return fn;
 }
@@ -292,7 +293,7 @@ static deft_status find_names(df_modules *m, df_diag *d, const df_cuda_program *
         key k;
         if (!key_make(m, p->key, p->n_key, p->name[i], strlen(p->name[i]), &k))
             TRY(df_fail_mem(d, "kernels", p->n_key));
-        fn[i] = find(m, &k);
+        fn[i] = module_cache_find(m, &k);
         *all &= fn[i] != NULL;
         key_finish(m, &k);
     }
@@ -332,7 +333,7 @@ static deft_status load_program(df_modules *m, df_diag *d, const df_cuda_program
         TRY(fn_find(m, d, image, p->name[i], &fn[i]));
         if (!key_make(m, p->key, p->n_key, p->name[i], strlen(p->name[i]), &k))
             TRY(df_fail_mem(d, "kernels", p->n_key));
-        st = add(m, d, &k, fn[i], code->size / p->n_names);
+        st = module_cache_add(m, d, &k, fn[i], code->size / p->n_names);
         key_finish(m, &k);
         if (st != DEFT_OK) goto done;
     }

@@ -38,8 +38,8 @@ static df_cublaslt *library_for(df_cuda_device *c, const df_trace *t)
     return lt;
 }
 
-static uint64_t address(const df_cuda_run_layout *f, const df_bind *bind, deft_dtype t,
-                        const int64_t *slots)
+static uint64_t job_operand_address(const df_cuda_run_layout *f, const df_bind *bind, deft_dtype t,
+                                    const int64_t *slots)
 {
     if (bind->buf.i == DF_NONE) return 0;
     return (uintptr_t)f->origin[bind->buf.i] +
@@ -49,12 +49,12 @@ static uint64_t address(const df_cuda_run_layout *f, const df_bind *bind, deft_d
 static void aim_operands(const df_cuda_run_layout *f, df_cuda_job *j, const int64_t *slots)
 {
     const df_seg *const seg = j->seg;
-    j->product.a = address(f, &seg->a, seg->a_dtype, slots);
-    j->product.b = address(f, &seg->b, seg->b_dtype, slots);
-    j->product.c = address(f, &seg->c, seg->dtype, slots);
+    j->product.a = job_operand_address(f, &seg->a, seg->a_dtype, slots);
+    j->product.b = job_operand_address(f, &seg->b, seg->b_dtype, slots);
+    j->product.c = job_operand_address(f, &seg->c, seg->dtype, slots);
 }
 
-static void describe(const df_cuda_layout_builder *l, df_cuda_job *j)
+static void job_describe_product(const df_cuda_layout_builder *l, df_cuda_job *j)
 {
     const df_seg *const seg = j->seg;
     const int64_t *const slots = l->slots;
@@ -113,7 +113,7 @@ static bool take_bound(df_cuda_run_layout *f, const df_kernel *k, df_bound *b)
     return b->ptr && b->stride && b->base && b->extent && b->num;
 }
 
-static df_cuda_step step_of(const df_cuda_layout_builder *l, uint32_t seg, uint32_t of_job)
+static df_cuda_step job_new_step(const df_cuda_layout_builder *l, uint32_t seg, uint32_t of_job)
 {
     return (df_cuda_step){ .seg = seg,
                            .kernel = DF_NO_KERN,
@@ -122,8 +122,8 @@ static df_cuda_step step_of(const df_cuda_layout_builder *l, uint32_t seg, uint3
 }
 
 /* Adds a step of a job. The step is assumed to use all memory that the job uses. */
-static deft_status add_step(const df_cuda_layout_builder *l, df_diag *d, const df_cuda_job *j,
-                            const df_cuda_step *s)
+static deft_status job_add_step(const df_cuda_layout_builder *l, df_diag *d, const df_cuda_job *j,
+                                const df_cuda_step *s)
 {
     deft_status st = DEFT_OK;
     const df_seg *const seg = j->seg;
@@ -141,7 +141,7 @@ done:
 
 /* Adds the epilogue as a launch of its own, over a C in memory. The words of a long
  * epilogue are in the table, as the only segment of a MANY launch. */
-static deft_status put_epilogue(df_cuda_layout_builder *l, df_diag *d, df_cuda_job *j)
+static deft_status job_add_epilogue(df_cuda_layout_builder *l, df_diag *d, df_cuda_job *j)
 {
     deft_status st = DEFT_OK;
     const df_kernel *const k = j->epilogue;
@@ -153,7 +153,7 @@ static deft_status put_epilogue(df_cuda_layout_builder *l, df_diag *d, df_cuda_j
     const int64_t blocks = df_cuda_blocks(k, e, &j->args),
                   n = df_min_i64(df_cuda_fewer_blocks(l->gpu, k, e, blocks),
                                  df_cuda_most_blocks(l->gpu, k, e, 0));
-    df_cuda_step s = step_of(l, (uint32_t)(j->seg - l->plan->segs), 0);
+    df_cuda_step s = job_new_step(l, (uint32_t)(j->seg - l->plan->segs), 0);
     s.kernel = j->seg->kernel;
     s.entry = e;
     s.n_blocks = (uint32_t)n;
@@ -174,18 +174,18 @@ static deft_status put_epilogue(df_cuda_layout_builder *l, df_diag *d, df_cuda_j
     } else {
         l->f->n_spare += s.n_words + 1;
     }
-    TRY(add_step(l, d, j, &s));
+    TRY(job_add_step(l, d, j, &s));
 done:
     return st;
 }
 
-static deft_status put_product(df_cuda_layout_builder *l, df_diag *d, df_cuda_job *j)
+static deft_status job_add_product(df_cuda_layout_builder *l, df_diag *d, df_cuda_job *j)
 {
     deft_status st = DEFT_OK;
     bool is_in = false;
     const df_kernel *const k = j->epilogue;
     df_cublaslt *const lt = library_for(l->c, l->t);
-    describe(l, j);
+    job_describe_product(l, j);
     if (k && !take_bound(l->f, k, &j->bound)) TRY(df_fail_mem(d, "run", sizeof j->bound));
     if (k) df_bind_extents(&j->bound, k, j->seg, l->slots);
     for (uint32_t x = 0; k && x < k->n_axes; x++)
@@ -195,7 +195,7 @@ static deft_status put_product(df_cuda_layout_builder *l, df_diag *d, df_cuda_jo
     TRY(df_gpu_enter(l->c->gpu, d));
     is_in = true;
     j->choice = df_cuda_gemm_choose(&j->product, (uint32_t)l->gpu->n_sms, lt);
-    df_cuda_step s = step_of(l, (uint32_t)(j->seg - l->plan->segs), 0);
+    df_cuda_step s = job_new_step(l, (uint32_t)(j->seg - l->plan->segs), 0);
     if (j->choice.way == DF_CUDA_GEMM_NOTHING) goto done;
     if (j->choice.c_bytes > 0) {
         j->c_at = df_cuda_take_scratch(l, j->choice.c_bytes);
@@ -214,8 +214,8 @@ static deft_status put_product(df_cuda_layout_builder *l, df_diag *d, df_cuda_jo
     } else {
         s.of_job = DF_NONE;
     }
-    TRY(add_step(l, d, j, &s));
-    if (k && !j->choice.fused) TRY(put_epilogue(l, d, j));
+    TRY(job_add_step(l, d, j, &s));
+    if (k && !j->choice.fused) TRY(job_add_epilogue(l, d, j));
 done:
     if (is_in) df_gpu_leave(l->c->gpu);
     return st;
@@ -291,7 +291,7 @@ static size_t work_size(const df_cuda_run_layout *f, const df_cuda_job *j, const
     return df_cuda_routine_work_size(&job);
 }
 
-static deft_status put_routine(df_cuda_layout_builder *l, df_diag *d, df_cuda_job *j)
+static deft_status job_add_routine(df_cuda_layout_builder *l, df_diag *d, df_cuda_job *j)
 {
     deft_status st = DEFT_OK;
     j->list = df_arena_new(&l->f->arena, df_cuda_launches, 1);
@@ -301,13 +301,13 @@ static deft_status put_routine(df_cuda_layout_builder *l, df_diag *d, df_cuda_jo
     j->param = (uint32_t)l->f->params.word.n;
     for (uint32_t i = 0; i < j->list->n; i++) {
         const df_cuda_launch *const at = &j->list->at[i];
-        df_cuda_step s = step_of(l, (uint32_t)(j->seg - l->plan->segs), (uint32_t)at->kernel);
+        df_cuda_step s = job_new_step(l, (uint32_t)(j->seg - l->plan->segs), (uint32_t)at->kernel);
         s.param = (uint32_t)l->f->params.word.n;
         s.n_blocks = at->n_blocks;
         s.n_threads = df_cuda_routine_threads(at->kernel);
         s.n_words = (uint32_t)((at->size + 7) / 8);
         TRY(df_cuda_more_words(l, d, &l->f->params, s.n_words));
-        TRY(add_step(l, d, j, &s));
+        TRY(job_add_step(l, d, j, &s));
     }
 done:
     return st;
@@ -453,7 +453,7 @@ deft_status df_cuda_job_build(df_cuda_layout_builder *l, df_diag *d, uint32_t se
     const df_seg *const s = &l->plan->segs[seg];
     df_cuda_job j = { .seg = s, .is_check = is_check, .words = DF_NONE };
     if (s->kernel.i != DF_NONE) j.epilogue = &l->plan->kernels[s->kernel.i];
-    TRY(s->kind == DF_SEG_MATMUL ? put_product(l, d, &j) : put_routine(l, d, &j));
+    TRY(s->kind == DF_SEG_MATMUL ? job_add_product(l, d, &j) : job_add_routine(l, d, &j));
     if (!df_vec_push(l->c->mem, &l->f->jobs, j)) TRY(df_fail_mem(d, "run", sizeof j));
 done:
     return st;

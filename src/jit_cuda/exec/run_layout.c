@@ -115,7 +115,7 @@ static int64_t access_row(const df_cuda_layout_builder *l, const item *s, uint32
     return n * (int64_t)deft_dtype_size((deft_dtype)s->k->access[i].dtype);
 }
 
-static bool is_scratch(const df_kernel *k, uint32_t i)
+static bool is_scratch_access(const df_kernel *k, uint32_t i)
 {
     return k->access[i].kind == DF_ACCESS_SCRATCH;
 }
@@ -124,7 +124,7 @@ static int64_t row_bytes(const df_cuda_layout_builder *l, const item *s)
 {
     int64_t n = 0;
     for (uint32_t i = 0; i < s->k->n_access; i++)
-        if (is_scratch(s->k, i) && s->k->access[i].same_as == i) n += access_row(l, s, i);
+        if (is_scratch_access(s->k, i) && s->k->access[i].same_as == i) n += access_row(l, s, i);
     return n;
 }
 
@@ -133,7 +133,7 @@ static int64_t rows_before(const df_cuda_layout_builder *l, const item *s, uint3
 {
     int64_t n = 0;
     for (uint32_t i = 0; i < end; i++)
-        if (is_scratch(s->k, i) && s->k->access[i].same_as == i)
+        if (is_scratch_access(s->k, i) && s->k->access[i].same_as == i)
             n += df_cuda_scratch_aligned(access_row(l, s, i) * s->n_teams);
     return n;
 }
@@ -182,7 +182,7 @@ static void place_address(placing *p, uint32_t at, uint32_t access)
     const df_bind *const bind = &p->s->seg->bind[access];
     const int64_t size = (int64_t)deft_dtype_size((deft_dtype)k->access[access].dtype);
     int64_t add = df_slot_value(l->slots, bind->offset) * size;
-    if (is_scratch(k, access)) {
+    if (is_scratch_access(k, access)) {
         add = p->s->scratch + rows_before(l, p->s, k->access[access].same_as);
         fix(p, at, df_cuda_origin_of(l, DF_CUDA_ORIGIN_SCRATCH), add);
         return;
@@ -217,8 +217,8 @@ static void place_word(void *user, uint32_t at, df_cuda_word w)
     }
 }
 
-static deft_status put_words(const df_cuda_layout_builder *l, df_diag *d, const item *s,
-                             df_cuda_words *to)
+static deft_status layout_add_words(const df_cuda_layout_builder *l, df_diag *d, const item *s,
+                                    df_cuda_words *to)
 {
     placing p = { .l = l, .s = s, .to = to, .at = (uint32_t)to->word.n, .ok = true };
     const uint32_t n = df_cuda_layout(s->k, NULL, NULL);
@@ -273,20 +273,20 @@ static void place_rows(df_cuda_layout_builder *l, const group *g, df_cuda_entry 
     }
 }
 
-static deft_status put_segments(df_cuda_layout_builder *l, df_diag *d, group *g)
+static deft_status layout_add_segments(df_cuda_layout_builder *l, df_diag *d, group *g)
 {
     deft_status st = DEFT_OK;
     df_cuda_words *const to = g->many ? &l->f->table : &l->f->params;
     g->words = (uint32_t)to->word.n;
-    for (uint32_t i = 0; i < g->n; i++) TRY(put_words(l, d, g->item[i], to));
+    for (uint32_t i = 0; i < g->n; i++) TRY(layout_add_words(l, d, g->item[i], to));
 done:
     return st;
 }
 
 /* Appends the first thread block of each segment to the table, and a df_cuda_many to
  * params. */
-static deft_status put_many(df_cuda_layout_builder *l, df_diag *d, const group *g,
-                            uint32_t n_blocks, uint32_t *at)
+static deft_status layout_add_many(df_cuda_layout_builder *l, df_diag *d, const group *g,
+                                   uint32_t n_blocks, uint32_t *at)
 {
     deft_status st = DEFT_OK;
     df_cuda_words *const table = &l->f->table, *const params = &l->f->params;
@@ -307,7 +307,8 @@ done:
     return st;
 }
 
-static deft_status put_pass(df_cuda_layout_builder *l, df_diag *d, group *g, df_cuda_pass pass)
+static deft_status layout_add_pass(df_cuda_layout_builder *l, df_diag *d, group *g,
+                                   df_cuda_pass pass)
 {
     deft_status st = DEFT_OK;
     const item *const s = g->item[0];
@@ -322,13 +323,13 @@ static deft_status put_pass(df_cuda_layout_builder *l, df_diag *d, group *g, df_
                           .n_threads = df_cuda_threads(s->k, pass) };
     if (pass != DF_CUDA_FIN) {
         place_rows(l, g, e);
-        TRY(put_segments(l, d, g));
+        TRY(layout_add_segments(l, d, g));
         step.param = g->words;
     }
     step.n_words = df_cuda_layout(s->k, NULL, NULL);
     if (g->many) {
         step.n_words = sizeof(df_cuda_many) / 8;
-        TRY(put_many(l, d, g, step.n_blocks, &step.param));
+        TRY(layout_add_many(l, d, g, step.n_blocks, &step.param));
     } else {
         l->f->n_spare += 1 + (pass == DF_CUDA_FIN ? 0 : step.n_words);
     }
@@ -351,7 +352,7 @@ static void choose_together(df_cuda_layout_builder *l, group *g)
     for (uint32_t i = 0; i < g->n; i++) g->item[i]->choice = choice;
 }
 
-static deft_status put_group(df_cuda_layout_builder *l, df_diag *d, group *g)
+static deft_status layout_add_group(df_cuda_layout_builder *l, df_diag *d, group *g)
 {
     deft_status st = DEFT_OK;
     const item *const s = g->item[0];
@@ -359,9 +360,9 @@ static deft_status put_group(df_cuda_layout_builder *l, df_diag *d, group *g)
     choose_together(l, g);
     g->n_blocks = df_arena_new(&l->arena, int64_t, g->n);
     if (!g->n_blocks) return df_fail_mem(d, "run", g->n * sizeof *g->n_blocks);
-    if (!s->choice.split) return put_pass(l, d, g, DF_CUDA_MAIN);
-    TRY(put_pass(l, d, g, DF_CUDA_PART));
-    TRY(put_pass(l, d, g, DF_CUDA_FIN));
+    if (!s->choice.split) return layout_add_pass(l, d, g, DF_CUDA_MAIN);
+    TRY(layout_add_pass(l, d, g, DF_CUDA_PART));
+    TRY(layout_add_pass(l, d, g, DF_CUDA_FIN));
 done:
     return st;
 }
@@ -381,8 +382,8 @@ static bool has_work(const item *s)
 }
 
 /* Collects the segments that can be launched together with items[i]. */
-static deft_status gather(df_cuda_layout_builder *l, df_diag *d, item *items, uint32_t n,
-                          uint32_t i, group *g)
+static deft_status layout_collect_group(df_cuda_layout_builder *l, df_diag *d, item *items,
+                                        uint32_t n, uint32_t i, group *g)
 {
     *g = (group){ .item = df_arena_new(&l->arena, item *, n) };
     if (!g->item) return df_fail_mem(d, "run", n * sizeof *g->item);
@@ -412,15 +413,15 @@ done:
 }
 
 /* Adds steps for the kernels of items [i, end). */
-static deft_status put_kernels(df_cuda_layout_builder *l, df_diag *d, item *items, uint32_t i,
-                               uint32_t end)
+static deft_status layout_add_kernels(df_cuda_layout_builder *l, df_diag *d, item *items,
+                                      uint32_t i, uint32_t end)
 {
     deft_status st = DEFT_OK;
     for (; i < end; i++) {
         group g;
         if (items[i].is_done) continue;
-        TRY(gather(l, d, items, end, i, &g));
-        TRY(put_group(l, d, &g));
+        TRY(layout_collect_group(l, d, items, end, i, &g));
+        TRY(layout_add_group(l, d, &g));
     }
 done:
     return st;
@@ -428,7 +429,7 @@ done:
 
 /* Adds the steps of one launch of the plan. Kernels come first, then products and routines,
  * then the kernels that depend on those. */
-static deft_status put_launch(df_cuda_layout_builder *l, df_diag *d, const df_launch *launch)
+static deft_status layout_add_launch(df_cuda_layout_builder *l, df_diag *d, const df_launch *launch)
 {
     deft_status st = DEFT_OK;
     const uint32_t n_beside = launch->n - launch->n_after;
@@ -438,18 +439,18 @@ static deft_status put_launch(df_cuda_layout_builder *l, df_diag *d, const df_la
     item *const items = df_arena_new(&l->arena, item, launch->n);
     if (!items) return df_fail_mem(d, "run", launch->n * sizeof *items);
     TRY(bind_launch(l, d, launch, items));
-    TRY(put_kernels(l, d, items, 0, n_beside));
+    TRY(layout_add_kernels(l, d, items, 0, n_beside));
     for (uint32_t i = 0; i < launch->n; i++)
         if (items[i].seg->kind != DF_SEG_KERNEL)
             TRY(df_cuda_job_build(l, d, launch->first + i, false));
-    for (uint32_t i = n_beside; i < launch->n; i++) TRY(put_kernels(l, d, items, i, i + 1));
+    for (uint32_t i = n_beside; i < launch->n; i++) TRY(layout_add_kernels(l, d, items, i, i + 1));
 done:
     return st;
 }
 
 /* Adds steps that check the indices in inputs. They run before anything is overwritten,
  * when a run may overwrite something. */
-static deft_status put_checks(df_cuda_layout_builder *l, df_diag *d)
+static deft_status layout_add_checks(df_cuda_layout_builder *l, df_diag *d)
 {
     deft_status st = DEFT_OK;
     for (uint32_t i = 0; i < l->plan->n_segs && l->plan->checks_first; i++) {
@@ -463,7 +464,7 @@ done:
     return st;
 }
 
-static void clear(df_cuda_words *w)
+static void words_clear(df_cuda_words *w)
 {
     w->word.n = w->fix.n = w->num.n = 0;
 }
@@ -486,14 +487,14 @@ deft_status df_cuda_run_layout_build(df_cuda_run_layout *f, df_diag *d, df_cuda_
         f->origin[f->n_bufs + i] = (char *)DF_CUDA_NOWHERE;
     f->scratch_bytes = 0;
     f->temps_bytes = df_bind_temporaries(plan, slots);
-    clear(&f->table);
-    clear(&f->params);
+    words_clear(&f->table);
+    words_clear(&f->params);
     df_cuda_jobs_clear(f);
     if (plan->n_checked > 0 || plan->checks_first)
         TRY(df_cuda_more_words(&l, d, &f->table, DF_CUDA_FAULT_WORDS));
-    TRY(put_checks(&l, d));
+    TRY(layout_add_checks(&l, d));
     for (uint32_t i = 0; i < plan->n_launches; i++) {
-        TRY(put_launch(&l, d, &plan->launches[i]));
+        TRY(layout_add_launch(&l, d, &plan->launches[i]));
         f->end[i] = (uint32_t)f->steps.n;
     }
     memcpy(f->slots, slots, plan->n_slots * sizeof *slots);

@@ -91,7 +91,7 @@ bool df_cuda_by_value(const df_kernel *k)
 /* ---- which entries a segment allows ---- */
 
 /* The product of the extents of a role. Returns false when it exceeds 64 bits. */
-static bool extent_of(const df_kernel *k, const df_kargs *a, df_role role, int64_t *out)
+static bool multiply_role_extents(const df_kernel *k, const df_kargs *a, df_role role, int64_t *out)
 {
     *out = 1;
     for (uint32_t x = 0; x < k->n_axes; x++)
@@ -102,7 +102,7 @@ static bool extent_of(const df_kernel *k, const df_kargs *a, df_role role, int64
 static int64_t product_of(const df_kernel *k, const df_kargs *a, df_role role)
 {
     int64_t n;
-    return extent_of(k, a, role, &n) ? n : INT64_MAX;
+    return multiply_role_extents(k, a, role, &n) ? n : INT64_MAX;
 }
 
 static bool all_within(const df_kernel *k, const df_kargs *a)
@@ -156,7 +156,7 @@ static bool keeps_pairs(const df_kernel *k, const df_kargs *a)
 }
 
 /* Estimates how many instructions of a GPU an instruction becomes. */
-static uint32_t weight_of(const df_ins *ins)
+static uint32_t estimate_ins_weight(const df_ins *ins)
 {
     if (ins->op == DF_K_const || ins->op == DF_K_num) return 0;
     return ins->op == DF_K_div || ins->op == DF_K_rem || ins->op == DF_K_sqrt ? HEAVY : 1;
@@ -181,7 +181,7 @@ static uint32_t columns_of(const df_kernel *k, uint32_t n)
         if (df_kop_infos[k->ins[i].op].kind == DF_KOP_scan) return 1;
         if (size > largest) largest = size;
         all += size;
-        if (k->ins[i].level == DF_LEVEL_ELEM) n_ins += weight_of(&k->ins[i]);
+        if (k->ins[i].level == DF_LEVEL_ELEM) n_ins += estimate_ins_weight(&k->ins[i]);
     }
     const size_t stacks = all * DF_CUDA_DEPTH * DF_CUDA_TILE;
     const uint32_t most = n_ins > MEDIUM ? 1 : n_ins > SHORT ? 2 : 4;
@@ -211,7 +211,7 @@ uint32_t df_cuda_packs(const df_kernel *k, uint8_t flags)
     if (k->mode != DF_MODE_MAP) return 1;
     for (uint32_t i = 0; i < k->n_ins; i++) {
         n_loads += k->ins[i].op == DF_K_load || k->ins[i].op == DF_K_load_at;
-        n_ins += weight_of(&k->ins[i]);
+        n_ins += estimate_ins_weight(&k->ins[i]);
     }
     uint32_t n = n_loads == 0 || n_ins > MEDIUM ? 1 : n_ins > SHORT ? 2 : 4;
     while (n > 1 && (n * lanes > LANES_MOST || n * n_loads > LOADS_MOST)) n /= 2;

@@ -28,7 +28,7 @@ static size_t folding(void)
 }
 
 /* Accumulators in the stacks of one reduction, when a thread has so many columns. */
-static size_t each(uint32_t columns)
+static size_t col_stack_entries(uint32_t columns)
 {
     return (size_t)DF_CUDA_DEPTH * DF_CUDA_TILE * columns;
 }
@@ -39,13 +39,13 @@ size_t df_cuda_col_shared(const df_cuda_gen *g, uint32_t columns)
     for (uint32_t s = 0; s < g->k->n_stages; s++) {
         if (!df_cuda_reduces(g, s)) continue;
         if (g->lean) return folding();
-        const size_t n = df_cuda_shared(g, s, each(columns), folding(), DF_NONE);
+        const size_t n = df_cuda_shared(g, s, col_stack_entries(columns), folding(), DF_NONE);
         if (n > most) most = n;
     }
     return most;
 }
 
-static void put_stack(df_cuda_gen *g, uint32_t i)
+static void col_emit_stack(df_cuda_gen *g, uint32_t i)
 {
     char o[32];
     df_cuda_red_type(g, i, o);
@@ -55,8 +55,8 @@ static void put_stack(df_cuda_gen *g, uint32_t i)
     }
     const uint32_t stage = g->k->ins[i].stage;
     df_cuda_line(g, "%s::t *const stack%u = (%s::t *)(mem + (C == 1 ? %zu : %zu)) + tx * C;", o, i,
-                 o, df_cuda_shared(g, stage, each(1), folding(), i),
-                 df_cuda_shared(g, stage, each(df_cuda_lanes(g->k)), folding(), i));
+                 o, df_cuda_shared(g, stage, col_stack_entries(1), folding(), i),
+                 df_cuda_shared(g, stage, col_stack_entries(df_cuda_lanes(g->k)), folding(), i));
 }
 
 /* The distance between entries of a stack. */
@@ -67,7 +67,7 @@ static const char *by(const df_cuda_gen *g)
 
 /* ---- elements ---- */
 
-static void put_elements(df_cuda_gen *g, uint32_t stage, bool counts)
+static void col_emit_elements(df_cuda_gen *g, uint32_t stage, bool counts)
 {
     df_cuda_line(g, "I r[V];");
     df_cuda_line(g, "bool on[V];");
@@ -87,7 +87,7 @@ static void put_elements(df_cuda_gen *g, uint32_t stage, bool counts)
 
 /* Folds acc into `fold`, which is then valid for y = 0. Barriers precede the reads of other
  * threads and the next use of the memory. */
-static void put_fold(df_cuda_gen *g, uint32_t i)
+static void col_emit_fold(df_cuda_gen *g, uint32_t i)
 {
     char o[32];
     df_cuda_red_type(g, i, o);
@@ -111,19 +111,19 @@ static void put_fold(df_cuda_gen *g, uint32_t i)
 }
 
 /* Reduces block `b` of the columns. */
-static void put_block(df_cuda_gen *g, uint32_t stage)
+static void col_emit_block(df_cuda_gen *g, uint32_t stage)
 {
     df_cuda_line(g, "enum { V = 4 * C };");
     df_cuda_accumulators(g, stage);
     df_cuda_line(g, "const I end = length - b * %d < %d ? length : b * %d + %d;", DF_BLOCK,
                  DF_BLOCK, DF_BLOCK, DF_BLOCK);
     df_cuda_open(g, "for (I c = b * %d; c < end; c += 64)", DF_BLOCK);
-    put_elements(g, stage, true);
+    col_emit_elements(g, stage, true);
     df_cuda_close(g);
-    df_cuda_each_red(g, stage, put_fold);
+    df_cuda_each_red(g, stage, col_emit_fold);
 }
 
-static void put_push(df_cuda_gen *g, uint32_t i)
+static void col_emit_push(df_cuda_gen *g, uint32_t i)
 {
     char o[32];
     df_cuda_red_type(g, i, o);
@@ -131,14 +131,14 @@ static void put_push(df_cuda_gen *g, uint32_t i)
                  by(g), i);
 }
 
-static void put_result(df_cuda_gen *g, uint32_t i)
+static void col_emit_result(df_cuda_gen *g, uint32_t i)
 {
     char o[32];
     df_cuda_red_type(g, i, o);
     df_cuda_line(g, "%s::result v%u[C];", o, i);
 }
 
-static void put_finish(df_cuda_gen *g, uint32_t i)
+static void col_emit_finish(df_cuda_gen *g, uint32_t i)
 {
     char o[32];
     df_cuda_red_type(g, i, o);
@@ -153,27 +153,27 @@ static void put_finish(df_cuda_gen *g, uint32_t i)
     df_cuda_line(g, "__syncthreads();");
 }
 
-static void put_reducing(df_cuda_gen *g, uint32_t stage)
+static void col_emit_reducing(df_cuda_gen *g, uint32_t stage)
 {
-    df_cuda_each_red(g, stage, put_stack);
+    df_cuda_each_red(g, stage, col_emit_stack);
     df_cuda_open(g, "for (I b = 0; b < n_red; b++)");
-    put_block(g, stage);
-    df_cuda_each_red(g, stage, put_push);
+    col_emit_block(g, stage);
+    df_cuda_each_red(g, stage, col_emit_push);
     df_cuda_close(g);
     df_cuda_line(g, "__syncthreads();");
-    df_cuda_each_red(g, stage, put_finish);
+    df_cuda_each_red(g, stage, col_emit_finish);
 }
 
-static void put_plain(df_cuda_gen *g, uint32_t stage)
+static void col_emit_plain(df_cuda_gen *g, uint32_t stage)
 {
     df_cuda_open(g, "for (I c = 0; c < length; c += 64)");
     df_cuda_line(g, "enum { V = 4 * C };");
     df_cuda_line(g, "const I end = length;");
-    put_elements(g, stage, false);
+    col_emit_elements(g, stage, false);
     df_cuda_close(g);
 }
 
-static void put_scan(df_cuda_gen *g, uint32_t i)
+static void col_emit_scan(df_cuda_gen *g, uint32_t i)
 {
     char o[32], v[24];
     df_cuda_red_type(g, i, o);
@@ -184,7 +184,7 @@ static void put_scan(df_cuda_gen *g, uint32_t i)
                  v);
 }
 
-static void put_all(df_cuda_gen *g, uint32_t i)
+static void col_emit_all(df_cuda_gen *g, uint32_t i)
 {
     char o[32];
     df_cuda_red_type(g, i, o);
@@ -192,7 +192,7 @@ static void put_all(df_cuda_gen *g, uint32_t i)
     df_cuda_line(g, "EACH_COLUMN set_all<%s>(all%u[j]);", o, i);
 }
 
-static void put_join_one(df_cuda_gen *g, uint32_t i)
+static void col_emit_join_one(df_cuda_gen *g, uint32_t i)
 {
     char o[32], v[24];
     df_cuda_red_type(g, i, o);
@@ -202,7 +202,7 @@ static void put_join_one(df_cuda_gen *g, uint32_t i)
                  i, o, i, o, v);
 }
 
-static void put_push_alone(df_cuda_gen *g, uint32_t i)
+static void col_emit_push_alone(df_cuda_gen *g, uint32_t i)
 {
     char o[32];
     df_cuda_red_type(g, i, o);
@@ -210,11 +210,11 @@ static void put_push_alone(df_cuda_gen *g, uint32_t i)
                  i, by(g), DF_BLOCK, o, i);
 }
 
-static void put_in_order(df_cuda_gen *g, uint32_t stage)
+static void col_emit_in_order(df_cuda_gen *g, uint32_t stage)
 {
-    df_cuda_each_red(g, stage, put_stack);
+    df_cuda_each_red(g, stage, col_emit_stack);
     df_cuda_open(g, "if (ty == 0)");
-    df_cuda_each_red(g, stage, put_all);
+    df_cuda_each_red(g, stage, col_emit_all);
     for (uint32_t i = 0; i < g->k->n_ins; i++)
         if (g->k->ins[i].stage == stage && df_cuda_is_scan(g, i))
             df_cuda_line(g, "%s run%u[C] = {};", df_cuda_type(g->k->ins[i].dtype), i);
@@ -228,44 +228,44 @@ static void put_in_order(df_cuda_gen *g, uint32_t stage)
         if (g->k->ins[i].stage != stage || g->k->ins[i].level != DF_LEVEL_ELEM) continue;
         g->lanes = true;
         if (df_cuda_is_scan(g, i))
-            put_scan(g, i);
+            col_emit_scan(g, i);
         else if (df_cuda_is_reduce(g, i))
-            put_join_one(g, i);
+            col_emit_join_one(g, i);
         else
             df_cuda_elem(g, i);
     }
     g->lanes = false;
     if (df_cuda_reduces(g, stage)) {
         df_cuda_open(g, "if (c + 1 == length || c %% %d == %d)", DF_BLOCK, DF_BLOCK - 1);
-        df_cuda_each_red(g, stage, put_push_alone);
+        df_cuda_each_red(g, stage, col_emit_push_alone);
         df_cuda_close(g);
     }
     df_cuda_close(g);
     df_cuda_close(g);
     if (df_cuda_reduces(g, stage)) df_cuda_line(g, "__syncthreads();");
-    df_cuda_each_red(g, stage, put_finish);
+    df_cuda_each_red(g, stage, col_emit_finish);
 }
 
-static void put_stage(df_cuda_gen *g, uint32_t stage)
+static void col_emit_stage(df_cuda_gen *g, uint32_t stage)
 {
     df_cuda_line(g, "__syncthreads();");
     df_cuda_row_level(g, stage, "in && ty == 0");
     if (!df_cuda_has_elem(g, stage)) return;
     if (df_cuda_row_stores(g, stage)) df_cuda_line(g, "__syncthreads();");
-    df_cuda_each_red(g, stage, put_result);
+    df_cuda_each_red(g, stage, col_emit_result);
     df_cuda_brace(g);
     if (df_cuda_scans(g, stage))
-        put_in_order(g, stage);
+        col_emit_in_order(g, stage);
     else if (df_cuda_reduces(g, stage))
-        put_reducing(g, stage);
+        col_emit_reducing(g, stage);
     else
-        put_plain(g, stage);
+        col_emit_plain(g, stage);
     df_cuda_close(g);
 }
 
 /* ---- functions ---- */
 
-static void put_head(df_cuda_gen *g)
+static void col_emit_head(df_cuda_gen *g)
 {
     const int inner = df_cuda_axis(g->k, DF_AXIS_INNER);
     df_cuda_line(g, "enum { TILE = %d };", DF_CUDA_TILE);
@@ -279,7 +279,7 @@ static void put_head(df_cuda_gen *g)
     df_cuda_line(g, "const I tiles = divide(e%d + (TILE * C - 1), (I)TILE * C);", inner);
 }
 
-static void put_tile(df_cuda_gen *g, const char *tile)
+static void col_emit_tile(df_cuda_gen *g, const char *tile)
 {
     const int inner = df_cuda_axis(g->k, DF_AXIS_INNER);
     df_cuda_line(g, "const I x%d = (%s * TILE + (I)tx) * C;", inner, tile);
@@ -288,28 +288,28 @@ static void put_tile(df_cuda_gen *g, const char *tile)
     df_cuda_offsets(g);
 }
 
-static void put_threads(df_cuda_gen *g)
+static void col_emit_threads(df_cuda_gen *g)
 {
     df_cuda_line(g, "__shared__ __align__(16) unsigned char mem[C == 1 ? %zu : %zu];",
                  df_cuda_col_shared(g, 1), df_cuda_col_shared(g, df_cuda_lanes(g->k)));
     df_cuda_line(g, "const u32 tx = threadIdx.x %% TILE, ty = threadIdx.x / TILE;");
 }
 
-static void put_main(df_cuda_gen *g)
+static void col_emit_main(df_cuda_gen *g)
 {
     df_cuda_open(g, "template <typename I, int C> DEV void %s_main(const u64 *w, u32 block, u32 n)",
                  g->name);
-    put_head(g);
-    put_threads(g);
+    col_emit_head(g);
+    col_emit_threads(g);
     df_cuda_open(g, "for (I at = (I)block; at < rows * tiles; at += (I)n)");
     df_cuda_line(g, "const I o = divide(at, tiles);");
-    put_tile(g, "(at - o * tiles)");
-    for (uint32_t s = 0; s < g->k->n_stages; s++) put_stage(g, s);
+    col_emit_tile(g, "(at - o * tiles)");
+    for (uint32_t s = 0; s < g->k->n_stages; s++) col_emit_stage(g, s);
     df_cuda_close(g);
     df_cuda_close(g);
 }
 
-static void put_partial(df_cuda_gen *g, uint32_t i)
+static void col_emit_partial(df_cuda_gen *g, uint32_t i)
 {
     char o[32];
     df_cuda_red_type(g, i, o);
@@ -320,7 +320,7 @@ static void put_partial(df_cuda_gen *g, uint32_t i)
         o, df_cuda_slot(g, i), df_cuda_axis(g->k, DF_AXIS_INNER), i);
 }
 
-static void put_mine(df_cuda_gen *g)
+static void col_emit_partial_base(df_cuda_gen *g)
 {
     const int inner = df_cuda_axis(g->k, DF_AXIS_INNER);
     df_cuda_line(g, "const i64 plane = (i64)n_red * e%d;", inner);
@@ -328,27 +328,27 @@ static void put_mine(df_cuda_gen *g)
                  inner);
 }
 
-static void put_part(df_cuda_gen *g)
+static void col_emit_part(df_cuda_gen *g)
 {
     df_cuda_open(g, "template <typename I, int C> DEV void %s_part(const u64 *w, u32 block, u32 n)",
                  g->name);
-    put_head(g);
-    put_threads(g);
+    col_emit_head(g);
+    col_emit_threads(g);
     df_cuda_line(g, "const i64 of_row = (i64)n_red * tiles;");
     df_cuda_open(g, "for (i64 at = block; at < (i64)rows * of_row; at += n)");
     df_cuda_line(g, "const I o = (I)divide(at, of_row);");
     df_cuda_line(g, "const i64 in_row = at - (i64)o * of_row;");
     df_cuda_line(g, "const I b = (I)divide(in_row, (i64)tiles);");
-    put_tile(g, "(I)(in_row - (i64)b * tiles)");
+    col_emit_tile(g, "(I)(in_row - (i64)b * tiles)");
     df_cuda_row_level(g, 0, NULL);
-    put_block(g, 0);
-    put_mine(g);
-    df_cuda_each_red(g, 0, put_partial);
+    col_emit_block(g, 0);
+    col_emit_partial_base(g);
+    df_cuda_each_red(g, 0, col_emit_partial);
     df_cuda_close(g);
     df_cuda_close(g);
 }
 
-static void put_fin(df_cuda_gen *g)
+static void col_emit_fin(df_cuda_gen *g)
 {
     const int inner = df_cuda_axis(g->k, DF_AXIS_INNER);
     char by[16];
@@ -356,7 +356,7 @@ static void put_fin(df_cuda_gen *g)
     df_cuda_open(g, "template <typename I> DEV void %s_fin(const u64 *w, u32 block, u32 n)",
                  g->name);
     df_cuda_line(g, "enum { C = 1 };");
-    put_head(g);
+    col_emit_head(g);
     df_cuda_line(g, "const I step = (I)n * (I)blockDim.x;");
     df_cuda_open(g,
                  "for (I at = (I)block * (I)blockDim.x + (I)threadIdx.x; at < rows * e%d; "
@@ -366,7 +366,7 @@ static void put_fin(df_cuda_gen *g)
     df_cuda_outer(g);
     df_cuda_offsets(g);
     df_cuda_row_level(g, 0, "true");
-    put_mine(g);
+    col_emit_partial_base(g);
     df_cuda_line(g, "const i64 n_blocks = n_red;");
     df_cuda_from_partial(g, "join_column", by);
     for (uint32_t s = 1; s < g->k->n_stages; s++) df_cuda_row_level(g, s, "true");
@@ -377,9 +377,9 @@ static void put_fin(df_cuda_gen *g)
 void df_cuda_col(df_cuda_gen *g)
 {
     if (g->pass == DF_CUDA_MAIN)
-        put_main(g);
+        col_emit_main(g);
     else if (g->pass == DF_CUDA_PART)
-        put_part(g);
+        col_emit_part(g);
     else
-        put_fin(g);
+        col_emit_fin(g);
 }

@@ -35,7 +35,7 @@ enum {
 
 /* Accumulators of one reduction: the stack, and with LONG one per warp that waits to be
  * pushed. */
-static size_t each(bool is_long)
+static size_t row_stack_entries(bool is_long)
 {
     return is_long ? DF_CUDA_DEPTH + DF_CUDA_WARPS : DF_CUDA_WARP_DEPTH;
 }
@@ -45,13 +45,13 @@ size_t df_cuda_row_shared(const df_cuda_gen *g, bool is_long)
     size_t most = 16;
     if (g->lean) return (size_t)DF_CUDA_WARPS * LARGEST;
     for (uint32_t s = 0; s < g->k->n_stages; s++) {
-        const size_t n = df_cuda_shared(g, s, each(is_long), 0, DF_NONE);
+        const size_t n = df_cuda_shared(g, s, row_stack_entries(is_long), 0, DF_NONE);
         if (n > most) most = n;
     }
     return is_long ? most : most * DF_CUDA_WARPS;
 }
 
-static void put_stack(df_cuda_gen *g, uint32_t i)
+static void row_emit_stack(df_cuda_gen *g, uint32_t i)
 {
     char o[32];
     const uint32_t stage = g->k->ins[i].stage;
@@ -62,15 +62,15 @@ static void put_stack(df_cuda_gen *g, uint32_t i)
         return;
     }
     df_cuda_line(g, "%s::t *const stack%u = (%s::t *)(mem + (T == 1 ? %zu : %zu));", o, i, o,
-                 df_cuda_shared(g, stage, each(false), 0, i),
-                 df_cuda_shared(g, stage, each(true), 0, i));
+                 df_cuda_shared(g, stage, row_stack_entries(false), 0, i),
+                 df_cuda_shared(g, stage, row_stack_entries(true), 0, i));
     df_cuda_line(g, "%s::t *const wait%u = stack%u + %d;", o, i, i, DF_CUDA_DEPTH);
 }
 
 /* ---- elements ---- */
 
 /* The body over 64 elements from `c`, ending at `end`. */
-static void put_elements(df_cuda_gen *g, uint32_t stage, bool counts)
+static void row_emit_elements(df_cuda_gen *g, uint32_t stage, bool counts)
 {
     df_cuda_line(g, "I r[V];");
     df_cuda_line(g, "bool on[V];");
@@ -99,14 +99,14 @@ static void put_elements(df_cuda_gen *g, uint32_t stage, bool counts)
     g->lanes = false;
 }
 
-static void put_fold(df_cuda_gen *g, uint32_t i)
+static void row_emit_fold(df_cuda_gen *g, uint32_t i)
 {
     char o[32];
     df_cuda_red_type(g, i, o);
     df_cuda_line(g, "fold%u = fold_warp<%s>(acc%u[0], acc%u[1]);", i, o, i, i);
 }
 
-static void put_folded(df_cuda_gen *g, uint32_t i)
+static void row_emit_folded(df_cuda_gen *g, uint32_t i)
 {
     char o[32];
     df_cuda_red_type(g, i, o);
@@ -115,7 +115,7 @@ static void put_folded(df_cuda_gen *g, uint32_t i)
 
 /* Longer bodies have enough loads in flight and too few registers. The steps of a scan are
  * long. */
-static void put_unroll(df_cuda_gen *g, uint32_t stage)
+static void row_emit_unroll(df_cuda_gen *g, uint32_t stage)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < g->k->n_ins; i++)
@@ -124,32 +124,32 @@ static void put_unroll(df_cuda_gen *g, uint32_t stage)
 }
 
 /* Reduces block `b` of the row by one warp, into the variables that put_folded declares. */
-static void put_block(df_cuda_gen *g, uint32_t stage)
+static void row_emit_block(df_cuda_gen *g, uint32_t stage)
 {
     df_cuda_line(g, "enum { V = 2 };");
     df_cuda_accumulators(g, stage);
     df_cuda_line(g, "const I end = length - b * %d < %d ? length : b * %d + %d;", DF_BLOCK,
                  DF_BLOCK, DF_BLOCK, DF_BLOCK);
-    put_unroll(g, stage);
+    row_emit_unroll(g, stage);
     df_cuda_open(g, "for (I c = b * %d; c < end; c += 64)", DF_BLOCK);
-    put_elements(g, stage, true);
+    row_emit_elements(g, stage, true);
     df_cuda_close(g);
-    df_cuda_each_red(g, stage, put_fold);
+    df_cuda_each_red(g, stage, row_emit_fold);
 }
 
-static void put_push_own(df_cuda_gen *g, uint32_t i)
+static void row_emit_push_own(df_cuda_gen *g, uint32_t i)
 {
     char o[32];
     df_cuda_red_type(g, i, o);
     df_cuda_line(g, "if (lane == 0) push<%s>(stack%u, 1, b, fold%u);", o, i, i);
 }
 
-static void put_wait(df_cuda_gen *g, uint32_t i)
+static void row_emit_wait(df_cuda_gen *g, uint32_t i)
 {
     df_cuda_line(g, "if (lane == 0 && b < n_red) wait%u[warp] = fold%u;", i, i);
 }
 
-static void put_push_all(df_cuda_gen *g, uint32_t i)
+static void row_emit_push_all(df_cuda_gen *g, uint32_t i)
 {
     char o[32];
     df_cuda_red_type(g, i, o);
@@ -160,29 +160,29 @@ static void put_push_all(df_cuda_gen *g, uint32_t i)
 }
 
 /* Reductions use the shared memory one after the other. */
-static void put_join_lean(df_cuda_gen *g, uint32_t i)
+static void row_emit_join_lean(df_cuda_gen *g, uint32_t i)
 {
-    put_wait(g, i);
+    row_emit_wait(g, i);
     df_cuda_line(g, "__syncthreads();");
-    put_push_all(g, i);
+    row_emit_push_all(g, i);
     df_cuda_line(g, "__syncthreads();");
 }
 
-static void put_join(df_cuda_gen *g, uint32_t stage)
+static void row_emit_join(df_cuda_gen *g, uint32_t stage)
 {
     if (g->lean) {
-        df_cuda_each_red(g, stage, put_join_lean);
+        df_cuda_each_red(g, stage, row_emit_join_lean);
         return;
     }
-    df_cuda_each_red(g, stage, put_wait);
+    df_cuda_each_red(g, stage, row_emit_wait);
     df_cuda_line(g, "__syncthreads();");
-    df_cuda_each_red(g, stage, put_push_all);
+    df_cuda_each_red(g, stage, row_emit_push_all);
     df_cuda_line(g, "__syncthreads();");
 }
 
 /* The result of thread 0 of the team reaches all threads: through the first entry of the
  * stack, or, when lean, through `mem`. */
-static void put_finish(df_cuda_gen *g, uint32_t i)
+static void row_emit_finish(df_cuda_gen *g, uint32_t i)
 {
     char o[32];
     df_cuda_red_type(g, i, o);
@@ -196,31 +196,31 @@ static void put_finish(df_cuda_gen *g, uint32_t i)
     df_cuda_line(g, "sync_team<T>();");
 }
 
-static void put_result(df_cuda_gen *g, uint32_t i)
+static void row_emit_result(df_cuda_gen *g, uint32_t i)
 {
     char o[32];
     df_cuda_red_type(g, i, o);
     df_cuda_line(g, "%s::result v%u;", o, i);
 }
 
-static void put_blocks_together(df_cuda_gen *g, uint32_t stage)
+static void row_emit_blocks_together(df_cuda_gen *g, uint32_t stage)
 {
     df_cuda_open(g, "for (I b0 = 0; b0 < n_red; b0 += T)");
     df_cuda_line(g, "const I b = b0 + (I)warp;");
-    df_cuda_each_red(g, stage, put_folded);
+    df_cuda_each_red(g, stage, row_emit_folded);
     df_cuda_open(g, "if (b < n_red)");
-    put_block(g, stage);
+    row_emit_block(g, stage);
     df_cuda_close(g);
     df_cuda_open(g, "if (T == 1)");
-    df_cuda_each_red(g, stage, put_push_own);
+    df_cuda_each_red(g, stage, row_emit_push_own);
     df_cuda_close(g);
     df_cuda_open(g, "else");
-    put_join(g, stage);
+    row_emit_join(g, stage);
     df_cuda_close(g);
     df_cuda_close(g);
 }
 
-static void put_run(df_cuda_gen *g, uint32_t stage)
+static void row_emit_run(df_cuda_gen *g, uint32_t stage)
 {
     for (uint32_t i = 0; i < g->k->n_ins; i++)
         if (g->k->ins[i].stage == stage && df_cuda_is_scan(g, i))
@@ -228,52 +228,52 @@ static void put_run(df_cuda_gen *g, uint32_t stage)
 }
 
 /* A stage with scans: the team's first warp takes block after block. */
-static void put_blocks_in_order(df_cuda_gen *g, uint32_t stage)
+static void row_emit_blocks_in_order(df_cuda_gen *g, uint32_t stage)
 {
     df_cuda_open(g, "if (warp == 0)");
-    put_run(g, stage);
+    row_emit_run(g, stage);
     df_cuda_open(g, "for (I b = 0; b < n_red; b++)");
-    df_cuda_each_red(g, stage, put_folded);
-    put_block(g, stage);
-    df_cuda_each_red(g, stage, put_push_own);
+    df_cuda_each_red(g, stage, row_emit_folded);
+    row_emit_block(g, stage);
+    df_cuda_each_red(g, stage, row_emit_push_own);
     df_cuda_close(g);
     df_cuda_close(g);
 }
 
-static void put_plain_elements(df_cuda_gen *g, uint32_t stage)
+static void row_emit_plain_elements(df_cuda_gen *g, uint32_t stage)
 {
     df_cuda_open(g, "for (I c = (I)warp * 64; c < length; c += T * 64)");
     df_cuda_line(g, "enum { V = 2 };");
     df_cuda_line(g, "const I end = length;");
-    put_elements(g, stage, false);
+    row_emit_elements(g, stage, false);
     df_cuda_close(g);
 }
 
 /* All threads read what finish() needs. No thread writes it before the barrier of the next
  * stage. */
-static void put_stage(df_cuda_gen *g, uint32_t stage)
+static void row_emit_stage(df_cuda_gen *g, uint32_t stage)
 {
     df_cuda_line(g, "sync_team<T>();");
     df_cuda_row_level(g, stage, "first");
     if (!df_cuda_has_elem(g, stage)) return;
     if (df_cuda_row_stores(g, stage)) df_cuda_line(g, "sync_team<T>();");
-    df_cuda_each_red(g, stage, put_result);
+    df_cuda_each_red(g, stage, row_emit_result);
     df_cuda_brace(g);
-    df_cuda_each_red(g, stage, put_stack);
+    df_cuda_each_red(g, stage, row_emit_stack);
     if (df_cuda_scans(g, stage))
-        put_blocks_in_order(g, stage);
+        row_emit_blocks_in_order(g, stage);
     else if (df_cuda_reduces(g, stage))
-        put_blocks_together(g, stage);
+        row_emit_blocks_together(g, stage);
     else
-        put_plain_elements(g, stage);
+        row_emit_plain_elements(g, stage);
     if (df_cuda_reduces(g, stage)) df_cuda_line(g, "sync_team<T>();");
-    df_cuda_each_red(g, stage, put_finish);
+    df_cuda_each_red(g, stage, row_emit_finish);
     df_cuda_close(g);
 }
 
 /* ---- functions ---- */
 
-static void put_head(df_cuda_gen *g)
+static void row_emit_head(df_cuda_gen *g)
 {
     char red[160], rows[160];
     df_cuda_extents(g, DF_AXIS_RED, red, sizeof red);
@@ -285,13 +285,13 @@ static void put_head(df_cuda_gen *g)
     df_cuda_line(g, "const I n_red = divide(length + %d, (I)%d);", DF_BLOCK - 1, DF_BLOCK);
 }
 
-static void put_main(df_cuda_gen *g)
+static void row_emit_main(df_cuda_gen *g)
 {
     df_cuda_open(g,
                  "template <typename I, int T, bool W> "
                  "DEV void %s_main(const u64 *w, u32 block, u32 n)",
                  g->name);
-    put_head(g);
+    row_emit_head(g);
     df_cuda_line(g, "__shared__ __align__(16) unsigned char shared[T == 1 ? %zu : %zu];",
                  df_cuda_row_shared(g, false), df_cuda_row_shared(g, true));
     df_cuda_line(g, "const u32 warp = T == 1 ? 0 : threadIdx.x / 32;");
@@ -306,12 +306,12 @@ static void put_main(df_cuda_gen *g)
     df_cuda_open(g, "for (I o = team; o < rows; o += (I)n * (T == 1 ? %d : 1))", DF_CUDA_WARPS);
     df_cuda_outer(g);
     df_cuda_offsets(g);
-    for (uint32_t s = 0; s < g->k->n_stages; s++) put_stage(g, s);
+    for (uint32_t s = 0; s < g->k->n_stages; s++) row_emit_stage(g, s);
     df_cuda_close(g);
     df_cuda_close(g);
 }
 
-static void put_partial(df_cuda_gen *g, uint32_t i)
+static void row_emit_partial(df_cuda_gen *g, uint32_t i)
 {
     char o[32];
     df_cuda_red_type(g, i, o);
@@ -319,18 +319,18 @@ static void put_partial(df_cuda_gen *g, uint32_t i)
                  df_cuda_slot(g, i), i);
 }
 
-static void put_mine(df_cuda_gen *g)
+static void row_emit_partial_base(df_cuda_gen *g)
 {
     df_cuda_line(g, "const i64 plane = n_red;");
     df_cuda_line(g, "u64 *const mine = partial + (i64)o * %u * plane;", df_cuda_n_slots(g));
 }
 
-static void put_part(df_cuda_gen *g)
+static void row_emit_part(df_cuda_gen *g)
 {
     df_cuda_open(g,
                  "template <typename I, bool W> DEV void %s_part(const u64 *w, u32 block, u32 n)",
                  g->name);
-    put_head(g);
+    row_emit_head(g);
     df_cuda_open(g,
                  "for (i64 at = (i64)block * %d + threadIdx.x / 32; at < (i64)rows * n_red; "
                  "at += (i64)n * %d)",
@@ -339,24 +339,24 @@ static void put_part(df_cuda_gen *g)
     df_cuda_outer(g);
     df_cuda_offsets(g);
     df_cuda_row_level(g, 0, NULL);
-    df_cuda_each_red(g, 0, put_folded);
-    put_block(g, 0);
-    put_mine(g);
-    df_cuda_each_red(g, 0, put_partial);
+    df_cuda_each_red(g, 0, row_emit_folded);
+    row_emit_block(g, 0);
+    row_emit_partial_base(g);
+    df_cuda_each_red(g, 0, row_emit_partial);
     df_cuda_close(g);
     df_cuda_close(g);
 }
 
-static void put_fin(df_cuda_gen *g)
+static void row_emit_fin(df_cuda_gen *g)
 {
     df_cuda_open(g, "template <typename I> DEV void %s_fin(const u64 *w, u32 block, u32 n)",
                  g->name);
-    put_head(g);
+    row_emit_head(g);
     df_cuda_open(g, "for (I o = (I)block; o < rows; o += (I)n)");
     df_cuda_outer(g);
     df_cuda_offsets(g);
     df_cuda_row_level(g, 0, "threadIdx.x == 0");
-    put_mine(g);
+    row_emit_partial_base(g);
     df_cuda_line(g, "const i64 n_blocks = n_red;");
     df_cuda_from_partial(g, "join_row", "");
     for (uint32_t s = 1; s < g->k->n_stages; s++) df_cuda_row_level(g, s, "threadIdx.x == 0");
@@ -367,9 +367,9 @@ static void put_fin(df_cuda_gen *g)
 void df_cuda_row(df_cuda_gen *g)
 {
     if (g->pass == DF_CUDA_MAIN)
-        put_main(g);
+        row_emit_main(g);
     else if (g->pass == DF_CUDA_PART)
-        put_part(g);
+        row_emit_part(g);
     else
-        put_fin(g);
+        row_emit_fin(g);
 }

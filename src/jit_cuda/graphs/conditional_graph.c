@@ -53,14 +53,14 @@ typedef struct walk {
     DF_VEC(df_cu_node) group;
 } walk;
 
-static deft_status failed(const walk *x, df_cu_result result, const char *call)
+static deft_status walk_fail(const walk *x, df_cu_result result, const char *call)
 {
     return df_queue_fail(x->w->q, x->d, result, "%s", call);
 }
 
 /* ---- small nodes: kernels that decide or count, and copies ---- */
 
-static df_cu_kernel_node kernel_node(small *s, void *params[WORDS])
+static df_cu_kernel_node small_kernel_params(small *s, void *params[WORDS])
 {
     for (uint32_t i = 0; i < WORDS; i++) params[i] = &s->word[i];
     return (df_cu_kernel_node){ .func = s->fn,
@@ -73,7 +73,7 @@ static df_cu_kernel_node kernel_node(small *s, void *params[WORDS])
                                 .params = params };
 }
 
-static df_cu_memcpy3d copy_node(const small *s)
+static df_cu_memcpy3d small_copy_params(const small *s)
 {
     return (df_cu_memcpy3d){ .src_kind = DEVICE,
                              .src_device = s->word[1],
@@ -89,15 +89,16 @@ static deft_status make_small(walk *x, small *s)
     void *params[WORDS];
     df_cuda_conditional_graph *const g = x->g;
     const df_driver *const dr = g->c->driver;
-    const df_cu_kernel_node k = kernel_node(s, params);
-    const df_cu_memcpy3d c = copy_node(s);
+    const df_cu_kernel_node k = small_kernel_params(s, params);
+    const df_cu_memcpy3d c = small_copy_params(s);
     if (!df_vec_reserve(g->c->mem, &g->small, 1) || !df_vec_reserve(g->c->mem, &x->group, 1))
         return df_fail_mem(x->d, "graph", sizeof *s);
     const df_cu_result result =
         s->fn ? dr->graph_kernel(&s->at, x->to, &x->before, x->before != NULL, &k)
               : dr->graph_memcpy(&s->at, x->to, &x->before, x->before != NULL, &c,
                                  df_gpu_ctx(g->c->gpu));
-    if (result) return failed(x, result, s->fn ? "cuGraphAddKernelNode" : "cuGraphAddMemcpyNode");
+    if (result)
+        return walk_fail(x, result, s->fn ? "cuGraphAddKernelNode" : "cuGraphAddMemcpyNode");
     x->group.at[x->group.n++] = s->at;
     g->small.at[g->small.n++] = *s;
     return DEFT_OK;
@@ -108,19 +109,19 @@ static deft_status set_small(walk *x, small *s, const small *was)
     void *params[WORDS];
     const df_driver *const dr = x->g->c->driver;
     s->at = was->at;
-    const df_cu_kernel_node k = kernel_node(s, params);
-    const df_cu_memcpy3d c = copy_node(s);
+    const df_cu_kernel_node k = small_kernel_params(s, params);
+    const df_cu_memcpy3d c = small_copy_params(s);
     const df_cu_result result =
         s->fn ? dr->exec_kernel(x->g->exec, s->at, &k)
               : dr->exec_memcpy(x->g->exec, s->at, &c, df_gpu_ctx(x->g->c->gpu));
     if (result)
-        return failed(x, result,
-                      s->fn ? "cuGraphExecKernelNodeSetParams" : "cuGraphExecMemcpyNodeSetParams");
+        return walk_fail(
+            x, result, s->fn ? "cuGraphExecKernelNodeSetParams" : "cuGraphExecMemcpyNodeSetParams");
     x->n->nodes++;
     return DEFT_OK;
 }
 
-static deft_status put_small(walk *x, small s)
+static deft_status walk_small(walk *x, small s)
 {
     if (x->what == MAKE) return make_small(x, &s);
     const uint32_t i = x->n_small++;
@@ -132,17 +133,17 @@ static deft_status put_small(walk *x, small s)
     return st;
 }
 
-static deft_status put_kernel(walk *x, uint32_t which, uint64_t a, uint64_t b, uint64_t c,
-                              uint64_t e)
+static deft_status walk_kernel(walk *x, uint32_t which, uint64_t a, uint64_t b, uint64_t c,
+                               uint64_t e)
 {
     const df_cu_fn fn = df_cuda_deciding(x->w->c)[which]->fn;
-    return put_small(x, (small){ .fn = fn, .word = { a, b, c, e } });
+    return walk_small(x, (small){ .fn = fn, .word = { a, b, c, e } });
 }
 
-static deft_status put_copy(walk *x, const void *to, const void *from, int64_t bytes)
+static deft_status walk_copy(walk *x, const void *to, const void *from, int64_t bytes)
 {
     const small s = { .word = { (uintptr_t)to, (uintptr_t)from, (uint64_t)bytes } };
-    return to == from || bytes == 0 ? DEFT_OK : put_small(x, s);
+    return to == from || bytes == 0 ? DEFT_OK : walk_small(x, s);
 }
 
 /* ---- phases, plans, bodies ---- */
@@ -155,14 +156,14 @@ static deft_status end_group(walk *x)
     if (x->group.n > 1) {
         const df_cu_result result =
             x->g->c->driver->graph_empty(&end, x->to, x->group.at, x->group.n);
-        if (result) return failed(x, result, "cuGraphAddEmptyNode");
+        if (result) return walk_fail(x, result, "cuGraphAddEmptyNode");
     }
     x->before = end;
     x->group.n = 0;
     return DEFT_OK;
 }
 
-static deft_status put_plan(walk *x, const df_cuda_side *side)
+static deft_status walk_plan(walk *x, const df_cuda_side *side)
 {
     df_cu_node end = NULL;
     df_cuda_graph **const g = &x->g->plan[x->n_plans++];
@@ -177,7 +178,7 @@ static deft_status put_plan(walk *x, const df_cuda_side *side)
 }
 
 /* Adds a conditional node behind the phase before. The traversal continues in its body. */
-static deft_status enter(walk *x, int type, uint32_t handle)
+static deft_status walk_into_body(walk *x, int type, uint32_t handle)
 {
     df_cu_node at = NULL;
     if (x->what != MAKE) return DEFT_OK;
@@ -188,7 +189,7 @@ static deft_status enter(walk *x, int type, uint32_t handle)
     p.is.conditional.ctx = df_gpu_ctx(x->g->c->gpu);
     const df_cu_result result =
         x->g->c->driver->graph_node(&at, x->to, &x->before, x->before != NULL, &p);
-    if (result) return failed(x, result, "cuGraphAddNode");
+    if (result) return walk_fail(x, result, "cuGraphAddNode");
     x->to = p.is.conditional.bodies[0];
     x->before = NULL;
     return DEFT_OK;
@@ -196,12 +197,12 @@ static deft_status enter(walk *x, int type, uint32_t handle)
 
 /* ---- loops ---- */
 
-static int64_t bytes_of(const df_cuda_conditional *w, uint32_t state)
+static int64_t loop_state_bytes(const df_cuda_conditional *w, uint32_t state)
 {
     return w->w->slots[w->w->plan->cells[w->w->part->init[state]].bytes.i];
 }
 
-static char *root_of(const df_cuda_side *side, uint32_t root)
+static char *side_root_address(const df_cuda_side *side, uint32_t root)
 {
     return side->call.f->origin[side->call.plan->root_buf[root].i];
 }
@@ -211,9 +212,9 @@ static deft_status decide(walk *x)
 {
     deft_status st = DEFT_OK;
     const df_cuda_conditional *const w = x->w;
-    TRY(put_plan(x, &w->other));
-    TRY(put_kernel(x, DF_CUDA_LOOP, x->g->handle[0], (uintptr_t)w->holds, (uintptr_t)w->count,
-                   (uint64_t)w->w->slots[w->w->part->most.i]));
+    TRY(walk_plan(x, &w->other));
+    TRY(walk_kernel(x, DF_CUDA_LOOP, x->g->handle[0], (uintptr_t)w->holds, (uintptr_t)w->count,
+                    (uint64_t)w->w->slots[w->w->part->most.i]));
     TRY(end_group(x));
 done:
     return st;
@@ -224,15 +225,15 @@ static deft_status walk_loop(walk *x)
     deft_status st = DEFT_OK;
     const df_cuda_conditional *const w = x->w;
     for (uint32_t i = 0; i < w->n_dest; i++)
-        TRY(put_copy(x, w->dest[i], w->w->init[i], bytes_of(w, i)));
-    TRY(put_kernel(x, DF_CUDA_COUNT, (uintptr_t)w->count, 1, 0, 0));
+        TRY(walk_copy(x, w->dest[i], w->w->init[i], loop_state_bytes(w, i)));
+    TRY(walk_kernel(x, DF_CUDA_COUNT, (uintptr_t)w->count, 1, 0, 0));
     TRY(end_group(x));
     TRY(decide(x));
-    TRY(enter(x, WHILE, 0));
-    TRY(put_plan(x, &w->body));
+    TRY(walk_into_body(x, WHILE, 0));
+    TRY(walk_plan(x, &w->body));
     for (uint32_t i = 0; i < w->n_dest; i++)
-        TRY(put_copy(x, w->dest[i], root_of(&w->body, i), bytes_of(w, i)));
-    TRY(put_kernel(x, DF_CUDA_COUNT, (uintptr_t)w->count, 0, 0, 0));
+        TRY(walk_copy(x, w->dest[i], side_root_address(&w->body, i), loop_state_bytes(w, i)));
+    TRY(walk_kernel(x, DF_CUDA_COUNT, (uintptr_t)w->count, 0, 0, 0));
     TRY(end_group(x));
     TRY(decide(x));
 done:
@@ -246,12 +247,12 @@ static deft_status walk_side(walk *x, const df_cuda_side *side, uint32_t handle)
     deft_status st = DEFT_OK;
     const df_cu_graph to = x->to;
     const df_cu_node before = x->before;
-    TRY(enter(x, IF, handle));
-    TRY(put_plan(x, side));
+    TRY(walk_into_body(x, IF, handle));
+    TRY(walk_plan(x, side));
     for (uint32_t i = 0; i < x->w->n_dest; i++) {
         const df_plan *const plan = side->call.plan;
         const int64_t bytes = df_bind_bytes(&plan->bufs[plan->root_buf[i].i], side->call.slots);
-        TRY(put_copy(x, x->w->dest[i], root_of(side, i), bytes));
+        TRY(walk_copy(x, x->w->dest[i], side_root_address(side, i), bytes));
     }
     x->group.n = 0;
     x->to = to;
@@ -263,8 +264,8 @@ done:
 static deft_status walk_branch(walk *x)
 {
     deft_status st = DEFT_OK;
-    TRY(put_kernel(x, DF_CUDA_BRANCH, x->g->handle[0], x->g->handle[1], (uintptr_t)x->w->w->cond,
-                   0));
+    TRY(walk_kernel(x, DF_CUDA_BRANCH, x->g->handle[0], x->g->handle[1], (uintptr_t)x->w->w->cond,
+                    0));
     TRY(end_group(x));
     TRY(walk_side(x, &x->w->body, 0));
     TRY(walk_side(x, &x->w->other, 1));

@@ -76,7 +76,7 @@ static bool is_taken(const df_cuda_call *r, df_buf buf)
 
 /* The first buffer in the memory of `buf`. A donor that the plan does not read has no
  * buffer. */
-static uint32_t memory_of(const df_cuda_call *r, df_buf buf)
+static uint32_t first_of_memory(const df_cuda_call *r, df_buf buf)
 {
     const df_plan_buf *const b = &r->plan->bufs[buf.i];
     switch ((df_buf_kind)b->kind) {
@@ -177,14 +177,14 @@ static void weaving_finish(weaving *w)
     df_vec_finish(w->mem, &w->seen);
 }
 
-static void come_first(weaving *w)
+static void weaving_add_before(weaving *w)
 {
     if (w->after.n == 0 && w->before) w->ok = w->ok && df_vec_push(w->mem, &w->after, w->before);
 }
 
 /* ---- nodes ---- */
 
-static df_cu_kernel_node kernel_node(const df_cuda_step *s, void **params)
+static df_cu_kernel_node graph_kernel_params(const df_cuda_step *s, void **params)
 {
     return (df_cu_kernel_node){ .func = s->fn,
                                 .grid_x = s->n_blocks,
@@ -196,7 +196,7 @@ static df_cu_kernel_node kernel_node(const df_cuda_step *s, void **params)
                                 .params = params };
 }
 
-static df_cu_memcpy3d copy_node(const df_cuda_copy *c)
+static df_cu_memcpy3d graph_copy_params(const df_cuda_copy *c)
 {
     return (df_cu_memcpy3d){ .src_kind = DEVICE,
                              .src_device = c->from,
@@ -207,7 +207,8 @@ static df_cu_memcpy3d copy_node(const df_cuda_copy *c)
                              .depth = 1 };
 }
 
-static deft_status failed(const df_cuda_call *r, df_diag *d, df_cu_result result, const char *call)
+static deft_status graph_fail(const df_cuda_call *r, df_diag *d, df_cu_result result,
+                              const char *call)
 {
     return df_queue_fail(r->q, d, result, "%s", call);
 }
@@ -220,10 +221,10 @@ static deft_status capture_step(const df_cuda_call *r, df_diag *d, const df_cuda
     df_cu_graph graph = NULL;
     if (!stream) return df_fail(d, DEFT_E_BACKEND, "cuda: no stream to capture a product in");
     df_cu_result result = dr->capture_begin(stream, RELAXED);
-    if (result) return failed(r, d, result, "cuStreamBeginCapture");
+    if (result) return graph_fail(r, d, result, "cuStreamBeginCapture");
     deft_status st = df_cuda_job_run_lt(r->f, d, r->c, s, stream);
     result = dr->capture_end(stream, &graph);
-    if (st == DEFT_OK && result) st = failed(r, d, result, "cuStreamEndCapture");
+    if (st == DEFT_OK && result) st = graph_fail(r, d, result, "cuStreamEndCapture");
     if (st == DEFT_OK)
         *out = graph;
     else if (!result && graph)
@@ -241,9 +242,9 @@ static uint64_t *child_words(df_cuda_graph *g, const df_cuda_call *r, const df_c
     return at;
 }
 
-static deft_status add_child(df_cuda_graph *g, df_diag *d, const df_cuda_call *r,
-                             const df_cuda_step *s, df_cu_stream capture, weaving *w,
-                             df_cu_graph to, node *x)
+static deft_status graph_add_child(df_cuda_graph *g, df_diag *d, const df_cuda_call *r,
+                                   const df_cuda_step *s, df_cu_stream capture, weaving *w,
+                                   df_cu_graph to, node *x)
 {
     x->words = g->child_words.n;
     if (!child_words(g, r, s)) return df_fail_mem(d, "graph", sizeof *x);
@@ -251,11 +252,11 @@ static deft_status add_child(df_cuda_graph *g, df_diag *d, const df_cuda_call *r
     if (st != DEFT_OK) return st;
     const df_cu_result result =
         g->c->driver->graph_child(&x->at, to, w->after.at, w->after.n, x->child);
-    return result ? failed(r, d, result, "cuGraphAddChildGraphNode") : DEFT_OK;
+    return result ? graph_fail(r, d, result, "cuGraphAddChildGraphNode") : DEFT_OK;
 }
 
-static deft_status add_step(df_cuda_graph *g, df_diag *d, const df_cuda_call *r, uint32_t step,
-                            df_cu_stream capture, weaving *w, df_cu_graph to)
+static deft_status graph_add_step(df_cuda_graph *g, df_diag *d, const df_cuda_call *r,
+                                  uint32_t step, df_cu_stream capture, weaving *w, df_cu_graph to)
 {
     const df_cuda_step *const s = &g->steps.at[step];
     const int32_t number = (int32_t)(g->copies.n + step);
@@ -263,23 +264,23 @@ static deft_status add_step(df_cuda_graph *g, df_diag *d, const df_cuda_call *r,
     w->after.n = 0;
     for (uint32_t i = s->first_use; i < s->first_use + s->n_uses; i++)
         touches(w, r->plan, number, g->uses.at[i].what, g->uses.at[i].writes);
-    come_first(w);
+    weaving_add_before(w);
     if (!w->ok) return df_fail_mem(d, "graph", sizeof *x);
-    if (s->of_job == DF_NONE) return add_child(g, d, r, s, capture, w, to, x);
+    if (s->of_job == DF_NONE) return graph_add_child(g, d, r, s, capture, w, to, x);
     void *params[1] = { g->words.at + s->param };
-    const df_cu_kernel_node k = kernel_node(s, params);
+    const df_cu_kernel_node k = graph_kernel_params(s, params);
     const df_cu_result result = g->c->driver->graph_kernel(&x->at, to, w->after.at, w->after.n, &k);
-    return result ? failed(r, d, result, "cuGraphAddKernelNode") : DEFT_OK;
+    return result ? graph_fail(r, d, result, "cuGraphAddKernelNode") : DEFT_OK;
 }
 
-static deft_status add_copies(df_cuda_graph *g, df_diag *d, const df_cuda_call *r, weaving *w,
-                              df_cu_graph to)
+static deft_status graph_add_copies(df_cuda_graph *g, df_diag *d, const df_cuda_call *r, weaving *w,
+                                    df_cu_graph to)
 {
     for (uint32_t i = 0; i < g->copies.n; i++) {
-        const df_cu_memcpy3d c = copy_node(&g->copies.at[i]);
+        const df_cu_memcpy3d c = graph_copy_params(&g->copies.at[i]);
         const df_cu_result result = g->c->driver->graph_memcpy(
             &g->nodes.at[i].at, to, &w->before, w->before ? 1 : 0, &c, df_gpu_ctx(g->c->gpu));
-        if (result) return failed(r, d, result, "cuGraphAddMemcpyNode");
+        if (result) return graph_fail(r, d, result, "cuGraphAddMemcpyNode");
         const uint32_t donor = r->plan->bufs[g->copies.at[i].buf].donor;
         const uint32_t from = first_of_input(r->plan, donor, DF_NONE);
         if (from != DF_NONE) reads(w, (int32_t)i, from);
@@ -301,12 +302,12 @@ static deft_status make_phase(df_cuda_graph *g, df_diag *d, const df_cuda_call *
     if (cut->begin == cut->end && (i > 0 || g->copies.n == 0)) return DEFT_OK;
     weaving_reset(w);
     df_cu_result result = dr->graph_create(&p->graph, 0);
-    if (result) return failed(r, d, result, "cuGraphCreate");
-    if (i == 0) TRY(add_copies(g, d, r, w, p->graph));
+    if (result) return graph_fail(r, d, result, "cuGraphCreate");
+    if (i == 0) TRY(graph_add_copies(g, d, r, w, p->graph));
     for (uint32_t k = cut->begin; k < cut->end; k++)
-        TRY(add_step(g, d, r, k, capture, w, p->graph));
+        TRY(graph_add_step(g, d, r, k, capture, w, p->graph));
     result = dr->graph_instantiate(&p->exec, p->graph, 0);
-    if (result) TRY(failed(r, d, result, "cuGraphInstantiate"));
+    if (result) TRY(graph_fail(r, d, result, "cuGraphInstantiate"));
 done:
     return st;
 }
@@ -341,7 +342,7 @@ static bool copy_frame(df_cuda_graph *g, const df_cuda_call *r)
         !df_vec_reserve(mem, &g->nodes, f->copies.n + f->steps.n))
         return false;
     for (df_buf i = { 0 }; i.i < r->plan->n_bufs; i.i++) {
-        g->memory.at[g->memory.n++] = memory_of(r, i);
+        g->memory.at[g->memory.n++] = first_of_memory(r, i);
         g->taken.at[g->taken.n++] = is_taken(r, i);
     }
     g->nodes.n = f->copies.n + f->steps.n;
@@ -379,18 +380,18 @@ done:
 }
 
 /* Sets *end to a node behind all nodes of g: the only node, or an empty one. */
-static deft_status put_end(const df_cuda_graph *g, df_diag *d, const df_cuda_call *r, weaving *w,
-                           df_cu_graph to, df_cu_node *end)
+static deft_status graph_add_end(const df_cuda_graph *g, df_diag *d, const df_cuda_call *r,
+                                 weaving *w, df_cu_graph to, df_cu_node *end)
 {
     w->after.n = 0;
     *end = g->nodes.n == 1 ? g->nodes.at[0].at : NULL;
     if (*end) return DEFT_OK;
     for (size_t i = 0; i < g->nodes.n; i++)
         w->ok = w->ok && df_vec_push(w->mem, &w->after, g->nodes.at[i].at);
-    come_first(w);
+    weaving_add_before(w);
     if (!w->ok) return df_fail_mem(d, "graph", sizeof *end);
     const df_cu_result result = g->c->driver->graph_empty(end, to, w->after.at, w->after.n);
-    return result ? failed(r, d, result, "cuGraphAddEmptyNode") : DEFT_OK;
+    return result ? graph_fail(r, d, result, "cuGraphAddEmptyNode") : DEFT_OK;
 }
 
 deft_status df_cuda_graph_weave(df_diag *d, const df_cuda_call *r, df_cu_graph to,
@@ -404,9 +405,9 @@ deft_status df_cuda_graph_weave(df_diag *d, const df_cuda_call *r, df_cu_graph t
     g->is_woven = true;
     w.before = before;
     weaving_reset(&w);
-    TRY(add_copies(g, d, r, &w, to));
-    for (uint32_t k = 0; k < g->steps.n; k++) TRY(add_step(g, d, r, k, NULL, &w, to));
-    TRY(put_end(g, d, r, &w, to, end));
+    TRY(graph_add_copies(g, d, r, &w, to));
+    for (uint32_t k = 0; k < g->steps.n; k++) TRY(graph_add_step(g, d, r, k, NULL, &w, to));
+    TRY(graph_add_end(g, d, r, &w, to, end));
     *out = g;
     g = NULL;
 done:
@@ -508,10 +509,10 @@ static deft_status update_copy(df_cuda_graph *g, df_diag *d, const df_cuda_call 
     const df_cuda_copy *const now = &r->f->copies.at[i];
     df_cuda_copy *const was = &g->copies.at[i];
     if (was->to == now->to && was->from == now->from && was->bytes == now->bytes) return DEFT_OK;
-    const df_cu_memcpy3d c = copy_node(now);
+    const df_cu_memcpy3d c = graph_copy_params(now);
     const df_cu_result result =
         g->c->driver->exec_memcpy(g->phase[0].exec, g->nodes.at[i].at, &c, df_gpu_ctx(g->c->gpu));
-    if (result) return failed(r, d, result, "cuGraphExecMemcpyNodeSetParams");
+    if (result) return graph_fail(r, d, result, "cuGraphExecMemcpyNodeSetParams");
     *was = *now;
     n->nodes++;
     return DEFT_OK;
@@ -531,7 +532,7 @@ static deft_status update_child(df_cuda_graph *g, df_diag *d, const df_cuda_call
     if (memcmp(now, g->child_words.at + x->words, size) == 0) goto done;
     TRY(capture_step(r, d, s, capture, &child));
     const df_cu_result result = g->c->driver->exec_child(exec_of(g, step), x->at, child);
-    if (result) TRY(failed(r, d, result, "cuGraphExecChildGraphNodeSetParams"));
+    if (result) TRY(graph_fail(r, d, result, "cuGraphExecChildGraphNodeSetParams"));
     memcpy(g->child_words.at + x->words, now, size);
     n->nodes++;
 done:
@@ -550,10 +551,10 @@ static deft_status update_step(df_cuda_graph *g, df_diag *d, const df_cuda_call 
     if (was->n_blocks == now->n_blocks && memcmp(words, g->words.at + now->param, size) == 0)
         return DEFT_OK;
     void *params[1] = { words };
-    const df_cu_kernel_node k = kernel_node(now, params);
+    const df_cu_kernel_node k = graph_kernel_params(now, params);
     const df_cu_result result =
         g->c->driver->exec_kernel(exec_of(g, step), g->nodes.at[g->copies.n + step].at, &k);
-    if (result) return failed(r, d, result, "cuGraphExecKernelNodeSetParams");
+    if (result) return graph_fail(r, d, result, "cuGraphExecKernelNodeSetParams");
     n->nodes++;
     n->by_value += now->kernel.i != DF_NONE && !(now->entry.flags & DF_CUDA_MANY);
     return DEFT_OK;
@@ -578,5 +579,5 @@ deft_status df_cuda_graph_launch(df_cuda_graph *g, df_diag *d, const df_cuda_cal
 {
     if (!g->phase[i].exec) return DEFT_OK;
     const df_cu_result result = g->c->driver->exec_launch(g->phase[i].exec, df_queue_stream(r->q));
-    return result ? failed(r, d, result, "cuGraphLaunch") : DEFT_OK;
+    return result ? graph_fail(r, d, result, "cuGraphLaunch") : DEFT_OK;
 }

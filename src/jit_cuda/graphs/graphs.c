@@ -28,7 +28,7 @@
 
 /* ---- graphs that were dropped ---- */
 
-static void end(df_cuda_graphs *s, df_cuda_kept *k)
+static void kept_destroy(df_cuda_graphs *s, df_cuda_kept *k)
 {
     pthread_mutex_lock(&s->c->gpu->lock);
     df_gpu_event_give(s->c->gpu, &k->ended);
@@ -40,18 +40,18 @@ static void end(df_cuda_graphs *s, df_cuda_kept *k)
 }
 
 /* Destroys the dropped graphs that have ended. The context is current. */
-static void sweep(df_cuda_graphs *s)
+static void kept_sweep(df_cuda_graphs *s)
 {
     while (s->leaving && s->c->driver->event_query(s->leaving->ended) == 0) {
         df_cuda_kept *const k = s->leaving;
         s->leaving = k->next;
-        end(s, k);
+        kept_destroy(s, k);
     }
 }
 
 /* Records an event after all work that is now in the queue. The context is current. Returns
  * false when the driver refuses. */
-static bool mark(df_cuda_graphs *s, df_cuda_kept *k)
+static bool kept_record_event(df_cuda_graphs *s, df_cuda_kept *k)
 {
     df_gpu *const g = s->c->gpu;
     pthread_mutex_lock(&g->lock);
@@ -63,37 +63,37 @@ static bool mark(df_cuda_graphs *s, df_cuda_kept *k)
 }
 
 /* Destroys k when it has ended. The context is current. */
-static void let_go(df_cuda_graphs *s, df_cuda_kept *k)
+static void kept_retire(df_cuda_graphs *s, df_cuda_kept *k)
 {
     df_cuda_kept **last = &s->leaving;
     k->next = NULL;
-    sweep(s);
-    if (s->q && !mark(s, k)) (void)s->c->driver->stream_wait(df_queue_stream(s->q));
+    kept_sweep(s);
+    if (s->q && !kept_record_event(s, k)) (void)s->c->driver->stream_wait(df_queue_stream(s->q));
     if (!s->q || !k->ended) {
-        end(s, k);
+        kept_destroy(s, k);
         return;
     }
     while (*last) last = &(*last)->next;
     *last = k;
 }
 
-static void drop(void *self, void *graph)
+static void graphs_drop(void *self, void *graph)
 {
     df_cuda_graphs *const s = self;
     const bool is_entered = df_gpu_enter_last(s->c->gpu);
-    let_go(s, graph);
+    kept_retire(s, graph);
     if (is_entered) df_gpu_leave(s->c->gpu);
 }
 
 /* ---- functions of df_tree_device ---- */
 
-static deft_status back(void *self, df_diag *d, uint64_t bytes)
+static deft_status graphs_back_pool(void *self, df_diag *d, uint64_t bytes)
 {
     df_cuda_graphs *const s = self;
     return df_cuda_pool_back(s->pool, d, s->q, bytes);
 }
 
-static deft_status plain(void *self, df_diag *d, df_tree_call *c)
+static deft_status graphs_run_plain(void *self, df_diag *d, df_tree_call *c)
 {
     (void)self;
     if (df_cuda_is_work(c->fn)) return df_cuda_work_plain(c->user);
@@ -137,7 +137,8 @@ static deft_status need_capture(df_cuda_graphs *s, df_diag *d)
 }
 
 /* Records a graph of r into k. The context is current. */
-static deft_status make(df_cuda_graphs *s, df_diag *d, df_cuda_call *r, df_cuda_kept *k)
+static deft_status kept_create_graph(df_cuda_graphs *s, df_diag *d, df_cuda_call *r,
+                                     df_cuda_kept *k)
 {
     bool captures = false;
     if (r->whole) return df_cuda_conditional_graph_create(d, r->whole, &k->whole);
@@ -176,7 +177,7 @@ static deft_status capture_work(df_cuda_graphs *s, df_diag *d, df_cuda_work *r, 
     TRY(df_cuda_capture(d, r, s->capture, &fresh));
     old->work = df_cuda_captured_add(&k->work, fresh);
     if (old->work) {
-        let_go(s, old);
+        kept_retire(s, old);
         old = NULL;
     }
 done:
@@ -196,7 +197,7 @@ static deft_status record_work(df_cuda_graphs *s, df_diag *d, df_tree_call *c,
     TRY(aim_work(s, d, r, p));
     TRY(df_gpu_enter(s->c->gpu, d));
     is_in = true;
-    sweep(s);
+    kept_sweep(s);
     TRY(capture_work(s, d, r, k));
     *bytes = df_cuda_captured_bytes(k->work);
     *graph = k;
@@ -233,8 +234,8 @@ done:
     return st;
 }
 
-static deft_status record(void *self, df_diag *d, df_tree_call *c, const df_tree_placement *p,
-                          void **graph, uint64_t *bytes)
+static deft_status graphs_record(void *self, df_diag *d, df_tree_call *c,
+                                 const df_tree_placement *p, void **graph, uint64_t *bytes)
 {
     df_cuda_graphs *const s = self;
     if (df_cuda_is_work(c->fn)) return record_work(s, d, c, p, graph, bytes);
@@ -247,9 +248,9 @@ static deft_status record(void *self, df_diag *d, df_tree_call *c, const df_tree
     r->d = d;
     TRY(df_gpu_enter(s->c->gpu, d));
     is_in = true;
-    sweep(s);
+    kept_sweep(s);
     TRY(aim(s, r, c, p));
-    TRY(make(s, d, r, k));
+    TRY(kept_create_graph(s, d, r, k));
     k->table = r->table;
     *bytes = k->whole ? df_cuda_conditional_graph_bytes(k->whole) : df_cuda_graph_bytes(k->graph);
     *graph = k;
@@ -262,12 +263,13 @@ done:
 }
 
 /* Replaces the graph of k by one for r, whose steps differ. The context is current. */
-static deft_status remake(df_cuda_graphs *s, df_diag *d, df_cuda_call *r, df_cuda_kept *k)
+static deft_status kept_recreate_graph(df_cuda_graphs *s, df_diag *d, df_cuda_call *r,
+                                       df_cuda_kept *k)
 {
     df_cuda_kept fresh = { 0 };
     df_cuda_kept *const old = df_mem_zalloc(s->c->mem, sizeof *old);
     if (!old) return df_fail_mem(d, "graph", sizeof *old);
-    const deft_status st = make(s, d, r, &fresh);
+    const deft_status st = kept_create_graph(s, d, r, &fresh);
     if (st != DEFT_OK) {
         df_mem_free(s->c->mem, old, sizeof *old);
         return st;
@@ -276,12 +278,12 @@ static deft_status remake(df_cuda_graphs *s, df_diag *d, df_cuda_call *r, df_cud
     old->whole = k->whole;
     k->graph = fresh.graph;
     k->whole = fresh.whole;
-    let_go(s, old);
+    kept_retire(s, old);
     return DEFT_OK;
 }
 
 /* Reads the fault words. DEFT_E_RANGE is reported to the caller's own d and in s->checked. */
-static deft_status check(df_cuda_graphs *s, df_cuda_call *r, df_diag *theirs)
+static deft_status graphs_check_faults(df_cuda_graphs *s, df_cuda_call *r, df_diag *theirs)
 {
     df_diag said = { 0 };
     df_diag *d = r->d;
@@ -299,7 +301,7 @@ static deft_status check(df_cuda_graphs *s, df_cuda_call *r, df_diag *theirs)
 
 /* Notes the launch of a graph. An error that this finds is one of earlier work, and is
  * reported by a later call. */
-static void tell(const df_cuda_kept *k, df_cuda_call *r)
+static void graphs_note_launch(const df_cuda_kept *k, df_cuda_call *r)
 {
     char ops[64];
     const size_t n =
@@ -319,15 +321,15 @@ static deft_status launch_whole(df_cuda_graphs *s, df_diag *d, df_cuda_call *r,
     TRY(df_cuda_conditional_put_tables(r->whole));
     TRY(df_cuda_conditional_graph_launch(k->whole, d, r->whole));
     s->launches++;
-    tell(k, r);
+    graphs_note_launch(k, r);
 done:
     return st;
 }
 
 /* Launches the graphs of a plan, and checks after each phase that has checks. The context
  * is current. */
-static deft_status launch(df_cuda_graphs *s, df_diag *d, df_cuda_call *r, const df_cuda_kept *k,
-                          df_diag *theirs)
+static deft_status graphs_launch_phases(df_cuda_graphs *s, df_diag *d, df_cuda_call *r,
+                                        const df_cuda_kept *k, df_diag *theirs)
 {
     deft_status st = DEFT_OK;
     if (k->whole) return launch_whole(s, d, r, k);
@@ -336,8 +338,8 @@ static deft_status launch(df_cuda_graphs *s, df_diag *d, df_cuda_call *r, const 
     for (uint32_t i = 0; i < r->f->n_phases && s->checked == DEFT_OK; i++) {
         TRY(df_cuda_graph_launch(k->graph, d, r, i));
         s->launches++;
-        tell(k, r);
-        if (r->f->phase[i].is_checked) TRY(check(s, r, theirs));
+        graphs_note_launch(k, r);
+        if (r->f->phase[i].is_checked) TRY(graphs_check_faults(s, r, theirs));
     }
 done:
     return st;
@@ -363,16 +365,16 @@ static deft_status renew(df_cuda_graphs *s, df_diag *d, df_cuda_call *r, df_cuda
         if (df_cuda_conditional_graph_is_like(k->whole, r->whole) &&
             df_cuda_conditional_graph_update(k->whole, d, r->whole, n) == DEFT_OK)
             return DEFT_OK;
-        return remake(s, d, r, k);
+        return kept_recreate_graph(s, d, r, k);
     }
-    if (!df_cuda_graph_is_like(k->graph, r)) TRY(remake(s, d, r, k));
+    if (!df_cuda_graph_is_like(k->graph, r)) TRY(kept_recreate_graph(s, d, r, k));
     TRY(df_cuda_graph_update(k->graph, d, r, s->capture, n));
 done:
     return st;
 }
 
-static deft_status replay(void *self, df_diag *d, void *graph, df_tree_call *c,
-                          const df_tree_placement *p)
+static deft_status graphs_replay(void *self, df_diag *d, void *graph, df_tree_call *c,
+                                 const df_tree_placement *p)
 {
     df_cuda_graphs *const s = self;
     if (df_cuda_is_work(c->fn)) return replay_work(s, d, graph, c, p);
@@ -388,7 +390,7 @@ static deft_status replay(void *self, df_diag *d, void *graph, df_tree_call *c,
     is_in = true;
     TRY(renew(s, d, r, k, &n));
     if (k->graph && c->action != DF_TREE_RECORD) weigh(s, k, r, n.by_value);
-    TRY(launch(s, d, r, k, theirs));
+    TRY(graphs_launch_phases(s, d, r, k, theirs));
 done:
     s->updates += n.nodes;
     if (is_in) df_gpu_leave(s->c->gpu);
@@ -398,7 +400,7 @@ done:
 
 /* ---- a call ---- */
 
-static uint64_t variant_of(const df_cuda_call *r)
+static uint64_t graphs_signature_of(const df_cuda_call *r)
 {
     const df_cuda_run_layout *const f = r->f;
     uint64_t h = f->n_phases;
@@ -463,7 +465,7 @@ static void take_roots(df_cuda_graphs *s, df_cuda_call *r, const df_tree_call *c
     }
 }
 
-static void count(df_cuda_call *r, const df_tree_call *c)
+static void graphs_count_launches(df_cuda_call *r, const df_tree_call *c)
 {
     if (c->action == DF_TREE_PLAIN) return;
     for (uint32_t i = 0; i < r->plan->n_launches; i++) {
@@ -485,7 +487,7 @@ void df_cuda_graphs_unlock(df_cuda_graphs *s)
 }
 
 /* Needs the lock. */
-static void tell_run(df_cuda_graphs *s, const df_cuda_call *r, const df_tree_call *c)
+static void graphs_report_run(df_cuda_graphs *s, const df_cuda_call *r, const df_tree_call *c)
 {
     if (!r->io->decided) return;
     const df_cuda_teller by = { r->io->decided,  r->io->user,   r->plan->owner,
@@ -493,7 +495,7 @@ static void tell_run(df_cuda_graphs *s, const df_cuda_call *r, const df_tree_cal
     df_cuda_tree_notes_run(&s->told, s->tree, &by, c, s->updates);
 }
 
-static deft_status run(df_cuda_graphs *s, df_cuda_call *r)
+static deft_status graphs_run_plan(df_cuda_graphs *s, df_cuda_call *r)
 {
     deft_status st = DEFT_OK;
     df_tree_call c = { .fn = r->plan->serial, .out = r->f->out, .user = r };
@@ -502,14 +504,14 @@ static deft_status run(df_cuda_graphs *s, df_cuda_call *r)
                        r->plan->n_launches);
     TRY(prepare_roots(r, &c));
     df_cuda_call_divide(r);
-    c.variant = variant_of(r);
+    c.variant = graphs_signature_of(r);
     c.arena_bytes = (uint64_t)df_cuda_call_arena_bytes(r);
     c.unfit = r->f->steps.n == 0;
     s->checked = DEFT_OK;
     TRY(df_tree_run(s->tree, r->d, &c));
     take_roots(s, r, &c);
-    count(r, &c);
-    tell_run(s, r, &c);
+    graphs_count_launches(r, &c);
+    graphs_report_run(s, r, &c);
     st = s->checked;
 done:
     for (uint32_t i = 0; i < r->plan->n_bufs; i++) df_buffer_drop(&r->f->lent[i]);
@@ -562,7 +564,7 @@ static deft_status run_whole(df_cuda_graphs *s, df_cuda_conditional *w, bool *do
     c.arena_bytes = (uint64_t)w->arena_bytes;
     s->checked = DEFT_OK;
     TRY(df_tree_run(s->tree, r->d, &c));
-    tell_run(s, r, &c);
+    graphs_report_run(s, r, &c);
     *done = c.action != DF_TREE_PLAIN;
     for (uint32_t i = 0; *done && i < w->n_dest; i++) {
         if (!w->lent[i]) continue;
@@ -576,7 +578,7 @@ done:
 deft_status df_cuda_graphs_run(df_cuda_graphs *s, df_cuda_call *r)
 {
     df_cuda_graphs_lock(s);
-    const deft_status st = run(s, r);
+    const deft_status st = graphs_run_plan(s, r);
     df_cuda_graphs_unlock(s);
     return st;
 }
@@ -613,7 +615,8 @@ deft_status df_cuda_graphs_create(df_diag *d, df_cuda_device *c, df_queue *q,
     s->c = c;
     s->q = q;
     s->table_from = df_cuda_table_from();
-    const df_tree_device dev = { s, plain, record, replay, drop, back };
+    const df_tree_device dev = { s,           graphs_run_plain, graphs_record, graphs_replay,
+                                 graphs_drop, graphs_back_pool };
     const df_tree_options o = { .warm_after = wish->warm_after,
                                 .max_pool_bytes = wish->max_pool_bytes };
     TRY(df_cuda_pool_create(d, c->mem, c->gpu, wish->max_pool_bytes, &s->pool));
@@ -639,7 +642,7 @@ void df_cuda_graphs_close(df_cuda_graphs **out)
     while (s->leaving) {
         df_cuda_kept *const k = s->leaving;
         s->leaving = k->next;
-        end(s, k);
+        kept_destroy(s, k);
     }
     if (s->capture && is_entered) (void)s->c->driver->stream_destroy(s->capture);
     if (is_entered) df_gpu_leave(s->c->gpu);

@@ -109,7 +109,7 @@ void *df_cublaslt_library(const char *path)
     return df_library_open(path, names, DF_LEN(names));
 }
 
-static deft_status find_calls(df_diag *d, df_cublaslt *lt)
+static deft_status cublaslt_find_calls(df_diag *d, df_cublaslt *lt)
 {
 #define FIND(field, symbol, parameters)                                                            \
     if (!df_library_find(lt->library, #symbol, &lt->field))                                        \
@@ -135,7 +135,7 @@ deft_status df_cublaslt_open(df_diag *d, const df_mem *mem, const char *path, df
                     "cublasLt: no library %s%s: install CUDA's, or say where it is in "
                     "DEFT_CUBLASLT",
                     path ? "at " : "under its usual names", path ? path : ""));
-    TRY(find_calls(d, lt));
+    TRY(cublaslt_find_calls(d, lt));
     if (df_cache_create(mem, &(df_cache_options){ .max_bytes = ANSWER_BYTES }, &lt->answers) !=
         DEFT_OK)
         TRY(df_fail_mem(d, "cublasLt", ANSWER_BYTES));
@@ -230,13 +230,13 @@ static bool split_batch(const df_cuda_gemm_job *j, call *c)
     return c->p.count <= INT32_MAX;
 }
 
-static uint32_t type_of(deft_dtype t)
+static uint32_t cuda_type_of(deft_dtype t)
 {
     if (df_is_half(t)) return t == DEFT_F16 ? REAL_16 : BRAIN_16;
     return t == DEFT_F64 ? REAL_64 : REAL_32;
 }
 
-static uint64_t size_of(uint32_t type)
+static uint64_t cuda_type_size(uint32_t type)
 {
     return type == REAL_64 ? 8 : type == REAL_32 ? 4 : 2;
 }
@@ -251,8 +251,8 @@ static bool fill_call(const df_cuda_gemm_job *j, deft_dtype out, call *c)
     c->p.m = j->m;
     c->p.n = j->n;
     c->p.k = j->k;
-    c->p.in = type_of(j->a_dtype);
-    c->p.out = type_of(out);
+    c->p.in = cuda_type_of(j->a_dtype);
+    c->p.out = cuda_type_of(out);
     if (j->a_dtype != j->b_dtype) return false;
     if (j->m > INT32_MAX || j->n > INT32_MAX || j->k > INT32_MAX || !split_batch(j, c))
         return false;
@@ -261,7 +261,7 @@ static bool fill_call(const df_cuda_gemm_job *j, deft_dtype out, call *c)
         !express(j->n, j->m, 1, j->c_row, &c->p.ld[2], &c_trans) || c_trans)
         return false;
     for (int s = 0; s < 3; s++) {
-        const uint64_t size = size_of(s < 2 ? c->p.in : c->p.out);
+        const uint64_t size = cuda_type_size(s < 2 ? c->p.in : c->p.out);
         uint64_t bits = c->at[s] | (uint64_t)c->p.stride[s] * size;
         for (uint32_t i = 0; i < c->rank; i++) bits |= (uint64_t)c->step[i][s] * size;
         c->p.align[s] = align_of(bits);
@@ -345,7 +345,7 @@ static bool make_preference(df_cublaslt *lt, const problem *p, preference **out)
     const uint32_t reduction = REDUCE_IN_COMPUTE_TYPE;
     if (lt->prefer_create(out) || lt->prefer_set(*out, PREFER_WORK, &work, sizeof work))
         return false;
-    if (size_of(p->out) == 2 &&
+    if (cuda_type_size(p->out) == 2 &&
         lt->prefer_set(*out, PREFER_REDUCTION, &reduction, sizeof reduction))
         return false;
     for (int i = 0; i < 4; i++)
@@ -354,7 +354,7 @@ static bool make_preference(df_cublaslt *lt, const problem *p, preference **out)
 }
 
 /* Asks the library. Whatever it refuses is a product that it does not take. */
-static void ask(df_cublaslt *lt, const call *c, answer *a)
+static void answer_ask_library(df_cublaslt *lt, const call *c, answer *a)
 {
     desc *op = NULL;
     preference *wish = NULL;
@@ -381,14 +381,14 @@ static answer *answer_to(df_cublaslt *lt, const call *c)
     if (!a) return NULL;
     df_counted_init(&a->counted, answer_destroy);
     a->lt = lt;
-    ask(lt, c, a);
+    answer_ask_library(lt, c, a);
     df_counted_ref(&a->counted);
     /* otherwise it is asked again the next time */
     (void)df_cache_add(lt->answers, &key, &a->counted, sizeof *a);
     return a;
 }
 
-static void drop(answer *a)
+static void answer_drop(answer *a)
 {
     df_counted *counted = a ? &a->counted : NULL;
     df_counted_drop(&counted);
@@ -401,14 +401,14 @@ bool df_cublaslt_takes(df_cublaslt *lt, const df_cuda_gemm_job *j, bool fused, i
     answer *const a = answer_to(lt, &c);
     const bool takes = a && a->takes;
     *bytes = takes ? (int64_t)a->work : 0;
-    drop(a);
+    answer_drop(a);
     return takes;
 }
 
 /* ---- running ---- */
 
-static deft_status multiply(df_cublaslt *lt, df_diag *d, const call *c, const answer *a, desc *op,
-                            void *stream, uint64_t work)
+static deft_status cublaslt_multiply(df_cublaslt *lt, df_diag *d, const call *c, const answer *a,
+                                     desc *op, void *stream, uint64_t work)
 {
     static const double one_64 = 1, zero_64 = 0;
     static const float one_32 = 1, zero_32 = 0;
@@ -421,7 +421,7 @@ static deft_status multiply(df_cublaslt *lt, df_diag *d, const call *c, const an
         for (int s = 0; s < 3; s++) {
             int64_t offset = 0;
             for (uint32_t i = 0; i < c->rank; i++) offset += at[i] * c->step[i][s];
-            p[s] = c->at[s] + (uint64_t)offset * size_of(s < 2 ? c->p.in : c->p.out);
+            p[s] = c->at[s] + (uint64_t)offset * cuda_type_size(s < 2 ? c->p.in : c->p.out);
         }
         void *const out = (void *)(uintptr_t)p[2];
         const int err =
@@ -454,9 +454,9 @@ deft_status df_cublaslt_run(df_cublaslt *lt, df_diag *d, const df_cuda_gemm_job 
         TRY(df_fail(d, DEFT_E_BACKEND, "cublasLt: no longer knows how to do what it was asked"));
     if (!make_desc(lt, &c.p, c.bias, &op))
         TRY(df_fail(d, DEFT_E_BACKEND, "cublasLt: cublasLtMatmulDescCreate failed"));
-    TRY(multiply(lt, d, &c, a, op, stream, work));
+    TRY(cublaslt_multiply(lt, d, &c, a, op, stream, work));
 done:
     if (op) lt->desc_destroy(op);
-    drop(a);
+    answer_drop(a);
     return st;
 }

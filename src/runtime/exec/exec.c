@@ -108,7 +108,7 @@ void df_executor_finish(df_executor *x)
 
 /* ---- measure ---- */
 
-static bool is_scratch(const df_kernel *k)
+static bool exec_kernel_has_scratch(const df_kernel *k)
 {
     for (uint32_t i = 0; i < k->n_access; i++)
         if (k->access[i].kind == DF_ACCESS_SCRATCH) return true;
@@ -133,7 +133,7 @@ static const df_code *code_of(const df_run *r, const df_seg *seg, const df_seg_r
     return df_tiers_code(r->x->tiers, r->plan->execs[seg->kernel.i], s->elements, r->waiter);
 }
 
-static bool is_empty(const df_run *r, df_buf buf)
+static bool exec_buffer_is_empty(const df_run *r, df_buf buf)
 {
     return buf.i == DF_NONE || df_run_slot(r, r->plan->bufs[buf.i].numel) == 0;
 }
@@ -143,11 +143,13 @@ static bool is_empty(const df_run *r, df_buf buf)
 static bool is_idle(const df_run *r, const df_seg *seg)
 {
     const df_kernel *const k = df_seg_kernel(r->plan, seg);
-    if (seg->kind == DF_SEG_ROUTINE) return seg->op == DF_OP_argsort && is_empty(r, seg->c.buf);
-    if (seg->kind == DF_SEG_MATMUL && !is_empty(r, seg->c.buf)) return false;
+    if (seg->kind == DF_SEG_ROUTINE)
+        return seg->op == DF_OP_argsort && exec_buffer_is_empty(r, seg->c.buf);
+    if (seg->kind == DF_SEG_MATMUL && !exec_buffer_is_empty(r, seg->c.buf)) return false;
     if (k && k->flags & DF_KERNEL_CHECKS) return false;
     for (uint32_t i = 0; k && i < k->n_access; i++)
-        if (k->access[i].kind == DF_ACCESS_STORE && !is_empty(r, seg->bind[i].buf)) return false;
+        if (k->access[i].kind == DF_ACCESS_STORE && !exec_buffer_is_empty(r, seg->bind[i].buf))
+            return false;
     return true;
 }
 
@@ -167,7 +169,7 @@ static void measure_kernel(df_run *r, const df_seg *seg, df_seg_run *s)
     s->elements = count_elements(s);
     s->code = code_of(r, seg, s);
     s->ns = s->elements * (k->cost > 1 ? k->cost : 1) * (s->code ? CODE_NS : INTERP_NS);
-    s->per_thread = seg->kind == DF_SEG_KERNEL && is_scratch(k);
+    s->per_thread = seg->kind == DF_SEG_KERNEL && exec_kernel_has_scratch(k);
     if (s->code) return;
     const size_t work = df_interp_work_size(k);
     if (work > r->interp_size) r->interp_size = work;
@@ -186,7 +188,7 @@ static void measure(df_run *r)
 /* ---- divide ---- */
 
 /* Divides a row into about `want` parts. Each is a multiple of grain, except the last. */
-static void cut_row(df_seg_run *s, int64_t extent, int64_t want, int64_t grain)
+static void exec_divide_row(df_seg_run *s, int64_t extent, int64_t want, int64_t grain)
 {
     s->part_extent = extent;
     s->grain = grain;
@@ -195,7 +197,7 @@ static void cut_row(df_seg_run *s, int64_t extent, int64_t want, int64_t grain)
 
 /* Divides s into about `want` items, and at least one. `want` is 0 for a segment that is small
  * beside the others of its launch. */
-static void cut(df_seg_run *s, int64_t want)
+static void exec_divide_segment(df_seg_run *s, int64_t want)
 {
     if (want < 1) want = 1;
     const uint8_t mode = s->kernel->mode;
@@ -204,18 +206,18 @@ static void cut(df_seg_run *s, int64_t want)
     const int64_t per_row = whole_rows ? 1 : df_div_up(want, s->n_outer);
     s->split = false;
     s->groups = df_min_i64(want, s->n_outer);
-    cut_row(s, s->n_inner, 1, s->n_inner);
+    exec_divide_row(s, s->n_inner, 1, s->n_inner);
     if (per_row > 1 && mode != DF_MODE_ROW)
-        cut_row(s, s->n_inner, per_row, mode == DF_MODE_MAP ? MAP_GRAIN : COL_GRAIN);
+        exec_divide_row(s, s->n_inner, per_row, mode == DF_MODE_MAP ? MAP_GRAIN : COL_GRAIN);
     if (per_row > 1 && may_split && s->parts < per_row / 2 + 1) {
         s->split = true;
-        cut_row(s, df_div_up(s->n_red, DF_BLOCK), per_row, 1);
+        exec_divide_row(s, df_div_up(s->n_red, DF_BLOCK), per_row, 1);
     }
     s->n_items = (uint32_t)(s->groups * s->parts);
 }
 
 /* Returns where share i begins when extent is divided into n nearly equal shares. */
-static int64_t share(int64_t extent, int64_t i, int64_t n)
+static int64_t exec_share_begin(int64_t extent, int64_t i, int64_t n)
 {
     return extent / n * i + extent % n * i / n;
 }
@@ -223,10 +225,10 @@ static int64_t share(int64_t extent, int64_t i, int64_t n)
 static int64_t part_begin(const df_seg_run *s, int64_t part)
 {
     const int64_t grains = df_div_up(s->part_extent, s->grain);
-    return df_min_i64(share(grains, part, s->parts) * s->grain, s->part_extent);
+    return df_min_i64(exec_share_begin(grains, part, s->parts) * s->grain, s->part_extent);
 }
 
-static bool has_rows(const df_seg_run *s)
+static bool exec_segment_has_rows(const df_seg_run *s)
 {
     return s->kernel && s->kernel->mode == DF_MODE_MAP && s->n_outer > 1 && s->n_inner > 0;
 }
@@ -236,7 +238,7 @@ static void find_riders(df_run *r, const df_launch *l, uint32_t n)
     const df_seg_run *under = NULL; /* the latest wide segment */
     for (uint32_t i = l->first; i < l->first + n; i++) {
         df_seg_run *const s = &r->segs[i];
-        if (r->plan->segs[i].kind != DF_SEG_KERNEL || !has_rows(s)) continue;
+        if (r->plan->segs[i].kind != DF_SEG_KERNEL || !exec_segment_has_rows(s)) continue;
         if (s->n_inner > THIN) {
             under = s;
         } else if (under && under->n_outer == s->n_outer) {
@@ -249,7 +251,7 @@ static void find_riders(df_run *r, const df_launch *l, uint32_t n)
     }
 }
 
-static uint32_t divide_launch(df_run *r, const df_launch *l, uint32_t pool_threads)
+static uint32_t exec_divide_launch(df_run *r, const df_launch *l, uint32_t pool_threads)
 {
     double total = 0;
     uint32_t n_items = 0;
@@ -268,18 +270,18 @@ static uint32_t divide_launch(df_run *r, const df_launch *l, uint32_t pool_threa
         s->first_item = n_items;
         if (r->plan->segs[l->first + i].kind != DF_SEG_KERNEL) continue;
         if (s->n_outer <= 0 || s->n_inner <= 0 || s->rides) continue; /* no items of its own */
-        cut(s, parallel && i < n_beside ? (int64_t)ceil(s->ns / target - 1e-6) : 1);
+        exec_divide_segment(s, parallel && i < n_beside ? (int64_t)ceil(s->ns / target - 1e-6) : 1);
         if (i < n_beside) n_items += s->n_items;
     }
     if (l->n > 0) r->segs[l->first].parallel = parallel && n_items > 1;
     return parallel ? n_items : 0;
 }
 
-static void divide(df_run *r)
+static void exec_divide_launches(df_run *r)
 {
     const uint32_t pool_threads = df_pool_threads(r->x->pool);
     for (uint32_t i = 0; i < r->plan->n_launches; i++) {
-        const uint32_t n = divide_launch(r, &r->plan->launches[i], pool_threads);
+        const uint32_t n = exec_divide_launch(r, &r->plan->launches[i], pool_threads);
         if (n > 1) r->n_threads = pool_threads;
         if (n > r->max_items) r->max_items = n;
     }
@@ -301,7 +303,7 @@ static bool rides_whole(const df_seg_run *under)
 }
 
 /* Replaces the code of each kernel by the variant that fits this run best, if there is one. */
-static void choose(df_run *r)
+static void exec_choose_variants(df_run *r)
 {
     for (uint32_t i = 0; i < r->plan->n_segs; i++) {
         df_seg_run *const s = &r->segs[i];
@@ -351,8 +353,8 @@ static void run_item(const df_run *r, const df_seg_run *s, uint32_t item, uint32
 {
     df_kargs a = thread_args(r, s, thread);
     const int64_t group = item / s->parts, part = item % s->parts;
-    const int64_t row = share(s->n_outer, group, s->groups);
-    const int64_t end = share(s->n_outer, group + 1, s->groups);
+    const int64_t row = exec_share_begin(s->n_outer, group, s->groups);
+    const int64_t end = exec_share_begin(s->n_outer, group + 1, s->groups);
     const int64_t p0 = part_begin(s, part), p1 = part_begin(s, part + 1);
     if (s->riders != DF_NONE) {
         run_rows(r, s, &a, thread, row, end);
@@ -522,7 +524,7 @@ static bool is_laid_out(df_run *r, const df_run_layout *f)
     return true;
 }
 
-static deft_status lay_out(df_run *r, df_diag *d, df_run_layout *f)
+static deft_status exec_build_layout(df_run *r, df_diag *d, df_run_layout *f)
 {
     df_bump b = { 0 };
     const df_mem *const mem = r->x->mem;
@@ -531,7 +533,7 @@ static deft_status lay_out(df_run *r, df_diag *d, df_run_layout *f)
     if (!block_reserve(mem, &f->segs, segs_size)) return df_fail_mem(d, "run", segs_size);
     r->segs = (df_seg_run *)(void *)f->segs.at;
     measure(r);
-    divide(r);
+    exec_divide_launches(r);
     df_run_measure_matmuls(r);
     df_run_measure_routines(r);
     df_run_lay_out(r, &b);
@@ -576,7 +578,7 @@ static deft_status copy_bytes(void *self, df_diag *d, void *to, const void *from
     return DEFT_OK;
 }
 
-static deft_status put_number(void *self, df_diag *d, void *to, uint64_t bits, size_t bytes)
+static deft_status exec_write_number(void *self, df_diag *d, void *to, uint64_t bits, size_t bytes)
 {
     (void)self;
     (void)d;
@@ -584,7 +586,7 @@ static deft_status put_number(void *self, df_diag *d, void *to, uint64_t bits, s
     return DEFT_OK;
 }
 
-static deft_status holds(void *self, df_diag *d, const void *at, bool *out)
+static deft_status exec_read_condition(void *self, df_diag *d, const void *at, bool *out)
 {
     (void)self;
     (void)d;
@@ -602,8 +604,8 @@ deft_status df_executor_run(df_executor *x, df_diag *d, const df_plan *plan, con
                                   .run = run_within,
                                   .create = create_buffer,
                                   .copy = copy_bytes,
-                                  .put = put_number,
-                                  .holds = holds,
+                                  .put = exec_write_number,
+                                  .holds = exec_read_condition,
                                   .reads_host = true };
         return df_flow_run(&ops, x, d, plan, t, slots, io, stats);
     }
@@ -617,7 +619,7 @@ deft_status df_executor_run(df_executor *x, df_diag *d, const df_plan *plan, con
     df_run_layout *const f = frame_take(x);
     if (!f) return df_fail_mem(d, "run", sizeof *f);
     const bool again = is_laid_out(&r, f);
-    if (!again) TRY(lay_out(&r, d, f));
+    if (!again) TRY(exec_build_layout(&r, d, f));
     for (uint32_t i = 0; i < plan->n_bufs; i++) r.own[i] = NULL;
     TRY(df_run_take_buffers(&r, d, io, &arena, &mine));
     for (uint32_t i = 0; i < plan->n_segs; i++) {
@@ -626,7 +628,7 @@ deft_status df_executor_run(df_executor *x, df_diag *d, const df_plan *plan, con
         df_run_bind(&r, &plan->segs[i], &r.segs[i]);
     }
     if (!again) keep(f, &r);
-    choose(&r);
+    exec_choose_variants(&r);
 
     const uint64_t bound = x->measure ? df_os_now_ns() : 0;
     TRY(run_launches(&r, d, io, &mine));

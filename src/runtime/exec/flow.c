@@ -45,20 +45,20 @@ typedef struct flow {
 
 /* ---- cells ---- */
 
-static void set_cell(cell *c, df_buffer *buf) /* takes the reference */
+static void flow_cell_set(cell *c, df_buffer *buf) /* takes the reference */
 {
     df_buffer *old = c->buf;
     *c = (cell){ buf->data, buf };
     df_buffer_drop(&old);
 }
 
-static void drop_cell(cell *c)
+static void flow_cell_drop(cell *c)
 {
     df_buffer_drop(&c->buf);
     c->data = NULL;
 }
 
-static cell share(const cell *c)
+static cell flow_cell_share(const cell *c)
 {
     return (cell){ c->data, c->buf ? df_buffer_ref(c->buf) : NULL };
 }
@@ -73,7 +73,7 @@ static deft_status set_out(flow *f, uint32_t i)
     const int64_t bytes = f->slots[c->bytes.i];
     deft_status st = f->ops->create(f->self, f->d, bytes, &buf);
     if (st != DEFT_OK) return st;
-    set_cell(&f->cells[i], buf);
+    flow_cell_set(&f->cells[i], buf);
     return f->ops->put(f->self, f->d, buf->data,
                        c->kind == DF_CELL_ARG ? (uint64_t)f->t->args[c->from] : c->bits,
                        (size_t)bytes);
@@ -148,7 +148,7 @@ static deft_status run_block(flow *f, const df_subplan *b)
 static void take_outs(flow *f, const df_part *part)
 {
     for (uint32_t i = 0; i < part->n_out; i++) {
-        if (part->out[i] != DF_NONE) set_cell(&f->cells[part->out[i]], f->made[i]);
+        if (part->out[i] != DF_NONE) flow_cell_set(&f->cells[part->out[i]], f->made[i]);
         f->made[i] = NULL;
     }
 }
@@ -168,16 +168,17 @@ static deft_status may_go_on(flow *f, const df_part *part, bool *goes)
     return st;
 }
 
-static deft_status begin_loop(flow *f, const df_part *part)
+static deft_status flow_begin_loop(flow *f, const df_part *part)
 {
     deft_status st = DEFT_OK;
-    for (uint32_t i = 0; i < part->n_states; i++) f->states[i] = share(&f->cells[part->init[i]]);
+    for (uint32_t i = 0; i < part->n_states; i++)
+        f->states[i] = flow_cell_share(&f->cells[part->init[i]]);
     for (uint32_t i = part->n_states; i < part->n_out; i++) {
         const int64_t row = f->slots[part->row_bytes[i - part->n_states].i];
         df_buffer *all = NULL;
         TRY(f->ops->create(f->self, f->d, row * f->slots[part->most.i], &all));
         f->stats->bytes_allocated += (uint64_t)(row * f->slots[part->most.i]);
-        set_cell(&f->rows[i - part->n_states], all);
+        flow_cell_set(&f->rows[i - part->n_states], all);
     }
 done:
     return st;
@@ -191,7 +192,7 @@ static bool reads_number(const df_subplan *b)
 }
 
 /* Writes the iteration number to device memory, where the plans within need it there. */
-static deft_status put_number(flow *f, const df_part *part)
+static deft_status flow_write_iteration(flow *f, const df_part *part)
 {
     deft_status st = DEFT_OK;
     if (f->ops->reads_host || !(reads_number(&part->body) || reads_number(&part->other)))
@@ -201,17 +202,17 @@ static deft_status put_number(flow *f, const df_part *part)
     return f->ops->put(f->self, f->d, f->number->data, (uint64_t)f->iteration, sizeof f->iteration);
 }
 
-static deft_status iterate(flow *f, const df_part *part)
+static deft_status flow_iterate_loop(flow *f, const df_part *part)
 {
     deft_status st = DEFT_OK;
     bool goes;
     for (f->iteration = 0; f->iteration < f->slots[part->most.i]; f->iteration++) {
-        TRY(put_number(f, part));
+        TRY(flow_write_iteration(f, part));
         TRY(may_go_on(f, part, &goes));
         if (!goes) break;
         TRY(run_block(f, &part->body));
         for (uint32_t i = 0; i < part->n_states; i++) {
-            set_cell(&f->states[i], f->made[i]);
+            flow_cell_set(&f->states[i], f->made[i]);
             f->made[i] = NULL;
         }
         for (uint32_t i = part->n_states; i < part->n_out; i++) {
@@ -227,7 +228,7 @@ done:
     return st;
 }
 
-static void end_loop(flow *f, const df_part *part, bool ok)
+static void flow_end_loop(flow *f, const df_part *part, bool ok)
 {
     for (uint32_t i = 0; i < part->n_out; i++) {
         const bool is_state = i < part->n_states;
@@ -236,7 +237,7 @@ static void end_loop(flow *f, const df_part *part, bool ok)
             f->cells[part->out[i]] = *from;
             *from = (cell){ 0 };
         }
-        drop_cell(from);
+        flow_cell_drop(from);
     }
 }
 
@@ -317,9 +318,9 @@ static deft_status run_loop(flow *f, const df_part *part)
     }
     if (part->other.plan && f->ops->run_whole) st = run_as_whole(f, part, &done);
     if (st != DEFT_OK || done) return st;
-    st = begin_loop(f, part);
-    if (st == DEFT_OK) st = iterate(f, part);
-    end_loop(f, part, st == DEFT_OK);
+    st = flow_begin_loop(f, part);
+    if (st == DEFT_OK) st = flow_iterate_loop(f, part);
+    flow_end_loop(f, part, st == DEFT_OK);
     const uint64_t n = f->stats->forks - forks;
     f->stats->launches = launches + (n ? n : 1);
     return st;
@@ -345,7 +346,7 @@ done:
 
 /* Passes the roots to the caller. Roots may share a buffer. A cell without a buffer is an input of
  * the trace, and is copied. */
-static deft_status hand_out(flow *f)
+static deft_status flow_publish_roots(flow *f)
 {
     deft_status st = DEFT_OK;
     for (uint32_t r = 0; r < f->t->n_roots; r++) {
@@ -383,7 +384,7 @@ static void *take(bump *b, size_t size)
     return p;
 }
 
-static void lay_out(flow *f, bump *b)
+static void flow_allocate_arrays(flow *f, bump *b)
 {
     uint32_t n_in = 0, n_out = 0;
     for (uint32_t i = 0; i < f->plan->n_parts; i++) {
@@ -417,23 +418,24 @@ deft_status df_flow_run(const df_flow_ops *ops, void *self, df_diag *d, const df
                .io = io,
                .stats = &mine };
     bump b = { 0 };
-    lay_out(&f, &b);
+    flow_allocate_arrays(&f, &b);
     const size_t size = b.used;
     char *const at = df_mem_zalloc(ops->mem, size + 64);
     if (!at) return df_fail_mem(d, "run", size);
     b = (bump){ .at = (char *)(((uintptr_t)at + 63) & ~(uintptr_t)63) };
-    lay_out(&f, &b);
+    flow_allocate_arrays(&f, &b);
     for (uint32_t i = 0; i < plan->n_cells; i++) TRY(set_out(&f, i));
     for (uint32_t i = 0; i < plan->n_parts; i++) {
-        if (plan->parts[i].stores) TRY(hand_out(&f)); /* copy results before they are overwritten */
+        if (plan->parts[i].stores)
+            TRY(flow_publish_roots(&f)); /* copy results before they are overwritten */
         TRY(run_part(&f, &plan->parts[i]));
         for (uint32_t c = 0; c < plan->n_cells && i + 1 < plan->n_parts; c++)
-            if (plan->cells[c].last == i) drop_cell(&f.cells[c]);
+            if (plan->cells[c].last == i) flow_cell_drop(&f.cells[c]);
     }
-    if (plan->n_parts == 0 || !plan->parts[plan->n_parts - 1].stores) TRY(hand_out(&f));
+    if (plan->n_parts == 0 || !plan->parts[plan->n_parts - 1].stores) TRY(flow_publish_roots(&f));
 done:
     for (uint32_t r = 0; st != DEFT_OK && r < t->n_roots; r++) df_buffer_drop(&io->root[r]);
-    for (uint32_t i = 0; i < plan->n_cells; i++) drop_cell(&f.cells[i]);
+    for (uint32_t i = 0; i < plan->n_cells; i++) flow_cell_drop(&f.cells[i]);
     df_buffer_drop(&f.number);
     df_mem_free(ops->mem, at, size + 64);
     if (stats) *stats = mine;

@@ -28,8 +28,8 @@
 #define COPY_LANES(size, dst_step, src_step)                                                       \
     for (uint32_t i = 0; i < n; i++, dst += (dst_step), src += (src_step)) memcpy(dst, src, size)
 
-static void load_lanes(char *restrict dst, const char *restrict src, int64_t stride, size_t size,
-                       uint32_t n)
+static void interp_load_lanes(char *restrict dst, const char *restrict src, int64_t stride,
+                              size_t size, uint32_t n)
 {
     const int64_t by = stride * (int64_t)size;
     if (stride == 1)
@@ -46,8 +46,8 @@ static void load_lanes(char *restrict dst, const char *restrict src, int64_t str
         COPY_LANES(8, 8, by);
 }
 
-static void store_lanes(char *restrict dst, const char *restrict src, int64_t stride, size_t size,
-                        uint32_t n)
+static void interp_store_lanes(char *restrict dst, const char *restrict src, int64_t stride,
+                               size_t size, uint32_t n)
 {
     const int64_t by = stride * (int64_t)size;
     if (stride == 1)
@@ -62,8 +62,8 @@ static void store_lanes(char *restrict dst, const char *restrict src, int64_t st
         COPY_LANES(8, by, 8);
 }
 
-static void gather_lanes(char *restrict dst, const char *table, const int64_t *at, size_t size,
-                         uint32_t n)
+static void interp_gather_lanes(char *restrict dst, const char *table, const int64_t *at,
+                                size_t size, uint32_t n)
 {
     if (size == 1)
         for (uint32_t i = 0; i < n; i++) memcpy(dst + i, table + at[i], 1);
@@ -77,7 +77,7 @@ static void gather_lanes(char *restrict dst, const char *table, const int64_t *a
 
 #undef COPY_LANES
 
-static void check_lanes(const df_istep *s, uint32_t n, int64_t *fault)
+static void interp_check_lanes(const df_istep *s, uint32_t n, int64_t *fault)
 {
     const int64_t *const at = (const int64_t *)(const void *)s->src[0];
     const int64_t *const extent = (const int64_t *)(const void *)s->src[1];
@@ -111,7 +111,7 @@ static void run_steps(df_interp *x, df_range steps, int64_t at, int64_t red_at, 
         switch ((df_kop_kind)s->kind) {
         case DF_KOP_map:
             if (s->op == DF_K_check)
-                check_lanes(s, n, x->a->fault);
+                interp_check_lanes(s, n, x->a->fault);
             else
                 s->fn(s->dst, s->src[0], s->src[1], s->src[2], n);
             break;
@@ -125,11 +125,12 @@ static void run_steps(df_interp *x, df_range steps, int64_t at, int64_t red_at, 
             char *const p = x->a->ptr[s->imm];
             const int64_t off = (x->off[s->imm] + at * s->by) * s->size;
             if (s->op == DF_K_load)
-                load_lanes(s->dst, p + off, s->by, s->size, n);
+                interp_load_lanes(s->dst, p + off, s->by, s->size, n);
             else if (s->op == DF_K_load_at)
-                gather_lanes(s->dst, p, (const int64_t *)(const void *)s->src[0], s->size, n);
+                interp_gather_lanes(s->dst, p, (const int64_t *)(const void *)s->src[0], s->size,
+                                    n);
             else if (!x->no_store)
-                store_lanes(p + off, s->src[0], s->by, s->size, n);
+                interp_store_lanes(p + off, s->src[0], s->by, s->size, n);
             break;
         }
         case DF_KOP_reduce: {

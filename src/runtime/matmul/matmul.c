@@ -323,7 +323,7 @@ static void choose_b(cut *w)
     w->b_bytes = (size_t)(each * (w->one_b ? 1 : w->group));
 }
 
-static size_t padded(size_t bytes)
+static size_t matmul_align_size(size_t bytes)
 {
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
@@ -337,20 +337,20 @@ static cut plan(const df_matmul_job *job, const df_gemm_kernel *g, uint32_t n_th
     choose_packing(&w, g);
     choose_blocks(&w);
     choose_b(&w);
-    if (w.pack_a) w.a_bytes = sizeof(held) + padded((size_t)(w.mb * w.kc * w.size));
-    if (!job->c) w.tile_bytes = padded((size_t)(w.mb * w.nb * w.size));
-    w.b_bytes = padded(w.b_bytes);
+    if (w.pack_a) w.a_bytes = sizeof(held) + matmul_align_size((size_t)(w.mb * w.kc * w.size));
+    if (!job->c) w.tile_bytes = matmul_align_size((size_t)(w.mb * w.nb * w.size));
+    w.b_bytes = matmul_align_size(w.b_bytes);
     return w;
 }
 
-static bool is_empty(const df_matmul_job *j)
+static bool matmul_is_empty(const df_matmul_job *j)
 {
     return j->m == 0 || j->n == 0 || j->n_batch == 0;
 }
 
 size_t df_matmul_work_size(const df_matmul_job *job, const df_gemm_kernel *g, uint32_t n_threads)
 {
-    if (is_empty(job)) return 0;
+    if (matmul_is_empty(job)) return 0;
     const size_t whole = job->c ? 0 : (size_t)(job->m * job->n) * deft_dtype_size(job->dtype);
     if (is_small(job)) return whole;
     const cut w = plan(job, g, n_threads);
@@ -410,7 +410,7 @@ static void fetch_below(const cut *w, const df_block *g, const char *c)
 /* Multiplies all rows of the block and one panel. g->a is packed A, or A itself. `next` is the next
  * panel, or NULL. The tiles of this panel prefetch it piece by piece. It was packed long ago or by
  * another thread, and the first tile would otherwise wait for all of it. */
-static void multiply(const cut *w, const df_block *g, const char *next)
+static void matmul_multiply_panel(const cut *w, const df_block *g, const char *next)
 {
     if (!w->pack_a) {
         (w->dots ? w->tiles->dots : w->tiles->block)(g);
@@ -434,8 +434,8 @@ static void multiply(const cut *w, const df_block *g, const char *next)
 }
 
 /* Computes rows [m0, m1) and columns [n0, n1) of one batch entry, and runs the epilogue on them. */
-static void compute(const region *r, uint32_t thread, int64_t batch, int64_t m0, int64_t m1,
-                    int64_t n0, int64_t n1)
+static void matmul_compute_block(const region *r, uint32_t thread, int64_t batch, int64_t m0,
+                                 int64_t m1, int64_t n0, int64_t n1)
 {
     const cut *const w = r->w;
     const df_matmul_job *const j = &w->job;
@@ -488,7 +488,7 @@ static void compute(const region *r, uint32_t thread, int64_t batch, int64_t m0,
                 g.b_row = panel_width(w, j0, j1);
             }
             const bool more = w->share_b && j1 < n1;
-            multiply(w, &g, more ? (const char *)g.b + w->nr * j->k * w->size : NULL);
+            matmul_multiply_panel(w, &g, more ? (const char *)g.b + w->nr * j->k * w->size : NULL);
             if (!j->epilogue || k1 < j->k) continue;
             if (j1 - finished < w->epilogue_columns && j1 < n1) continue;
             j->epilogue(j->user, thread, c + (finished - n0) * w->size, g.c_row, batch * j->m + m0,
@@ -508,8 +508,8 @@ static void compute_task(void *user, uint32_t i, uint32_t thread)
     const int64_t end = df_min_i64(batch + w->per_task, r->batch0 + r->n_batch);
     const int64_t n0 = r->n0 + n * w->nb;
     for (int64_t b = batch; b < end; b++)
-        compute(r, thread, b, m0, df_min_i64(m0 + w->mb, w->job.m), n0,
-                df_min_i64(n0 + w->nb, r->n1));
+        matmul_compute_block(r, thread, b, m0, df_min_i64(m0 + w->mb, w->job.m), n0,
+                             df_min_i64(n0 + w->nb, r->n1));
 }
 
 /* ---- packing before the tasks ---- */
@@ -529,8 +529,8 @@ static void pack_task(void *user, uint32_t i, uint32_t thread)
 
 /* ---- the call ---- */
 
-static void run(df_pool *pool, bool alone, int64_t n, void (*task)(void *, uint32_t, uint32_t),
-                region *r)
+static void matmul_run_tasks(df_pool *pool, bool alone, int64_t n,
+                             void (*task)(void *, uint32_t, uint32_t), region *r)
 {
     df_assert(n <= UINT32_MAX);
     if (alone || n == 1)
@@ -542,7 +542,7 @@ static void run(df_pool *pool, bool alone, int64_t n, void (*task)(void *, uint3
 void df_matmul_run(const df_matmul_job *job, const df_gemm_kernel *g, df_blas *blas, df_pool *pool,
                    void *work)
 {
-    if (is_empty(job)) return;
+    if (matmul_is_empty(job)) return;
     const bool small = is_small(job), library = wants_blas(job) && blas;
     if (small || library) {
         char *const c = job->c ? job->c : work;
@@ -572,9 +572,11 @@ void df_matmul_run(const df_matmul_job *job, const df_gemm_kernel *g, df_blas *b
             r.n1 = df_min_i64(r.n0 + w.nc, j->n);
             r.n_nb = ceil_div(r.n1 - r.n0, w.nb);
             if (w.share_b)
-                run(pool, alone, ceil_div(r.n1 - r.n0, w.nr) * (w.one_b ? 1 : r.n_batch), pack_task,
-                    &r);
-            run(pool, alone, w.n_mb * r.n_nb * ceil_div(r.n_batch, w.per_task), compute_task, &r);
+                matmul_run_tasks(pool, alone,
+                                 ceil_div(r.n1 - r.n0, w.nr) * (w.one_b ? 1 : r.n_batch), pack_task,
+                                 &r);
+            matmul_run_tasks(pool, alone, w.n_mb * r.n_nb * ceil_div(r.n_batch, w.per_task),
+                             compute_task, &r);
         }
     }
 }

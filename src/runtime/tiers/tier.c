@@ -63,7 +63,7 @@ static void set_state(df_exec *e, df_opt level, uint32_t state)
 
 /* ---- entries ---- */
 
-static void entry_destroy(df_counted *self)
+static void tier_entry_destroy(df_counted *self)
 {
     entry *const e = (entry *)(void *)self;
     df_tiers *const t = e->tiers;
@@ -83,7 +83,7 @@ static const void *put(char **at, const void *from, size_t n)
     return to;
 }
 
-static entry *entry_create(df_tiers *t, const df_kernel *k)
+static entry *tier_entry_create(df_tiers *t, const df_kernel *k)
 {
     const size_t access_size = sizeof *k->access * k->n_access,
                  ins_size = sizeof *k->ins * k->n_ins;
@@ -94,7 +94,7 @@ static entry *entry_create(df_tiers *t, const df_kernel *k)
         df_mem_free(t->mem, e, sizeof *e);
         return NULL;
     }
-    df_counted_init(&e->ref, entry_destroy);
+    df_counted_init(&e->ref, tier_entry_destroy);
     e->tiers = t;
     e->storage = at;
     e->storage_size = storage_size;
@@ -121,7 +121,7 @@ static size_t charge(const entry *e)
 /* ---- compiling ---- */
 
 /* Publishes code of a level; NULL: the compilation failed. The caller holds `lock`. */
-static void publish(df_tiers *t, entry *e, df_opt level, const df_code *code)
+static void tier_publish_code(df_tiers *t, entry *e, df_opt level, const df_code *code)
 {
     if (!code) {
         set_state(&e->exec, level, STATE_FAILED);
@@ -193,24 +193,24 @@ bool df_tiers_start(df_tiers *t)
 
 /* Marks n entries, which are BUSY at level, as failed, so that they are interpreted. The caller
  * must not hold `lock`. */
-static void give_up(df_tiers *t, entry *const *e, uint32_t n, df_opt level)
+static void tier_fail_entries(df_tiers *t, entry *const *e, uint32_t n, df_opt level)
 {
     pthread_mutex_lock(&t->lock);
-    for (uint32_t i = 0; i < n; i++) publish(t, e[i], level, NULL);
+    for (uint32_t i = 0; i < n; i++) tier_publish_code(t, e[i], level, NULL);
     pthread_cond_broadcast(&t->changed);
     pthread_mutex_unlock(&t->lock);
 }
 
 /* Compiles n entries, which are BUSY at level, and publishes the code. The caller must not hold
  * `lock`. */
-static void compile(df_tiers *t, entry *const *e, uint32_t n, df_opt level)
+static void tier_compile_entries(df_tiers *t, entry *const *e, uint32_t n, df_opt level)
 {
     df_diag d = { 0 };
     df_code code[MAX_BATCH];
     bool ok[MAX_BATCH] = { false };
     df_event event[MAX_BATCH];
     if (!df_tiers_start(t)) {
-        give_up(t, e, n, level);
+        tier_fail_entries(t, e, n, level);
         return;
     }
     memset(code, 0, sizeof code);
@@ -237,7 +237,7 @@ static void compile(df_tiers *t, entry *const *e, uint32_t n, df_opt level)
     pthread_mutex_lock(&t->lock);
     t->stats.compile_ns += ns;
     for (uint32_t i = 0; i < n; i++) {
-        publish(t, e[i], level, ok[i] ? &code[i] : NULL);
+        tier_publish_code(t, e[i], level, ok[i] ? &code[i] : NULL);
         n_failed += !ok[i];
         df_tiers_hear(t, &event[i]);
     }
@@ -293,7 +293,7 @@ static void *compile_thread(void *user)
         if (variant)
             df_variant_make(t, variant);
         else
-            compile(t, jobs, n, level);
+            tier_compile_entries(t, jobs, n, level);
         for (uint32_t i = 0; i < n; i++) {
             df_counted *ref = &jobs[i]->ref;
             df_counted_drop(&ref);
@@ -314,7 +314,7 @@ bool df_tiers_need_thread(df_tiers *t)
 
 /* Appends e to the queue of a level. Without a compile thread nothing is queued: the kernel is
  * interpreted, and the next attach tries again. The caller holds `lock`. */
-static void enqueue(df_tiers *t, entry *e, df_opt level)
+static void tier_enqueue_entry(df_tiers *t, entry *e, df_opt level)
 {
     if (!df_tiers_need_thread(t)) return;
     df_counted_ref(&e->ref);
@@ -390,7 +390,7 @@ static deft_status find_or_add(df_tiers *t, df_diag *d, const df_plan *plan, df_
         *out = (entry *)(void *)found;
         return DEFT_OK;
     }
-    entry *e = entry_create(t, k);
+    entry *e = tier_entry_create(t, k);
     if (!e) return df_fail_mem(d, "kernel", sizeof *e);
     e->batch = t->n_batches;
     e->generation = t->generation;
@@ -408,7 +408,8 @@ static deft_status find_or_add(df_tiers *t, df_diag *d, const df_plan *plan, df_
 /* Takes up to MAX_BATCH entries that no thread has begun, and sets them BUSY at *level. With a
  * waiter, they are queued for the compile thread instead. *n_others counts the entries that are
  * queued or that other threads compile. The caller holds `lock`. */
-static uint32_t take_own(const df_wait *s, entry **jobs, df_opt *level, uint32_t *n_others)
+static uint32_t tier_claim_entries(const df_wait *s, entry **jobs, df_opt *level,
+                                   uint32_t *n_others)
 {
     uint32_t n_jobs = 0;
     *n_others = 0;
@@ -416,7 +417,7 @@ static uint32_t take_own(const df_wait *s, entry **jobs, df_opt *level, uint32_t
         df_opt want;
         entry *const e = df_entry_of(s->execs[i]);
         if (!df_wait_level(s, i, &want)) continue;
-        if (s->w && df_exec_state(&e->exec, want) == STATE_NONE) enqueue(s->t, e, want);
+        if (s->w && df_exec_state(&e->exec, want) == STATE_NONE) tier_enqueue_entry(s->t, e, want);
         const uint32_t state = df_exec_state(&e->exec, want);
         if (state == STATE_BUSY || state == STATE_QUEUED) ++*n_others;
         if (state != STATE_NONE || (n_jobs > 0 && want != *level)) continue;
@@ -427,7 +428,7 @@ static uint32_t take_own(const df_wait *s, entry **jobs, df_opt *level, uint32_t
     return n_jobs;
 }
 
-/* The stack that compile() needs, without the compiler, which checks its own. */
+/* The stack that tier_compile_entries() needs, without the compiler, which checks its own. */
 #define COMPILE_STACK ((size_t)64 << 10)
 
 typedef struct compile_call {
@@ -437,20 +438,20 @@ typedef struct compile_call {
     df_opt level;
 } compile_call;
 
-static void run_compile(void *user)
+static void tier_compile_callback(void *user)
 {
     const compile_call *const c = user;
-    compile(c->t, c->e, c->n, c->level);
+    tier_compile_entries(c->t, c->e, c->n, c->level);
 }
 
 /* Compiles on the thread of a caller, or on a new thread when the caller's stack is small. */
 static void compile_for_caller(df_tiers *t, entry *const *e, uint32_t n, df_opt level)
 {
     compile_call c = { t, e, n, level };
-    if (df_os_call(COMPILE_STACK, run_compile, &c)) return;
+    if (df_os_call(COMPILE_STACK, tier_compile_callback, &c)) return;
     df_logf(t->log, compile, "no thread could be had to compile %u kernels in: interpreted", n);
     pthread_mutex_lock(&t->lock);
-    for (uint32_t i = 0; i < n; i++) publish(t, e[i], level, NULL);
+    for (uint32_t i = 0; i < n; i++) tier_publish_code(t, e[i], level, NULL);
     t->stats.failed += n;
     pthread_cond_broadcast(&t->changed);
     pthread_mutex_unlock(&t->lock);
@@ -468,7 +469,7 @@ static bool compile_now(df_tiers *t, void *const *execs, uint32_t n, df_waiter *
     df_wait_begin(&s);
     for (uint32_t n_jobs = 1, n_others = 1; goes_on && n_jobs + n_others > 0;) {
         df_opt level = DF_OPT_O0;
-        n_jobs = take_own(&s, jobs, &level, &n_others);
+        n_jobs = tier_claim_entries(&s, jobs, &level, &n_others);
         if (n_jobs > 0) {
             pthread_mutex_unlock(&t->lock);
             compile_for_caller(t, jobs, n_jobs, level);
@@ -503,7 +504,7 @@ deft_status df_tiers_attach(df_tiers *t, df_diag *d, df_plan *plan, df_waiter *w
         waits |= tier == DF_TIER_O0 || tier == DF_TIER_O2;
         if (tier == DF_TIER_AUTO && df_exec_state(&e->exec, DF_OPT_O0) == STATE_NONE &&
             df_exec_state(&e->exec, DF_OPT_O2) == STATE_NONE)
-            enqueue(t, e, DF_OPT_O0);
+            tier_enqueue_entry(t, e, DF_OPT_O0);
     }
     pthread_mutex_unlock(&t->lock);
     if (st == DEFT_OK && waits && !compile_now(t, plan->execs, plan->n_kernels, w))
@@ -526,7 +527,7 @@ void df_tiers_detach(df_tiers *t, df_plan *plan)
 
 /* ---- running ---- */
 
-static const df_code *wait_for(df_tiers *t, df_exec *x, df_opt level, df_waiter *w)
+static const df_code *tier_wait_for_code(df_tiers *t, df_exec *x, df_opt level, df_waiter *w)
 {
     void *const execs[1] = { x };
     df_wait s = { .t = t, .w = w, .execs = execs, .n = 1, .level = &level };
@@ -552,7 +553,7 @@ static const df_code *wait_or_interpret(df_tiers *t, df_exec *x, double elements
 {
     const double interp_ns = x->kernel->cost * elements * INTERP_NS_PER_OP;
     if (interp_ns < start_ns(t) + COMPILE_NS + COMPILE_NS_PER_INS * x->kernel->n_ins) return NULL;
-    return wait_for(t, x, DF_OPT_O0, w);
+    return tier_wait_for_code(t, x, DF_OPT_O0, w);
 }
 
 /* Returns true for a loop that ends sooner when it waits for O2 code than when it runs O0 code. */
@@ -569,7 +570,7 @@ static void ask_for_o2(df_tiers *t, df_exec *x)
 {
     pthread_mutex_lock(&t->lock);
     forget_lost(t, df_entry_of(x));
-    if (df_exec_state(x, DF_OPT_O2) == STATE_NONE) enqueue(t, df_entry_of(x), DF_OPT_O2);
+    if (df_exec_state(x, DF_OPT_O2) == STATE_NONE) tier_enqueue_entry(t, df_entry_of(x), DF_OPT_O2);
     pthread_mutex_unlock(&t->lock);
 }
 
@@ -581,7 +582,7 @@ const df_code *df_tiers_code(df_tiers *t, df_exec *x, double elements, df_waiter
     atomic_store_explicit(&x->launches, launches, memory_order_relaxed);
     if (is_long_loop(t, x, elements)) {
         ask_for_o2(t, x);
-        return wait_for(t, x, DF_OPT_O2, w);
+        return tier_wait_for_code(t, x, DF_OPT_O2, w);
     }
     if (t->tier != DF_TIER_AUTO || df_exec_state(x, DF_OPT_O2) != STATE_NONE) {
         if (code || t->tier != DF_TIER_AUTO) return code;
@@ -592,7 +593,7 @@ const df_code *df_tiers_code(df_tiers *t, df_exec *x, double elements, df_waiter
         pthread_mutex_lock(&t->lock);
         entry *const e = df_entry_of(x);
         forget_lost(t, e);
-        if (df_exec_state(x, DF_OPT_O0) == STATE_NONE) enqueue(t, e, DF_OPT_O0);
+        if (df_exec_state(x, DF_OPT_O0) == STATE_NONE) tier_enqueue_entry(t, e, DF_OPT_O0);
         pthread_mutex_unlock(&t->lock);
         code = wait_or_interpret(t, x, elements, w);
     }
