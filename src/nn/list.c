@@ -122,8 +122,8 @@ static const char *prefix(const deft_nn *nn)
 
 /* Returns the full name, which the caller owns, and makes room for its entry. Returns NULL on
  * failure and records a mistake, also when the name is in use. */
-static char *claim(deft_nn *nn, const char *what, const char *first, const char *middle,
-                   const char *name)
+static char *reserve_entry_name(deft_nn *nn, const char *what, const char *first,
+                                const char *middle, const char *name)
 {
     if (!name || !*name) return df_error(nn->cx, DEFT_E_ARG, "%s: no name", what);
     const char *const dot = middle ? "." : "";
@@ -144,8 +144,8 @@ static char *claim(deft_nn *nn, const char *what, const char *first, const char 
 
 /* Makes a kept tensor. It is computed at once unless another scope is open. Returns NULL on failure
  * and records a mistake. */
-static deft_tensor *make(deft_nn *nn, const char *what, const deft_shape *shape, deft_dtype dtype,
-                         deft_init init)
+static deft_tensor *make_kept_tensor(deft_nn *nn, const char *what, const deft_shape *shape,
+                                     deft_dtype dtype, deft_init init)
 {
     const uint64_t next = nn->rng.next;
     const deft_scope s = deft_scope_begin(nn->cx);
@@ -166,8 +166,8 @@ deft_tensor *df_nn_add(deft_nn *nn, const char *what, df_nn_kind kind, const cha
         return df_error(nn->cx, DEFT_E_STATE,
                         "%s: \"%.200s\" is to stay: not in a step, a capture or a loop", what,
                         name ? name : "");
-    char *const whole = claim(nn, what, first, middle, name);
-    deft_tensor *const t = whole ? make(nn, what, shape, dtype, init) : NULL;
+    char *const whole = reserve_entry_name(nn, what, first, middle, name);
+    deft_tensor *const t = whole ? make_kept_tensor(nn, what, shape, dtype, init) : NULL;
     if (!t) {
         if (whole) df_mem_free(nn->mem, whole, strlen(whole) + 1);
         return NULL;
@@ -198,7 +198,7 @@ bool deft_nn_number(deft_nn *nn, const char *name, int64_t *number)
     if (!nn) return false;
     df_calls(nn->cx, DF_SITE);
     if (!number) return df_error(nn->cx, DEFT_E_ARG, "nn_number: the number is NULL");
-    const df_nn_entry e = { .name = claim(nn, "nn_number", prefix(nn), NULL, name),
+    const df_nn_entry e = { .name = reserve_entry_name(nn, "nn_number", prefix(nn), NULL, name),
                             .kind = DF_NN_NUMBER,
                             .number = number };
     return e.name && df_vec_push(nn->mem, &nn->list, e);
@@ -206,7 +206,7 @@ bool deft_nn_number(deft_nn *nn, const char *name, int64_t *number)
 
 int64_t *df_nn_own_number(deft_nn *nn, const char *what, const char *first, const char *name)
 {
-    const df_nn_entry e = { .name = claim(nn, what, first, NULL, name),
+    const df_nn_entry e = { .name = reserve_entry_name(nn, what, first, NULL, name),
                             .kind = DF_NN_NUMBER,
                             .owns_number = true,
                             .number = df_mem_zalloc(nn->mem, sizeof(int64_t)) };

@@ -61,7 +61,7 @@ static deft_status check_options(deft_ctx *cx, const deft_optim_options *o)
     return DEFT_OK;
 }
 
-static bool needs(const deft_optim_options *o, int state)
+static bool needs_state(const deft_optim_options *o, int state)
 {
     switch (state) {
     case MEAN: return o->kind != DEFT_OPTIM_SGD || o->momentum != 0;
@@ -98,7 +98,7 @@ static bool add_state(deft_optim *o, int state, const char *prefix)
     return o->state[state] != NULL;
 }
 
-static bool fill(deft_optim *o, const char *name)
+static bool optim_init(deft_optim *o, const char *name)
 {
     deft_nn *const nn = o->nn;
     for (size_t i = 0; i < nn->parameters.n; i++)
@@ -115,7 +115,7 @@ static bool fill(deft_optim *o, const char *name)
     o->steps = df_nn_own_number(nn, "optim_create", prefix, "step");
     bool ok = o->steps != NULL;
     for (int k = 0; k < N_STATES && ok; k++)
-        if (needs(&o->opt, k)) ok = add_state(o, k, prefix);
+        if (needs_state(&o->opt, k)) ok = add_state(o, k, prefix);
     df_mem_free(nn->mem, prefix, size);
     return ok;
 }
@@ -136,7 +136,7 @@ static deft_status optim_create(deft_nn *nn, const deft_optim_options *options, 
     o->nn = nn;
     o->opt = *options;
     o->opt.name = NULL;
-    if (fill(o, options->name ? options->name : "optim")) {
+    if (optim_init(o, options->name ? options->name : "optim")) {
         *out = o;
         return DEFT_OK;
     }
@@ -198,7 +198,7 @@ typedef struct numbers {
 } numbers;
 
 /* A df_layer_number_fn, which each replay of a capture also calls (lazy/layer.h). */
-static double number_of(const void *user, uint32_t which, int64_t steps, double rate)
+static double optim_number_value(const void *user, uint32_t which, int64_t steps, double rate)
 {
     const deft_optim *const o = user;
     const double t = (double)(steps + 1);
@@ -227,7 +227,7 @@ static bool needs_number(const deft_optim *o, number n)
 static bool make_numbers(const deft_optim *o, deft_tensor *rate, numbers *out)
 {
     const df_layer_source from = { .what = "optim_step: the rate",
-                                   .value = number_of,
+                                   .value = optim_number_value,
                                    .user = o,
                                    .count = o->steps,
                                    .given = rate };
@@ -239,7 +239,7 @@ static bool make_numbers(const deft_optim *o, deft_tensor *rate, numbers *out)
     return true;
 }
 
-static void put(const numbers *k, deft_tensor *to, deft_tensor *v)
+static void optim_assign(const numbers *k, deft_tensor *to, deft_tensor *v)
 {
     deft_assign(to, k->only_if ? deft_where(k->only_if, v, to) : v);
 }
@@ -257,10 +257,10 @@ static void update_sgd(const deft_optim *o, size_t i, deft_tensor *g, const numb
     if (o->opt.momentum != 0) {
         deft_tensor *const v = o->state[MEAN][i];
         deft_tensor *const next = deft_add(deft_mul_f(v, o->opt.momentum), g);
-        put(k, v, next);
+        optim_assign(k, v, next);
         g = o->opt.nesterov ? deft_add(g, deft_mul_f(next, o->opt.momentum)) : next;
     }
-    put(k, p, deft_sub(p, deft_mul(g, k->at[RATE])));
+    optim_assign(k, p, deft_sub(p, deft_mul(g, k->at[RATE])));
 }
 
 static void update_adam(const deft_optim *o, size_t i, deft_tensor *g, const numbers *k)
@@ -272,15 +272,15 @@ static void update_adam(const deft_optim *o, size_t i, deft_tensor *g, const num
     deft_tensor *const mean = deft_lerp_f(m, g, 1 - o->opt.beta1);
     deft_tensor *const squares =
         deft_add(deft_mul_f(v, o->opt.beta2), deft_mul_f(deft_square(g), 1 - o->opt.beta2));
-    put(k, m, mean);
-    put(k, v, squares);
+    optim_assign(k, m, mean);
+    optim_assign(k, v, squares);
     deft_tensor *const root = deft_add(deft_sqrt(squares), k->at[EPS]);
-    put(k, p, deft_sub(from, deft_mul(deft_div(mean, root), k->at[SCALE])));
+    optim_assign(k, p, deft_sub(from, deft_mul(deft_div(mean, root), k->at[SCALE])));
 }
 
 /* Checks that a step is open, and that each gradient has the dtype and shape of its parameter. A
  * gradient may be NULL. Else records a mistake that has the index of the parameter. */
-static bool check(const deft_optim *o, const char *what, deft_tensor *const *grads)
+static bool check_step_gradients(const deft_optim *o, const char *what, deft_tensor *const *grads)
 {
     deft_ctx *const cx = o->nn->cx;
     if (!df_ctx_in_step(cx))
@@ -309,7 +309,7 @@ static bool optim_step(deft_optim *o, deft_tensor *const *grads, deft_tensor *ra
     if (!grads)
         return df_error(cx, DEFT_E_ARG, "optim_step: no gradients, and none are accumulated");
     numbers k = { .only_if = only_if };
-    if (!check(o, "optim_step", grads) || !make_numbers(o, rate, &k)) return false;
+    if (!check_step_gradients(o, "optim_step", grads) || !make_numbers(o, rate, &k)) return false;
     for (size_t i = 0; i < o->n; i++) {
         if (grads[i] && o->opt.kind == DEFT_OPTIM_SGD) update_sgd(o, i, grads[i], &k);
         if (grads[i] && o->opt.kind != DEFT_OPTIM_SGD) update_adam(o, i, grads[i], &k);
@@ -329,7 +329,7 @@ static bool optim_accumulate(deft_optim *o, deft_tensor *const *grads, double we
         return df_error(cx, DEFT_E_ARG, "optim_accumulate: %s",
                         grads ? "the optimizer was made without options.accumulates"
                               : "no gradients");
-    if (!check(o, "optim_accumulate", grads)) return false;
+    if (!check_step_gradients(o, "optim_accumulate", grads)) return false;
     for (size_t i = 0; i < o->n; i++)
         if (grads[i]) deft_assign(sums[i], deft_add(sums[i], deft_mul_f(grads[i], weight)));
     return !df_step_has_mistake(cx);

@@ -133,7 +133,7 @@ typedef struct parts {
     rid r, low;
 } parts;
 
-static parts split(rb f, rid x, int extra)
+static parts split_exponent(rb f, rid x, int extra)
 {
     const r_rounded k = r_round(f, x, r_log2e(f), extra);
     const rid r = r_fma(f, k.n, r_neg_ln2_hi(f), x);
@@ -162,7 +162,7 @@ static rid scale(rb f, rid p, rid low)
 static rid build_exp(rb f, rid x)
 {
     x = r_max(f, r_kk(f, -105, -746), r_min(f, r_kk(f, 89, 710), x));
-    const parts k = split(f, x, 2 * r_bias(f));
+    const parts k = split_exponent(f, x, 2 * r_bias(f));
     return scale(f, exp_of_rest(f, k.r), k.low);
 }
 
@@ -185,7 +185,7 @@ static rid tiny_or(rb f, rid x, rid y)
 static rid build_expm1(rb f, rid x)
 {
     const rid y = r_max(f, r_kk(f, -18, -38), r_min(f, r_kk(f, 89, 710), x));
-    const parts k = split(f, y, r_bias(f) - 1);
+    const parts k = split_exponent(f, y, r_bias(f) - 1);
     const rid p = df_recipe_expm1_of_rest(f, k.r);
     const rid s = r_power(f, k.low);
     const rid half = r_fma(f, s, p, r_sub(f, s, r_k(f, 0.5)));
@@ -202,7 +202,7 @@ typedef struct hyperbolic {
 static hyperbolic hyperbolic_of(rb f, rid x)
 {
     const rid a = r_min(f, r_kk(f, 89.5, 710.5), r_abs(f, x));
-    const parts k = split(f, a, r_bias(f) - 2);
+    const parts k = split_exponent(f, a, r_bias(f) - 2);
     const rid r2 = r_mul(f, k.r, k.r);
     const rid up = r_power(f, k.low);
     /* The exponent fields add up to 2 bias - 4; 0 will do for powers that are too small. */
@@ -265,12 +265,12 @@ static rid build_tanh(rb f, rid x)
 }
 
 /* Lifts results down to e^-110 (f32) or e^-752 (f64) into the normal range. */
-static int lift(rb f)
+static int lift_exponent(rb f)
 {
     return f.t == DEFT_F64 ? 64 : 32;
 }
 
-static rid lower(rb f)
+static rid lowering_factor(rb f)
 {
     return r_kk(f, 0x1p-32, 0x1p-64);
 }
@@ -278,7 +278,7 @@ static rid lower(rb f)
 /* 2^lift exp y for y = max(-bound, -|x|) */
 static rid lifted_exp(rb f, rid y)
 {
-    const parts k = split(f, y, r_bias(f) + lift(f));
+    const parts k = split_exponent(f, y, r_bias(f) + lift_exponent(f));
     return r_mul(f, exp_of_rest(f, k.r), r_power(f, k.low));
 }
 
@@ -288,11 +288,11 @@ static rid lifted_exp(rb f, rid y)
 static rid build_sigmoid(rb f, rid x)
 {
     const rid y = r_max(f, r_kk(f, -105, -746), r_neg_abs(f, x));
-    const parts k = split(f, y, r_bias(f) + lift(f));
+    const parts k = split_exponent(f, y, r_bias(f) + lift_exponent(f));
     const rid c = r_k(f, 1.5);
     const rid q = r_fma(f, R_POLY(f, k.r, exp15), k.r, c);
     const rid p = r_fma(f, q, k.r, c);
-    const rid e = r_mul(f, r_mul(f, p, r_power(f, k.low)), lower(f));
+    const rid e = r_mul(f, r_mul(f, p, r_power(f, k.low)), lowering_factor(f));
     const rid top = r_select(f, r_lt(f, x, r_k(f, 0)), e, c);
     return r_div(f, top, r_add(f, c, e));
 }
@@ -304,10 +304,10 @@ static rid build_sigmoid(rb f, rid x)
 static rid build_silu(rb f, rid x)
 {
     const rid y = r_max(f, r_kk(f, -110, -752), r_neg_abs(f, x));
-    const parts k = split(f, y, r_bias(f) + lift(f));
+    const parts k = split_exponent(f, y, r_bias(f) + lift_exponent(f));
     const rid q = r_fma(f, r_mul(f, k.r, k.r), R_POLY(f, k.r, exp), k.r);
     const rid s = r_power(f, k.low), one = r_k(f, 1);
-    const rid power = r_mul(f, s, lower(f)), above = r_add(f, one, power);
+    const rid power = r_mul(f, s, lowering_factor(f)), above = r_add(f, one, power);
     const rid sum = r_fma(f, power, q, above);
     const rid lost = r_fma(f, power, q, r_sub(f, above, sum));
     const rid by = r_sub(f, q, lost), product = r_fma(f, y, by, y);
@@ -318,14 +318,14 @@ static rid build_silu(rb f, rid x)
     const rid rest = r_add(f, r_fma(f, r_neg(f, quotient), sum, xe), xe_low);
     const rid rough = r_fma(f, sum, r_k(f, -0.5), r_k(f, 0x1.75p+0));
     const rid corrected = r_neg_abs(f, r_fma(f, rest, rough, quotient)); /* 0 + -0 would be +0 */
-    return r_select(f, negative, r_mul(f, corrected, lower(f)), quotient);
+    return r_select(f, negative, r_mul(f, corrected, lowering_factor(f)), quotient);
 }
 
 /* max(x, 0) + log(1 + e) */
 static rid build_softplus(rb f, rid x)
 {
     const rid y = r_max(f, r_kk(f, -105, -746), r_neg_abs(f, x));
-    const rid e = r_mul(f, lifted_exp(f, y), lower(f));
+    const rid e = r_mul(f, lifted_exp(f, y), lowering_factor(f));
     const rid log = r_fma(f, r_mul(f, e, e), R_POLY(f, e, log1p01), e);
     return r_add(f, r_max(f, r_k(f, 0), x), log);
 }

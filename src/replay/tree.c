@@ -186,7 +186,7 @@ static df_tree_node *make_node(df_tree *t, const df_tree_call *c)
 }
 
 /* Finds or creates the node of c. Returns NULL when c gets none, and then t->lost is the reason. */
-static df_tree_node *enter(df_tree *t, const df_tree_call *c)
+static df_tree_node *find_or_make_node(df_tree *t, const df_tree_call *c)
 {
     if (t->o.warm_after == UINT32_MAX) {
         t->lost = DF_TREE_WHY_off;
@@ -268,7 +268,7 @@ static df_tree_action action_of(df_tree *t, const df_tree_call *c, df_tree_node 
 /* ---- trying it ---- */
 
 /* Makes c run plainly, and defers the next attempt at node n. Returns false. */
-static bool refuse(df_tree_call *c, df_tree_node *n, df_tree_reason why)
+static bool back_off_node(df_tree_call *c, df_tree_node *n, df_tree_reason why)
 {
     n->backoff = n->backoff ? (uint32_t)df_min_i64(2 * n->backoff, MAX_BACKOFF) : 1;
     n->tries_in = n->backoff;
@@ -296,13 +296,14 @@ static bool place(df_tree *t, df_tree_call *c, df_tree_node *n)
     return true;
 }
 
-static bool record(df_tree *t, df_tree_call *c, df_tree_node *n, const df_tree_placement *p)
+static bool record_node_graph(df_tree *t, df_tree_call *c, df_tree_node *n,
+                              const df_tree_placement *p)
 {
     void *graph = NULL;
     uint64_t bytes = 0;
     const deft_status st = t->dev.record(t->dev.self, &t->failure, c, p, &graph, &bytes);
     c->failed = st != DEFT_OK;
-    if (c->failed) return refuse(c, n, reason_of(st));
+    if (c->failed) return back_off_node(c, n, reason_of(st));
     n->graph = graph;
     n->graph_bytes = bytes;
     t->graph_bytes += bytes;
@@ -310,11 +311,11 @@ static bool record(df_tree *t, df_tree_call *c, df_tree_node *n, const df_tree_p
     }
     if (t->graph_bytes <= t->o.max_graph_bytes) return true;
     drop_graph(t, n);
-    return refuse(c, n, DF_TREE_WHY_no_memory);
+    return back_off_node(c, n, DF_TREE_WHY_no_memory);
 }
 
 /* After a launch: fills in c->out, and holds the outputs that are in the pool. */
-static void publish(df_tree *t, df_tree_call *c, df_tree_node *n)
+static void publish_node_outputs(df_tree *t, df_tree_call *c, df_tree_node *n)
 {
     const df_layout *const l = n->layout;
     for (uint32_t i = 0; l->n_inside < l->n_out && i < l->n_out; i++)
@@ -332,25 +333,25 @@ static void publish(df_tree *t, df_tree_call *c, df_tree_node *n)
 }
 
 /* Runs c as c->action says. Returns false when nothing ran; then c must run plainly. */
-static bool launch(df_tree *t, df_tree_call *c, df_tree_node *n)
+static bool launch_node(df_tree *t, df_tree_call *c, df_tree_node *n)
 {
     t->fresh.n = 0;
     if (!df_holding_reserve(&t->holding, c->n_out) || !df_vec_reserve(&t->mem, &t->fresh, c->n_out))
-        return refuse(c, n, DF_TREE_WHY_no_memory);
-    if (!n->placed && !place(t, c, n)) return refuse(c, n, DF_TREE_WHY_no_memory);
+        return back_off_node(c, n, DF_TREE_WHY_no_memory);
+    if (!n->placed && !place(t, c, n)) return back_off_node(c, n, DF_TREE_WHY_no_memory);
     const df_tree_placement p = { n->layout->arena, n->layout->at };
-    if (c->action == DF_TREE_RECORD && !record(t, c, n, &p)) return false;
+    if (c->action == DF_TREE_RECORD && !record_node_graph(t, c, n, &p)) return false;
     const deft_status st = t->dev.replay(t->dev.self, &t->failure, n->graph, c, &p);
     n->had_graph = true;
     if (st != DEFT_OK) {
         c->failed = true;
         drop_graph(t, n);
-        return refuse(c, n, reason_of(st));
+        return back_off_node(c, n, reason_of(st));
     }
     n->placed = true;
     n->backoff = 0;
     n->done[c->action]++;
-    publish(t, c, n);
+    publish_node_outputs(t, c, n);
     return true;
 }
 
@@ -370,7 +371,7 @@ static deft_status run_plain(df_tree *t, df_diag *d, df_tree_call *c)
 /* ---- after the call ---- */
 
 /* Counts a call for pauses. bad: the call made a wasted attempt (tree.h). */
-static void watch(df_tree *t, bool bad)
+static void count_wasted_attempt(df_tree *t, bool bad)
 {
     if (t->pause_left) {
         t->pause_left--;
@@ -384,11 +385,11 @@ static void watch(df_tree *t, bool bad)
     t->pauses++;
 }
 
-static void arrive(df_tree *t, const df_tree_call *c, df_tree_node *n, bool bad)
+static void advance_path(df_tree *t, const df_tree_call *c, df_tree_node *n, bool bad)
 {
     t->by_action[c->action]++;
     t->by_reason[c->reason]++;
-    watch(t, bad);
+    count_wasted_attempt(t, bad);
     t->at = n;
     t->path++;
     if (!n) return;
@@ -401,22 +402,22 @@ deft_status df_tree_run(df_tree *t, df_diag *d, df_tree_call *c)
     bool tried = false, launched = false;
     df_holding_drain(&t->holding);
     t->calls++;
-    df_tree_node *const n = enter(t, c);
+    df_tree_node *const n = find_or_make_node(t, c);
     c->node = n ? n->number : 0;
     c->failed = false;
     c->action = DF_TREE_PLAIN;
     c->reason = t->lost;
     if (n) c->action = action_of(t, c, n, &c->reason);
     const bool fine = c->action == DF_TREE_REPLAY || c->reason == DF_TREE_WHY_first;
-    if (c->action != DF_TREE_PLAIN) tried = true, launched = launch(t, c, n);
+    if (c->action != DF_TREE_PLAIN) tried = true, launched = launch_node(t, c, n);
     const deft_status st = launched ? DEFT_OK : run_plain(t, d, c);
-    if (st == DEFT_OK) arrive(t, c, n, tried && !(fine && launched));
+    if (st == DEFT_OK) advance_path(t, c, n, tried && !(fine && launched));
     return st;
 }
 
 /* ---- statistics and dumps ---- */
 
-static df_tree_about about(const df_tree_node *n)
+static df_tree_about node_info(const df_tree_node *n)
 {
     const df_layout *const l = n->layout;
     const uint64_t placements = n->done[DF_TREE_PLACE] + n->done[DF_TREE_RESHAPE];
@@ -447,14 +448,14 @@ static df_tree_about about(const df_tree_node *n)
 bool df_tree_latest(const df_tree *t, df_tree_about *out)
 {
     if (!t->at || t->at == &t->nodes.root) return false;
-    *out = about(t->at);
+    *out = node_info(t->at);
     return true;
 }
 
 void df_tree_each(const df_tree *t, void (*f)(void *user, const df_tree_about *a), void *user)
 {
     for (const df_tree_node *n = t->nodes.first; n; n = n->after) {
-        const df_tree_about a = about(n);
+        const df_tree_about a = node_info(n);
         f(user, &a);
     }
 }
@@ -476,7 +477,7 @@ df_tree_stats df_tree_read(df_tree *t)
     memcpy(s.by_action, t->by_action, sizeof s.by_action);
     memcpy(s.by_reason, t->by_reason, sizeof s.by_reason);
     for (const df_tree_node *n = t->nodes.first; n; n = n->after) {
-        const df_tree_about a = about(n);
+        const df_tree_about a = node_info(n);
         s.n_graphs += a.has_graph;
         s.separate_bytes += a.has_graph ? a.pool_bytes : 0;
         s.outside += a.n_outside;

@@ -35,7 +35,7 @@ static uint32_t lifted(deft_ctx *cx, uint32_t node, uintptr_t site)
 }
 
 /* The result of a composite whose operands promote to t: rounded to t when t is a half. */
-static deft_tensor *rounded(deft_ctx *cx, uint32_t node, deft_dtype t, uintptr_t site)
+static deft_tensor *composite_result(deft_ctx *cx, uint32_t node, deft_dtype t, uintptr_t site)
 {
     return df_result(cx, df_is_half(t) ? df_to(cx, node, t, site) : node);
 }
@@ -44,7 +44,7 @@ static deft_tensor *rounded(deft_ctx *cx, uint32_t node, deft_dtype t, uintptr_t
  * keeps its dtype. */
 static deft_tensor *high(deft_ctx *cx, uint32_t node, deft_dtype t, uintptr_t site)
 {
-    return cx->mixed ? df_result(cx, node) : rounded(cx, node, t, site);
+    return cx->mixed ? df_result(cx, node) : composite_result(cx, node, t, site);
 }
 
 /* ---- elementwise with other arguments ---- */
@@ -125,7 +125,7 @@ static deft_tensor *lerp(deft_ctx *cx, uint32_t a, uint32_t b, uint32_t weight, 
     a = lifted(cx, a, site);
     const uint32_t way = df_map2(cx, DF_OP_sub, lifted(cx, b, site), a, site);
     const uint32_t by = df_map2(cx, DF_OP_mul, lifted(cx, weight, site), way, site);
-    return rounded(cx, df_map2(cx, DF_OP_add, a, by, site), t, site);
+    return composite_result(cx, df_map2(cx, DF_OP_add, a, by, site), t, site);
 }
 
 deft_tensor *deft_lerp(deft_tensor *a, deft_tensor *b, deft_tensor *weight)
@@ -176,8 +176,8 @@ deft_tensor *deft_lerp_i(deft_tensor *a, deft_tensor *b, int64_t weight)
 
 /* ---- reductions ---- */
 
-static deft_tensor *reduce(df_op op, deft_tensor *t, const deft_axes *axes, int keep,
-                           uintptr_t site)
+static deft_tensor *record_reduction(df_op op, deft_tensor *t, const deft_axes *axes, int keep,
+                                     uintptr_t site)
 {
     uint32_t a, mask;
     df_shape s;
@@ -190,7 +190,7 @@ static deft_tensor *reduce(df_op op, deft_tensor *t, const deft_axes *axes, int 
 #define DF_REDUCTION(name)                                                                         \
     deft_tensor *deft_##name(deft_tensor *t, deft_axes axes, bool keepdims)                        \
     {                                                                                              \
-        return reduce(DF_OP_##name, t, &axes, keepdims, DF_SITE);                                  \
+        return record_reduction(DF_OP_##name, t, &axes, keepdims, DF_SITE);                        \
     }
 DF_REDUCTION(sum)
 DF_REDUCTION(prod)
@@ -203,7 +203,7 @@ DF_REDUCTION(argmax)
 #undef DF_REDUCTION
 
 /* The number of elements along the axes, as a number of dtype t. */
-static uint32_t count(deft_ctx *cx, uint32_t a, uint32_t mask, deft_dtype t, uintptr_t site)
+static uint32_t element_count(deft_ctx *cx, uint32_t a, uint32_t mask, deft_dtype t, uintptr_t site)
 {
     const df_shape scalar = { .rank = 0 };
     return df_append(cx, DF_OP_count, t, mask, &a, NULL, 0, &scalar, site);
@@ -213,7 +213,7 @@ static uint32_t mean(deft_ctx *cx, uint32_t a, uint32_t mask, bool keep, uintptr
 {
     a = as_float(cx, a, site);
     if (a == DF_BAD) return DF_BAD;
-    const uint32_t n = count(cx, a, mask, df_dtype_at(cx, a), site);
+    const uint32_t n = element_count(cx, a, mask, df_dtype_at(cx, a), site);
     return df_map2(cx, DF_OP_div, df_reduce(cx, DF_OP_sum, a, mask, keep, site), n, site);
 }
 
@@ -236,7 +236,7 @@ static uint32_t variance(deft_ctx *cx, uint32_t a, uint32_t mask, bool keep, int
     const uint32_t c = df_map2(cx, DF_OP_sub, a, mean(cx, a, mask, true, site), site);
     if (c == DF_BAD) return DF_BAD;
     const deft_dtype t = df_dtype_at(cx, c);
-    uint32_t n = count(cx, a, mask, t, site);
+    uint32_t n = element_count(cx, a, mask, t, site);
     if (ddof) n = df_map2(cx, DF_OP_sub, n, df_cst(cx, t, ddof, site), site);
     if (ddof > 0) n = df_map2(cx, DF_OP_maximum, n, df_cst(cx, t, 0, site), site);
     *centred = c;
@@ -272,7 +272,8 @@ deft_tensor *deft_cumsum(deft_tensor *t, int axis)
 
 /* ---- indexing ---- */
 
-static deft_tensor *take(deft_ctx *cx, df_op op, uint32_t a, uint32_t i, int axis, uintptr_t site)
+static deft_tensor *append_index_op(deft_ctx *cx, df_op op, uint32_t a, uint32_t i, int axis,
+                                    uintptr_t site)
 {
     const uint32_t src[2] = { a, df_to(cx, i, DEFT_I64, site) };
     return df_result(
@@ -293,7 +294,7 @@ static deft_tensor *index_op(df_op op, deft_tensor *t, deft_tensor *indices, int
     if (!df_is_int(df_dtype_at(cx, i)))
         return df_error(cx, DEFT_E_DTYPE, "%s: indices are %s, not integers", what,
                         deft_dtype_name(df_dtype_at(cx, i)));
-    return take(cx, op, a, i, at, site);
+    return append_index_op(cx, op, a, i, at, site);
 }
 
 deft_tensor *deft_take(deft_tensor *t, deft_tensor *indices, int axis)
@@ -314,7 +315,8 @@ deft_tensor *deft_embedding(deft_tensor *table, deft_tensor *indices)
     if (!cx) return NULL;
     const uint32_t i = df_operand(cx, "embedding", 2, indices);
     if (i == DF_BAD) return NULL;
-    if (s.rank && df_is_int(df_dtype_at(cx, i))) return take(cx, DF_OP_take, a, i, 0, DF_SITE);
+    if (s.rank && df_is_int(df_dtype_at(cx, i)))
+        return append_index_op(cx, DF_OP_take, a, i, 0, DF_SITE);
     char text[DF_SHAPE_TEXT];
     return df_error(cx, DEFT_E_SHAPE,
                     "embedding: the table is %s, indices are %s; it takes a table [entries, ...] "
@@ -402,7 +404,7 @@ deft_tensor *deft_matmul(deft_tensor *a, deft_tensor *b)
     if (column) gone |= 1u << (rank - 1);
     if (gone && out != DF_BAD)
         out = df_append(cx, DF_OP_squeeze, t, gone, &out, NULL, 0, NULL, site);
-    return rounded(cx, out, to, site);
+    return composite_result(cx, out, to, site);
 }
 
 /* ---- normalizations and losses ---- */

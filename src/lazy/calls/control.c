@@ -38,14 +38,14 @@ typedef struct space {
     uint32_t *from, *node, *made;
 } space;
 
-static size_t space_size(size_t n)
+static size_t control_space_size(size_t n)
 {
     return n * (2 * sizeof(deft_tensor *) + 2 * sizeof(deft_tensor) + 3 * sizeof(uint32_t)) + 1;
 }
 
-static bool space_take(deft_ctx *cx, const char *what, size_t n, space *s)
+static bool control_space_alloc(deft_ctx *cx, const char *what, size_t n, space *s)
 {
-    char *const at = df_mem_zalloc(cx->mem, space_size(n));
+    char *const at = df_mem_zalloc(cx->mem, control_space_size(n));
     if (!at) {
         df_error(cx, DEFT_E_MEMORY, "%s: no memory for %zu tensors", what, n);
         return false;
@@ -60,15 +60,16 @@ static bool space_take(deft_ctx *cx, const char *what, size_t n, space *s)
     return true;
 }
 
-static void space_give(deft_ctx *cx, space *s)
+static void control_space_free(deft_ctx *cx, space *s)
 {
-    if (s->in) df_mem_free(cx->mem, s->in, space_size(s->n));
+    if (s->in) df_mem_free(cx->mem, s->in, control_space_size(s->n));
     *s = (space){ 0 };
 }
 
 /* ---- arguments ---- */
 
-static bool check_list(deft_ctx *cx, const char *what, deft_tensor *const *list, size_t n)
+static bool check_control_operands(deft_ctx *cx, const char *what, deft_tensor *const *list,
+                                   size_t n)
 {
     if (n > 0 && !list) {
         df_error(cx, DEFT_E_ARG, "%s: a list of %zu tensors is NULL", what, n);
@@ -79,16 +80,16 @@ static bool check_list(deft_ctx *cx, const char *what, deft_tensor *const *list,
     return true;
 }
 
-static void clear(deft_tensor **out, size_t n)
+static void clear_control_results(deft_tensor **out, size_t n)
 {
     for (size_t i = 0; i < n; i++) out[i] = NULL;
 }
 
 /* Returns ok, and clears out[] when it is false. The arguments may be in out[], so out[]
  * is cleared last. */
-static bool done(bool ok, deft_tensor **out, size_t n)
+static bool finish_control_call(bool ok, deft_tensor **out, size_t n)
 {
-    if (!ok && out && n <= MAX_WIDTH) clear(out, n);
+    if (!ok && out && n <= MAX_WIDTH) clear_control_results(out, n);
     return ok;
 }
 
@@ -127,7 +128,7 @@ static uint32_t result_like(const call *c, deft_tensor *t, size_t i, uint32_t li
     return DF_BAD;
 }
 
-static bool hand_in(const call *c, space *s, size_t n_in)
+static bool make_body_handles(const call *c, space *s, size_t n_in)
 {
     for (size_t i = 0; i < n_in; i++)
         if (s->node[i] != DF_BAD && !(s->in[i] = df_handle_new(c->cx, s->node[i]))) return false;
@@ -137,7 +138,7 @@ static bool hand_in(const call *c, space *s, size_t n_in)
 static bool run_fn(const call *c, space *s, size_t n_in, size_t n_out)
 {
     deft_ctx *const cx = c->cx;
-    clear(s->out, n_out);
+    clear_control_results(s->out, n_out);
     const uint32_t before = df_mistakes(cx);
     const deft_status st = c->fn(cx, s->in, n_in, s->out, n_out, c->user);
     df_enter_call(cx, c->site);
@@ -169,11 +170,11 @@ static bool result_itself(const call *c, space *s, size_t i)
 /* Runs c's function in a body, on handles of the records s->node[0..n_in). Where a record
  * is DF_BAD, the function gets the handle s->in[i] itself. Sets s->made[i] to the record
  * of result i, which must be like record s->from[i], unless that is DF_BAD. */
-static bool record_body(const call *c, space *s, size_t n_in, size_t n_out)
+static bool record_control_body(const call *c, space *s, size_t n_in, size_t n_out)
 {
     uint32_t was;
     if (!df_body_open(c->cx, c->site, &was)) return false;
-    bool ok = hand_in(c, s, n_in) && run_fn(c, s, n_in, n_out);
+    bool ok = make_body_handles(c, s, n_in) && run_fn(c, s, n_in, n_out);
     for (size_t i = 0; i < n_out && ok; i++) {
         if (s->from[i] == DF_BAD) {
             ok = result_itself(c, s, i);
@@ -276,7 +277,7 @@ static bool record_while(call *c, deft_body_fn test, deft_body_fn body, space *s
     c->fn = test;
     c->who = "its test";
     s->from[0] = DF_BAD;
-    bool ok = record_body(c, s, n, 1);
+    bool ok = record_control_body(c, s, n, 1);
     s->from[0] = like;
     const uint32_t holds = ok ? s->made[0] : DF_BAD;
     if (ok) {
@@ -291,7 +292,7 @@ static bool record_while(call *c, deft_body_fn test, deft_body_fn body, space *s
     }
     c->fn = body;
     c->who = "its body";
-    ok = ok && record_body(c, s, n, n);
+    ok = ok && record_control_body(c, s, n, n);
     cx->body_loop = around;
     if (!ok) return false;
     const uint32_t proceed = append2(cx, DF_OP_proceed, holds, holds, loop, c->site);
@@ -303,7 +304,7 @@ static bool check_while(deft_ctx *cx, deft_body_fn test, deft_body_fn body,
 {
     if (!context_of(cx, "while")) return false;
     if (test && body && out && n > 0 && n <= MAX_WIDTH && most >= 0)
-        return check_list(cx, "while", init, n);
+        return check_control_operands(cx, "while", init, n);
     df_error(cx, DEFT_E_ARG,
              "while: %zu states, at most %lld iterations; it takes two functions, room for "
              "results, 1 to %d states and a bound of 0 or more",
@@ -318,10 +319,10 @@ bool deft_while(deft_ctx *cx, deft_body_fn test, deft_body_fn body, void *user,
     call c = { .cx = cx, .what = "while", .user = user, .site = DF_SITE };
     space s = { 0 };
     const bool ok = check_while(cx, test, body, init, n, most, out) &&
-                    space_take(cx, "while", n, &s) &&
+                    control_space_alloc(cx, "while", n, &s) &&
                     record_while(&c, test, body, &s, init, n, most, out);
-    if (cx) space_give(cx, &s);
-    return done(ok, out, n);
+    if (cx) control_space_free(cx, &s);
+    return finish_control_call(ok, out, n);
 }
 
 /* Appends the rows of the loop, in s->node[n_states ..). */
@@ -356,7 +357,7 @@ static bool record_scan(call *c, space *s, deft_tensor *const *init, size_t n_st
         return false;
     for (size_t i = 0; i < n_outs; i++) s->from[n_states + i] = DF_BAD;
     cx->body_loop = loop;
-    const bool ok = record_body(c, s, n_states + n_rows, n_states + n_outs);
+    const bool ok = record_control_body(c, s, n_states + n_rows, n_states + n_outs);
     cx->body_loop = around;
     return ok && close_loop(c, s, n_states, n_outs, length, loop, out);
 }
@@ -368,7 +369,8 @@ static bool check_scan(deft_ctx *cx, deft_body_fn body, deft_tensor *const *init
     if (!context_of(cx, "scan")) return false;
     if (body && out && n_states + n_outs > 0 && length >= 0 && n_states <= MAX_WIDTH &&
         n_rows <= MAX_WIDTH && n_outs <= MAX_WIDTH)
-        return check_list(cx, "scan", init, n_states) && check_list(cx, "scan", rows, n_rows);
+        return check_control_operands(cx, "scan", init, n_states) &&
+               check_control_operands(cx, "scan", rows, n_rows);
     df_error(cx, DEFT_E_ARG,
              "scan: %zu states, %zu rows, %zu results, %lld iterations; it takes a function, room "
              "for results, something to make, at most %d of each and a length of 0 or more",
@@ -386,10 +388,11 @@ bool df_scan(deft_ctx *cx, deft_body_fn body, void *user, deft_tensor *const *in
     space s = { 0 };
     const size_t n_out = n_states + n_outs, n_in = n_states + n_rows;
     const bool ok = check_scan(cx, body, init, n_states, rows, n_rows, length, n_outs, out) &&
-                    space_take(cx, "scan", n_out > n_in ? n_out : n_in, &s) &&
+                    control_space_alloc(cx, "scan", n_out > n_in ? n_out : n_in, &s) &&
                     record_scan(&c, &s, init, n_states, rows, n_rows, length, n_outs, out, attr);
-    if (cx) space_give(cx, &s);
-    return done(ok, out, n_states <= MAX_WIDTH && n_outs <= MAX_WIDTH ? n_out : SIZE_MAX);
+    if (cx) control_space_free(cx, &s);
+    return finish_control_call(ok, out,
+                               n_states <= MAX_WIDTH && n_outs <= MAX_WIDTH ? n_out : SIZE_MAX);
 }
 
 bool deft_scan(deft_ctx *cx, deft_body_fn body, void *user, deft_tensor *const *init,
@@ -437,7 +440,7 @@ static bool record_cond(call *c, deft_body_fn then, deft_body_fn otherwise, uint
     c->defers = true;
     c->fn = then;
     c->who = "its first branch";
-    if (!record_body(c, s, n_in, n_out)) return false;
+    if (!record_control_body(c, s, n_in, n_out)) return false;
     for (size_t i = 0; i < n_out; i++) {
         s->from[i] = s->made[i];
         s->first_number[i] = s->number[i];
@@ -446,7 +449,7 @@ static bool record_cond(call *c, deft_body_fn then, deft_body_fn otherwise, uint
     c->fn = otherwise;
     c->who = "its other branch";
     /* A result that is a bare number only here is made like the one of the first branch. */
-    if (!record_body(c, s, n_in, n_out) || !settle_numbers(c, s, n_out) ||
+    if (!record_control_body(c, s, n_in, n_out) || !settle_numbers(c, s, n_out) ||
         !df_grad_annotate_branches(cx, cx->rec.n, first, middle))
         return false;
     for (size_t i = 0; i < n_out; i++) {
@@ -471,7 +474,7 @@ static bool check_cond(deft_ctx *cx, uint32_t condition, deft_body_fn then, deft
                  n_in, n_out, MAX_WIDTH);
         return false;
     }
-    if (!check_list(cx, "cond", in, n_in)) return false;
+    if (!check_control_operands(cx, "cond", in, n_in)) return false;
     df_rec_shape(&cx->rec, condition, &shape);
     if (df_dtype_at(cx, condition) == DEFT_BOOL && shape.rank == 0) return true;
     df_error(cx, DEFT_E_DTYPE, "cond: the condition is %s%s, it must be bool[]",
@@ -487,8 +490,8 @@ bool deft_cond(deft_tensor *condition, deft_body_fn then, deft_body_fn otherwise
     call c = { .cx = cx, .what = "cond", .user = user, .site = DF_SITE };
     const uint32_t node = cx ? df_node_of(cx, condition) : DF_BAD;
     const bool ok = cx && check_cond(cx, node, then, otherwise, in, n_in, out, n_out) &&
-                    space_take(cx, "cond", n_in > n_out ? n_in : n_out, &s) &&
+                    control_space_alloc(cx, "cond", n_in > n_out ? n_in : n_out, &s) &&
                     record_cond(&c, then, otherwise, node, &s, in, n_in, out, n_out);
-    if (cx) space_give(cx, &s);
-    return done(ok, out, n_out);
+    if (cx) control_space_free(cx, &s);
+    return finish_control_call(ok, out, n_out);
 }

@@ -41,7 +41,8 @@ static bool check_dtype(deft_ctx *cx, const char *what, deft_dtype t)
 /* ---- values of the caller ---- */
 
 /* Copies the caller's row-major elements into the value v on the default device. */
-static deft_status fill(deft_ctx *cx, df_diag *d, df_value *v, const char *data, size_t bytes)
+static deft_status fill_value_from_caller(deft_ctx *cx, df_diag *d, df_value *v, const char *data,
+                                          size_t bytes)
 {
     deft_status st = DEFT_OK;
     df_buffer *clean = NULL;
@@ -76,7 +77,7 @@ deft_tensor *deft_from(deft_ctx *cx, deft_shape shape, deft_dtype dtype, const v
     df_value *v = df_value_new(cx, dtype, &s);
     if (!v) return df_error(cx, DEFT_E_MEMORY, "from: no memory for a value");
     df_diag d = { 0 };
-    const deft_status st = fill(cx, &d, v, data, want);
+    const deft_status st = fill_value_from_caller(cx, &d, v, data, want);
     if (st != DEFT_OK) {
         df_value_drop(cx, &v);
         return df_error(cx, st, "from: %s", d.text);
@@ -137,9 +138,9 @@ static deft_status borrow(deft_ctx *cx, df_diag *d, deft_device where, void *dat
     return dev->far->wrap(dev, d, data, (int64_t)bytes, out);
 }
 
-static deft_tensor *wrap(deft_ctx *cx, const char *what, deft_device where, const deft_shape *shape,
-                         deft_dtype dtype, void *data, size_t bytes, const int64_t *strides,
-                         bool mut)
+static deft_tensor *wrap_memory(deft_ctx *cx, const char *what, deft_device where,
+                                const deft_shape *shape, deft_dtype dtype, void *data, size_t bytes,
+                                const int64_t *strides, bool mut)
 {
     df_shape s;
     if (!cx || !check_dtype(cx, what, dtype) || !df_check_shape(cx, what, shape, &s)) return NULL;
@@ -181,16 +182,16 @@ deft_tensor *deft_wrap(deft_ctx *cx, deft_shape shape, deft_dtype dtype, const v
                        size_t bytes, const int64_t *strides)
 {
     df_enter_call(cx, DF_SITE);
-    return wrap(cx, "wrap", DEFT_CPU, &shape, dtype, (void *)(uintptr_t)data, bytes, strides,
-                false);
+    return wrap_memory(cx, "wrap", DEFT_CPU, &shape, dtype, (void *)(uintptr_t)data, bytes, strides,
+                       false);
 }
 
 deft_tensor *deft_wrap_device(deft_ctx *cx, deft_device where, deft_shape shape, deft_dtype dtype,
                               const void *data, size_t bytes, const int64_t *strides)
 {
     df_enter_call(cx, DF_SITE);
-    return wrap(cx, "wrap_device", where, &shape, dtype, (void *)(uintptr_t)data, bytes, strides,
-                false);
+    return wrap_memory(cx, "wrap_device", where, &shape, dtype, (void *)(uintptr_t)data, bytes,
+                       strides, false);
 }
 
 /* Makes the wrapped tensor t writable by assignments. t may be NULL. Returns t, or NULL
@@ -215,7 +216,8 @@ deft_tensor *deft_wrap_mut(deft_ctx *cx, deft_shape shape, deft_dtype dtype, voi
 {
     df_enter_call(cx, DF_SITE);
     const char *const what = "wrap_mut";
-    return to_write(cx, what, wrap(cx, what, DEFT_CPU, &shape, dtype, data, bytes, strides, true));
+    return to_write(cx, what,
+                    wrap_memory(cx, what, DEFT_CPU, &shape, dtype, data, bytes, strides, true));
 }
 
 deft_tensor *deft_wrap_device_mut(deft_ctx *cx, deft_device where, deft_shape shape,
@@ -224,7 +226,8 @@ deft_tensor *deft_wrap_device_mut(deft_ctx *cx, deft_device where, deft_shape sh
 {
     df_enter_call(cx, DF_SITE);
     const char *const what = "wrap_device_mut";
-    return to_write(cx, what, wrap(cx, what, where, &shape, dtype, data, bytes, strides, true));
+    return to_write(cx, what,
+                    wrap_memory(cx, what, where, &shape, dtype, data, bytes, strides, true));
 }
 
 /* ---- constants ---- */

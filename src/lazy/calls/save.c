@@ -28,8 +28,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 #define MAX_TRANSFER ((size_t)1 << 30)
 
 /* Checks that the list holds n usable tensors of cx with names. */
-static deft_status check_list(deft_ctx *cx, const char *what, const char *path,
-                              const deft_named *list, size_t n)
+static deft_status check_named_tensors(deft_ctx *cx, const char *what, const char *path,
+                                       const deft_named *list, size_t n)
 {
     deft_status st = df_may_act(cx);
     if (st == DEFT_OK) st = df_wait_for_steps(cx);
@@ -112,7 +112,7 @@ static void saver_finish(saver *s)
 
 /* Gives each tensor its bytes of the data section, and makes the header. Nothing is
  * computed before. */
-static deft_status lay_out(saver *s)
+static deft_status saver_build_header(saver *s)
 {
     deft_ctx *const cx = s->cx;
     size_t k = 0;
@@ -146,7 +146,7 @@ static deft_status lay_out(saver *s)
 }
 
 /* Gets the values of all tensors. Pending ones are computed together. */
-static deft_status compute_all(saver *s)
+static deft_status saver_compute_all(saver *s)
 {
     deft_ctx *const cx = s->cx;
     df_recording_reads(cx);
@@ -181,7 +181,7 @@ static deft_status file_error(saver *s)
     return io_error(d, "save", f->temporary ? f->temporary : s->path, f->call);
 }
 
-static deft_status write_all(saver *s, const void *data, size_t n)
+static deft_status saver_write_all(saver *s, const void *data, size_t n)
 {
     const char *at = data;
     while (n) {
@@ -196,23 +196,23 @@ static deft_status write_all(saver *s, const void *data, size_t n)
 }
 
 /* Writes the elements of v, which is on the host. */
-static deft_status write_here(saver *s, const df_value *v, size_t bytes)
+static deft_status saver_write_here(saver *s, const df_value *v, size_t bytes)
 {
-    if (df_value_contiguous(v)) return write_all(s, v->data, bytes);
+    if (df_value_contiguous(v)) return saver_write_all(s, v->data, bytes);
     char *const packed = df_mem_alloc(s->cx->mem, bytes);
     if (!packed) return df_fail_mem(&s->cx->diag, "save", bytes);
     df_value_pack(v, (deft_dtype)v->dtype, packed);
-    const deft_status st = write_all(s, packed, bytes);
+    const deft_status st = saver_write_all(s, packed, bytes);
     df_mem_free(s->cx->mem, packed, bytes);
     return st;
 }
 
-static deft_status write_value(saver *s, df_value *v, size_t bytes)
+static deft_status saver_write_value(saver *s, df_value *v, size_t bytes)
 {
     df_value *here = NULL;
     if (!bytes) return DEFT_OK;
     deft_status st = df_value_host(s->cx, &s->cx->diag, v, &here);
-    if (st == DEFT_OK) st = write_here(s, here, bytes);
+    if (st == DEFT_OK) st = saver_write_here(s, here, bytes);
     df_value_drop(s->cx, &here);
     return st;
 }
@@ -221,16 +221,17 @@ deft_status deft_save(deft_ctx *cx, const char *path, const deft_named *list, si
 {
     if (!cx) return DEFT_E_ARG;
     df_act(cx, "save", DF_SITE);
-    deft_status st = check_list(cx, "save", path, list, n);
+    deft_status st = check_named_tensors(cx, "save", path, list, n);
     if (st != DEFT_OK) return st;
     saver s = { .cx = cx, .path = path, .list = list, .n = n };
     TRY(saver_init(&s));
-    TRY(lay_out(&s));
-    TRY(compute_all(&s));
+    TRY(saver_build_header(&s));
+    TRY(saver_compute_all(&s));
     if (!df_replace_begin(&s.file, cx->mem, path, 0666)) TRY(file_error(&s));
-    TRY(write_all(&s, s.header.at, s.header.n));
+    TRY(saver_write_all(&s, s.header.at, s.header.n));
     for (size_t k = 0; k < n; k++)
-        TRY(write_value(&s, s.value[s.order[k]], (size_t)(s.entry[k].end - s.entry[k].begin)));
+        TRY(saver_write_value(&s, s.value[s.order[k]],
+                              (size_t)(s.entry[k].end - s.entry[k].begin)));
     if (!df_replace_commit(&s.file)) TRY(file_error(&s));
 done:
     saver_finish(&s);
@@ -265,7 +266,7 @@ typedef struct loader {
     size_t n_before, max_before;
 } loader;
 
-static deft_status read_at(loader *l, void *dst, size_t n, uint64_t from)
+static deft_status loader_read_at(loader *l, void *dst, size_t n, uint64_t from)
 {
     char *to = dst;
     while (n) {
@@ -285,7 +286,7 @@ static deft_status read_at(loader *l, void *dst, size_t n, uint64_t from)
 
 /* Opens the file. O_NONBLOCK, because opening a pipe without a writer must not block; a
  * pipe is then refused. */
-static deft_status open_file(loader *l, uint64_t *size)
+static deft_status loader_open(loader *l, uint64_t *size)
 {
     do l->fd = open(l->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     while (l->fd < 0 && errno == EINTR);
@@ -304,11 +305,11 @@ static deft_status read_header(loader *l)
     df_diag *const d = &l->cx->diag;
     uint64_t size = 0;
     unsigned char prefix[DF_SAFETENSORS_PREFIX];
-    TRY(open_file(l, &size));
+    TRY(loader_open(l, &size));
     if (size < sizeof prefix)
         return df_fail(d, DEFT_E_FORMAT, "load: %s: %llu bytes, too short for a header, at byte 0",
                        l->path, (unsigned long long)size);
-    TRY(read_at(l, prefix, sizeof prefix, 0));
+    TRY(loader_read_at(l, prefix, sizeof prefix, 0));
     uint64_t n = 0;
     for (uint32_t i = 0; i < sizeof prefix; i++) n |= (uint64_t)prefix[i] << (8 * i);
     if (n == 0 || n > DF_SAFETENSORS_MAX_HEADER || n > size - sizeof prefix)
@@ -321,7 +322,7 @@ static deft_status read_header(loader *l)
     l->header = df_mem_alloc(l->cx->mem, (size_t)n);
     if (!l->header) return df_fail_mem(d, "load", (size_t)n);
     l->header_size = (size_t)n;
-    TRY(read_at(l, l->header, (size_t)n, sizeof prefix));
+    TRY(loader_read_at(l, l->header, (size_t)n, sizeof prefix));
     TRY(df_safetensors_parse(d, l->cx->mem, l->path, l->header, (size_t)n, size - l->data_at,
                              &l->table));
 done:
@@ -384,7 +385,7 @@ static deft_status read_value(loader *l, size_t i)
     if (!v) return df_fail_mem(&cx->diag, "load", sizeof *v);
     TRY(df_buffer_create(&cx->diag, cx->rt->dev->allocator, (int64_t)bytes, &v->buf));
     v->data = v->buf->data;
-    TRY(read_at(l, v->data, bytes, l->data_at + e->begin));
+    TRY(loader_read_at(l, v->data, bytes, l->data_at + e->begin));
     if (e->dtype == DEFT_BOOL) /* kernels rely on bools being one byte, 0 or 1 */
         for (size_t k = 0; k < bytes; k++) v->data[k] = v->data[k] != 0;
     TRY(move_value(l, i));
@@ -392,7 +393,7 @@ done:
     return st;
 }
 
-static void remember(loader *l, deft_tensor *t)
+static void loader_save_bindings(loader *l, deft_tensor *t)
 {
     for (; t; t = df_root_of(t)) {
         const df_mut *const m = df_mut_of(l->cx, t);
@@ -405,7 +406,7 @@ static void remember(loader *l, deft_tensor *t)
     }
 }
 
-static void take_back(loader *l)
+static void loader_restore_bindings(loader *l)
 {
     while (l->n_before) {
         binding *const b = &l->before[--l->n_before];
@@ -449,14 +450,14 @@ static deft_status assign_all(loader *l)
     df_walk_begin(l->cx);
     for (size_t i = 0; i < l->n && st == DEFT_OK; i++) {
         deft_tensor *const dst = l->list[i].tensor;
-        remember(l, dst);
+        loader_save_bindings(l, dst);
         st = assign_value(l, dst, l->value[i]);
         if (st == DEFT_OK) continue;
         char shown[DF_SAFETENSORS_SHOW];
         df_fail_more(
             &l->cx->diag, " (load of \"%s\")",
             df_safetensors_show(l->list[i].name, strlen(l->list[i].name), shown, sizeof shown));
-        take_back(l);
+        loader_restore_bindings(l);
     }
     df_walk_end(l->cx);
     return st;
@@ -483,7 +484,7 @@ deft_status deft_load(deft_ctx *cx, const char *path, const deft_named *list, si
 {
     if (!cx) return DEFT_E_ARG;
     df_act(cx, "load", DF_SITE);
-    deft_status st = check_list(cx, "load", path, list, n);
+    deft_status st = check_named_tensors(cx, "load", path, list, n);
     if (st != DEFT_OK) return st;
     loader l = { .cx = cx, .path = path, .list = list, .n = n, .fd = -1 };
     if (n) {

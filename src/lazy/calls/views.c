@@ -390,7 +390,7 @@ static bool save_binding(deft_ctx *cx, deft_tensor *t)
     return true;
 }
 
-static bool bind(deft_ctx *cx, deft_tensor *t, uint32_t node)
+static bool bind_to_record(deft_ctx *cx, deft_tensor *t, uint32_t node)
 {
     if (!save_binding(cx, t)) return false;
     if (t->value) df_value_drop(cx, &t->value);
@@ -549,7 +549,8 @@ static bool assign_chain(deft_ctx *cx, deft_tensor *dst, uint32_t value, uintptr
                      "keep it before the call, to make it a tensor of its own");
             return false;
         }
-        if (!bind(cx, who[i], what[i]) || (twin && !bind(cx, twin, what[i]))) return false;
+        if (!bind_to_record(cx, who[i], what[i]) || (twin && !bind_to_record(cx, twin, what[i])))
+            return false;
         who[i]->place = place[i];
         if (twin) twin->place = DF_NONE;
     }

@@ -84,7 +84,8 @@ static uint32_t reshaped(deft_ctx *cx, uint32_t a, const df_shape *s, uintptr_t 
 }
 
 /* The images a, padded with `fill`. */
-static uint32_t padded(deft_ctx *cx, uint32_t a, const window *w, uint32_t fill, uintptr_t site)
+static uint32_t padded_images(deft_ctx *cx, uint32_t a, const window *w, uint32_t fill,
+                              uintptr_t site)
 {
     if (a == DF_BAD || (!w->padding[0] && !w->padding[1])) return a;
     const int64_t before[4] = { 0, 0, w->padding[0], w->padding[1] };
@@ -154,7 +155,7 @@ static uint32_t windows(deft_ctx *cx, const conv *c, uint32_t x, uintptr_t site)
 {
     const int64_t n = c->slide.kernel[0] * c->slide.kernel[1];
     const deft_dtype t = df_dtype_at(cx, x);
-    x = permuted(cx, padded(cx, x, &c->slide, df_cst(cx, t, 0, site), site), 0x3201, site);
+    x = permuted(cx, padded_images(cx, x, &c->slide, df_cst(cx, t, 0, site), site), 0x3201, site);
     if (n == 1) return at_place(cx, x, &c->slide, 0, site);
     df_arena_reset(&cx->pass);
     uint32_t *const piece = df_arena_new(&cx->pass, uint32_t, (size_t)n);
@@ -172,7 +173,8 @@ static uint32_t windows(deft_ctx *cx, const conv *c, uint32_t x, uintptr_t site)
 }
 
 /* The product, [out, N, Ho, Wo]. A single group has no axis of its own. */
-static uint32_t product(deft_ctx *cx, const conv *c, uint32_t columns, uint32_t w, uintptr_t site)
+static uint32_t conv_product(deft_ctx *cx, const conv *c, uint32_t columns, uint32_t w,
+                             uintptr_t site)
 {
     const int64_t *const o = c->slide.out, g = c->groups, out = c->w.dim[0], n = c->x.dim[0];
     const int64_t depth = c->w.dim[1] * c->w.dim[2] * c->w.dim[3];
@@ -234,8 +236,8 @@ static bool check_padding(deft_ctx *cx, const char *what, const int64_t padding[
 }
 
 /* Record and shape of an operand after the first. */
-static bool operand(deft_ctx *cx, const char *what, unsigned which, deft_tensor *t, uint32_t *node,
-                    df_shape *s)
+static bool enter_window_operand(deft_ctx *cx, const char *what, unsigned which, deft_tensor *t,
+                                 uint32_t *node, df_shape *s)
 {
     if (!df_enter_more(cx, what, which, t)) return false;
     *node = df_node_of(cx, t);
@@ -249,11 +251,12 @@ deft_tensor *deft_conv2d(deft_tensor *x, deft_tensor *w, const deft_conv2d_optio
     conv c = { .bias_node = DF_BAD };
     uint32_t nx, nw;
     deft_ctx *const cx = df_begin("conv2d", x, &nx, &c.x, DF_SITE);
-    if (!cx || !operand(cx, "conv2d", 2, w, &nw, &c.w)) return NULL;
+    if (!cx || !enter_window_operand(cx, "conv2d", 2, w, &nw, &c.w)) return NULL;
     if (options && !df_check_options(cx, "conv2d", "deft_conv2d_options", options->size))
         return NULL;
     df_take_options(&o, sizeof o, options, options ? options->size : 0);
-    if (o.bias && !operand(cx, "conv2d", 3, o.bias, &c.bias_node, &c.bias)) return NULL;
+    if (o.bias && !enter_window_operand(cx, "conv2d", 3, o.bias, &c.bias_node, &c.bias))
+        return NULL;
     c.groups = or_one(o.groups);
     c.slide = (window){ .padding = { o.padding[0], o.padding[1] } };
     for (int i = 0; i < 2; i++) {
@@ -270,7 +273,7 @@ deft_tensor *deft_conv2d(deft_tensor *x, deft_tensor *w, const deft_conv2d_optio
     nx = df_to(cx, nx, df_arithmetic_dtype(t), site);
     nw = df_to(cx, nw, df_arithmetic_dtype(t), site);
     if (nx == DF_BAD || nw == DF_BAD) return NULL;
-    const uint32_t r = product(cx, &c, windows(cx, &c, nx, site), nw, site);
+    const uint32_t r = conv_product(cx, &c, windows(cx, &c, nx, site), nw, site);
     return df_result(cx, df_to(cx, permuted(cx, biased(cx, &c, r, site), 0x3201, site), t, site));
 }
 
@@ -356,7 +359,7 @@ typedef uint32_t (*combine_fn)(deft_ctx *cx, const window *w, int64_t k, uint32_
 static uint32_t combined(deft_ctx *cx, uint32_t x, const window *w, uint32_t fill,
                          combine_fn combine, uintptr_t site)
 {
-    const uint32_t a = padded(cx, x, w, fill, site);
+    const uint32_t a = padded_images(cx, x, w, fill, site);
     uint32_t out = at_place(cx, a, w, 0, site);
     for (int64_t k = 1; k < w->kernel[0] * w->kernel[1] && out != DF_BAD; k++)
         out = combine(cx, w, k, out, at_place(cx, a, w, k, site), site);

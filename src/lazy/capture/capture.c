@@ -153,7 +153,7 @@ deft_tensor *deft_const_i(deft_ctx *cx, int64_t value)
 /* ---- recording ---- */
 
 /* Checks that a tensor of the caller can be used, and computes its value. */
-static deft_status settle(deft_ctx *cx, deft_tensor *t)
+static deft_status compute_capture_input(deft_ctx *cx, deft_tensor *t)
 {
     if (!df_enter_more(cx, "capture_call", 1, t)) return df_deliver(cx);
     if (t->flags & DF_HANDLE_WEAK)
@@ -180,7 +180,7 @@ static void keep_recording(deft_capture *c, recording *r)
 }
 
 /* Makes the function's outputs tensors of the scope around its step. */
-static void hand_out(deft_capture *c, recording *r, deft_tensor **out)
+static void move_outputs_to_scope(deft_capture *c, recording *r, deft_tensor **out)
 {
     deft_ctx *const cx = c->cx;
     for (uint32_t i = 0; i < r->n_out; i++) {
@@ -228,7 +228,7 @@ static bool make_inputs_of(deft_ctx *cx, recording *r)
     return ok;
 }
 
-static void bind(deft_ctx *cx, deft_tensor *t, df_value *v)
+static void bind_to_value(deft_ctx *cx, deft_tensor *t, df_value *v)
 {
     df_value_ref(v);
     df_handle_unbind(cx, t);
@@ -312,7 +312,7 @@ static deft_status run_function(deft_capture *c, recording *r, deft_tensor **out
         cx->diag = said;
     }
     if (st == DEFT_OK) {
-        hand_out(c, r, out);
+        move_outputs_to_scope(c, r, out);
     } else {
         df_recording_take_back(r);
         drop_outputs(out, kept, r->n_out);
@@ -322,8 +322,8 @@ static deft_status run_function(deft_capture *c, recording *r, deft_tensor **out
     return st;
 }
 
-static deft_status record(deft_capture *c, deft_tensor *const *in, size_t n_in, deft_tensor **out,
-                          size_t n_out)
+static deft_status record_function(deft_capture *c, deft_tensor *const *in, size_t n_in,
+                                   deft_tensor **out, size_t n_out)
 {
     recording *const r = df_recording_create(c, in, n_in, n_out);
     if (!r) return df_fail_mem(&c->cx->diag, "capture", sizeof *r);
@@ -337,7 +337,7 @@ static deft_status record(deft_capture *c, deft_tensor *const *in, size_t n_in, 
 
 /* ---- replaying ---- */
 
-static deft_tensor *resolve(tensor_ref ref, deft_tensor *const *in)
+static deft_tensor *tensor_of_ref(tensor_ref ref, deft_tensor *const *in)
 {
     return ref.t ? ref.t : in[ref.arg];
 }
@@ -388,13 +388,13 @@ static bool are_one(deft_capture *c, bool now)
 /* Looks up the tensors in r->places. Returns false when they are not the same tensors in
  * the same entries as when they were recorded. The arguments come first. Arguments that
  * are one handle have one value, too. */
-static bool find_places(deft_capture *c, recording *r, deft_tensor *const *in)
+static bool match_recorded_places(deft_capture *c, recording *r, deft_tensor *const *in)
 {
     deft_ctx *const cx = c->cx;
     uint32_t n = 0;
     df_new_cut_serial(cx);
     for (size_t i = 0; i < r->places.n; i++) {
-        df_value *const v = df_handle_value(cx, resolve(r->places.at[i].from, in));
+        df_value *const v = df_handle_value(cx, tensor_of_ref(r->places.at[i].from, in));
         const bool seen = v && v->cut == cx->cut_serial;
         if (!v || (seen ? v->input : n) != r->places.at[i].cls) return are_one(c, seen);
         if (seen && i < r->n_in && df_recording_same(in, (uint32_t)i) != r->same[i])
@@ -411,7 +411,7 @@ static bool find_places(deft_capture *c, recording *r, deft_tensor *const *in)
     return true;
 }
 
-static void gather(deft_ctx *cx, recording *r, deft_tensor *const *in)
+static void fill_replay_wants(deft_ctx *cx, recording *r, deft_tensor *const *in)
 {
     for (size_t k = 0; k < r->sources.n; k++) {
         const uint32_t from = r->sources.at[k];
@@ -422,7 +422,7 @@ static void gather(deft_ctx *cx, recording *r, deft_tensor *const *in)
         const tensor_ref ref = r->wanted.at[i];
         *w = (df_want){ .node = r->made.want[i], .donor_refs = 1 };
         if (!ref.t && ref.arg == DF_NONE) continue;
-        deft_tensor *const t = resolve(ref, in);
+        deft_tensor *const t = tensor_of_ref(ref, in);
         if (t->flags & DF_HANDLE_MUT)
             w->into = df_mut_of(cx, t)->value;
         else
@@ -463,7 +463,7 @@ static deft_status ask_layers(deft_capture *c, recording *r)
 
 /* Writes a number into *to. Returns false, with the error recorded, when it does not fit
  * its dtype. */
-static bool put_number(deft_capture *c, const recording *r, const number_note *n, int64_t *to)
+static bool patch_number(deft_capture *c, const recording *r, const number_note *n, int64_t *to)
 {
     deft_ctx *const cx = c->cx;
     if (n->is_layers) {
@@ -483,7 +483,7 @@ static deft_status patch(deft_capture *c, recording *r)
     if (st != DEFT_OK) return st;
     for (size_t i = 0; i < r->numbers.n; i++) {
         const number_note *const n = &r->numbers.at[i];
-        if (!put_number(c, r, n, &args[n->at])) return df_deliver(cx);
+        if (!patch_number(c, r, n, &args[n->at])) return df_deliver(cx);
     }
     for (size_t i = 0; i < r->draws.n; i++) {
         const draw_note *const d = &r->draws.at[i];
@@ -494,7 +494,7 @@ static deft_status patch(deft_capture *c, recording *r)
     return DEFT_OK;
 }
 
-static df_value *value_at(const recording *r, uint32_t i)
+static df_value *target_value(const recording *r, uint32_t i)
 {
     return i < r->wanted.n ? r->want.at[i].result : r->found.at[i - r->wanted.n];
 }
@@ -511,17 +511,19 @@ static deft_status make_outputs(deft_ctx *cx, deft_tensor **out, size_t n)
 
 /* Binds outputs and assigned tensors. Two assigned tensors may exchange their values, so
  * all values are referenced before the first is bound. */
-static void hand_over(deft_ctx *cx, recording *r, deft_tensor *const *in, deft_tensor **out)
+static void publish_replay_results(deft_ctx *cx, recording *r, deft_tensor *const *in,
+                                   deft_tensor **out)
 {
-    for (size_t i = 0; i < r->assigned.n; i++) df_value_ref(value_at(r, r->assigned.at[i].value));
+    for (size_t i = 0; i < r->assigned.n; i++)
+        df_value_ref(target_value(r, r->assigned.at[i].value));
     for (size_t i = 0; i < r->outputs.n; i++) {
         const target *const x = &r->outputs.at[i];
-        out[x->to.arg]->value = df_value_ref(value_at(r, x->value));
+        out[x->to.arg]->value = df_value_ref(target_value(r, x->value));
     }
     for (size_t i = 0; i < r->assigned.n; i++) {
         const target *const x = &r->assigned.at[i];
-        df_value *v = value_at(r, x->value);
-        bind(cx, resolve(x->to, in), v);
+        df_value *v = target_value(r, x->value);
+        bind_to_value(cx, tensor_of_ref(x->to, in), v);
         df_value_drop(cx, &v);
     }
     for (size_t i = 0; i < r->rngs.n; i++) r->rngs.at[i].rng->next += r->rngs.at[i].n;
@@ -530,7 +532,7 @@ static void hand_over(deft_ctx *cx, recording *r, deft_tensor *const *in, deft_t
 
 /* Checks the tensors from outside, which may miss an assign. The inputs were checked
  * before. */
-static deft_status missed_before(deft_ctx *cx, const recording *r)
+static deft_status check_missed_assigns(deft_ctx *cx, const recording *r)
 {
     for (size_t i = 0; i < r->places.n && cx->owes; i++) {
         deft_tensor *const t = r->places.at[i].from.t;
@@ -545,12 +547,12 @@ static deft_status run_again(deft_capture *c, recording *r, deft_tensor *const *
                              deft_tensor **out)
 {
     deft_ctx *const cx = c->cx;
-    deft_status st = missed_before(cx, r);
+    deft_status st = check_missed_assigns(cx, r);
     if (st == DEFT_OK) st = patch(c, r);
     if (st == DEFT_OK) st = make_outputs(cx, out, r->n_out);
     if (st == DEFT_OK) st = df_cut_run(cx, &r->made, r->want.at, false);
     if (st == DEFT_OK) {
-        hand_over(cx, r, in, out);
+        publish_replay_results(cx, r, in, out);
         for (size_t i = 0; i < r->wanted.n; i++) df_value_drop(cx, &r->want.at[i].result);
     }
     r->used = ++c->serial;
@@ -558,14 +560,14 @@ static deft_status run_again(deft_capture *c, recording *r, deft_tensor *const *
 }
 
 /* Replays r when its guards hold. Otherwise *replayed is false and nothing has happened. */
-static deft_status replay(deft_capture *c, recording *r, deft_tensor *const *in, deft_tensor **out,
-                          bool *replayed)
+static deft_status replay_recording(deft_capture *c, recording *r, deft_tensor *const *in,
+                                    deft_tensor **out, bool *replayed)
 {
     deft_ctx *const cx = c->cx;
     deft_status st = DEFT_OK;
     *replayed = false;
-    if (!find_places(c, r, in)) return DEFT_OK;
-    gather(cx, r, in);
+    if (!match_recorded_places(c, r, in)) return DEFT_OK;
+    fill_replay_wants(cx, r, in);
     hold_passed(r);
     *replayed = df_extract_values(cx, r->want.at, r->values.at, &r->made);
     if (*replayed)
@@ -577,8 +579,8 @@ static deft_status replay(deft_capture *c, recording *r, deft_tensor *const *in,
 }
 
 /* Replays a recording that holds, or records a new one. */
-static deft_status call(deft_capture *c, deft_tensor *const *in, size_t n_in, deft_tensor **out,
-                        size_t n_out)
+static deft_status replay_or_record(deft_capture *c, deft_tensor *const *in, size_t n_in,
+                                    deft_tensor **out, size_t n_out)
 {
     deft_ctx *const cx = c->cx;
     deft_status st = DEFT_OK;
@@ -587,7 +589,7 @@ static deft_status call(deft_capture *c, deft_tensor *const *in, size_t n_in, de
         recording *const r = c->recordings[i];
         if (!r) continue;
         any = true;
-        if (fits_call(c, r, in, n_in, n_out)) st = replay(c, r, in, out, &replayed);
+        if (fits_call(c, r, in, n_in, n_out)) st = replay_recording(c, r, in, out, &replayed);
         if (replayed && df_ring_on(cx->ring))
             df_log_replay(cx, &r->made, c->site, i, (uint32_t)n_in, (uint32_t)n_out, st);
     }
@@ -601,12 +603,12 @@ static deft_status call(deft_capture *c, deft_tensor *const *in, size_t n_in, de
     }
     c->stats.missed += any;
     if (!any) df_capture_because(c, "the first call");
-    st = record(c, in, n_in, out, n_out);
+    st = record_function(c, in, n_in, out, n_out);
     log_reason(c);
     return st;
 }
 
-static bool overlap(deft_tensor *const *in, size_t n_in, deft_tensor **out, size_t n_out)
+static bool call_lists_overlap(deft_tensor *const *in, size_t n_in, deft_tensor **out, size_t n_out)
 {
     const uintptr_t a = (uintptr_t)in, b = (uintptr_t)out;
     return n_in && n_out && a < b + n_out * sizeof *out && b < a + n_in * sizeof *in;
@@ -627,11 +629,11 @@ deft_status deft_capture_call(deft_capture *c, deft_tensor *const *in, size_t n_
     if ((n_in && !in) || (n_out && !out))
         return df_fail(&cx->diag, DEFT_E_ARG, "capture_call: the list of %zu %s is NULL",
                        n_in && !in ? n_in : n_out, n_in && !in ? "inputs" : "outputs");
-    if (overlap(in, n_in, out, n_out))
+    if (call_lists_overlap(in, n_in, out, n_out))
         return df_fail(&cx->diag, DEFT_E_ARG, "capture_call: the lists in and out overlap");
     if ((st = df_wait_for_steps(cx)) != DEFT_OK) return st;
     for (size_t i = 0; i < n_in; i++)
-        if ((st = settle(cx, in[i])) != DEFT_OK) return st;
+        if ((st = compute_capture_input(cx, in[i])) != DEFT_OK) return st;
     /* A call is a step: earlier records end, and every handle has its own reference to
      * its value. */
     if (cx->rec.n > 0) st = df_flush(cx);
@@ -642,7 +644,7 @@ deft_status deft_capture_call(deft_capture *c, deft_tensor *const *in, size_t n_
     c->stats.calls++;
     c->reason[0] = 0;
     c->running = true;
-    st = call(c, in, n_in, out, n_out);
+    st = replay_or_record(c, in, n_in, out, n_out);
     c->running = false;
     if (c->doomed) deft_capture_destroy(&c);
     return st;

@@ -122,7 +122,7 @@ static void recording_spoil(deft_ctx *cx, const char *why, uintptr_t site)
         df_capture_because(r->capture, "%s", why);
 }
 
-static void no_memory(deft_ctx *cx)
+static void recording_no_memory(deft_ctx *cx)
 {
     recording_spoil(cx, "there is no memory for what it would have to remember", 0);
 }
@@ -143,7 +143,7 @@ static deft_tensor *recording_twin(deft_ctx *cx, const deft_tensor *t)
     return i == DF_NONE ? NULL : r->in[i] == t ? r->caller[i] : r->in[i];
 }
 
-static void wake(deft_tensor *t)
+static void mark_handle_seen(deft_tensor *t)
 {
     t->flags = (uint8_t)((t->flags & ~DF_HANDLE_UNSEEN) | DF_HANDLE_LIVE);
 }
@@ -151,8 +151,8 @@ static void wake(deft_tensor *t)
 static void recording_reached(deft_ctx *cx, deft_tensor *t)
 {
     recording *const r = cx->recording;
-    if (!df_vec_push(cx->mem, &r->reached, t)) no_memory(cx);
-    wake(t);
+    if (!df_vec_push(cx->mem, &r->reached, t)) recording_no_memory(cx);
+    mark_handle_seen(t);
 }
 
 void df_recording_hide(recording *r)
@@ -166,7 +166,7 @@ void df_recording_hide(recording *r)
 void df_recording_reveal(deft_ctx *cx)
 {
     const recording *const r = cx->recording;
-    for (uint32_t i = 0; i < r->n_in; i++) wake(r->caller[i]);
+    for (uint32_t i = 0; i < r->n_in; i++) mark_handle_seen(r->caller[i]);
 }
 
 static void recording_input(deft_ctx *cx, uint32_t node, deft_tensor *t)
@@ -180,10 +180,10 @@ static void recording_input(deft_ctx *cx, uint32_t node, deft_tensor *t)
         twin->epoch = cx->epoch;
         twin->place = DF_NONE;
     }
-    if (!df_vec_push(cx->mem, &r->seen, s)) no_memory(cx);
+    if (!df_vec_push(cx->mem, &r->seen, s)) recording_no_memory(cx);
 }
 
-static double number_of(const deft_tensor *t)
+static double bare_number_value(const deft_tensor *t)
 {
     double v = (double)t->number;
     if (t->place != DEFT_I64) memcpy(&v, &t->number, sizeof v);
@@ -195,11 +195,11 @@ static void recording_number(deft_ctx *cx, uint32_t at, deft_dtype dtype, const 
     recording *const r = cx->recording;
     if (!(t->flags & DF_HANDLE_PARAM)) {
         if (!(t->flags & DF_HANDLE_CONST) && df_recording_freezes(cx))
-            (void)df_recording_refuses(cx, "num", number_of(t), 0);
+            (void)df_recording_refuses(cx, "num", bare_number_value(t), 0);
         return;
     }
     const number_note n = { at, t->node, dtype, t->flags & DF_HANDLE_CONST };
-    if (!df_vec_push(cx->mem, &r->numbers, n)) no_memory(cx);
+    if (!df_vec_push(cx->mem, &r->numbers, n)) recording_no_memory(cx);
 }
 
 /* ---- numbers of layers ---- */
@@ -222,7 +222,7 @@ static uint32_t count_of(deft_ctx *cx, int64_t *count)
         if (r->counts.at[k].at == count) return k;
     const count_note fresh = { count, *count, 0 };
     if (df_vec_push(cx->mem, &r->counts, fresh)) return (uint32_t)r->counts.n - 1;
-    no_memory(cx);
+    recording_no_memory(cx);
     return DF_NONE;
 }
 
@@ -236,7 +236,7 @@ static deft_tensor *recorded_number(deft_ctx *cx, const df_layer_source *s, uint
     n.from.given = NULL;
     n.ahead = *s->count - r->counts.at[k].first;
     if (s->given->flags & DF_HANDLE_PARAM) n.param = s->given->node;
-    if (!df_vec_push(cx->mem, &r->layer_numbers, n)) no_memory(cx);
+    if (!df_vec_push(cx->mem, &r->layer_numbers, n)) recording_no_memory(cx);
     deft_tensor *const t = df_weak_f(cx, now, DF_HANDLE_PARAM | DF_HANDLE_CONST);
     if (t) t->node = (uint32_t)r->layer_numbers.n - 1;
     return t;
@@ -250,7 +250,7 @@ deft_tensor *df_layer_number(deft_ctx *cx, const df_layer_source *s, uint32_t wh
                         "%s is a tensor, not a bare number (deft_num; in a captured function "
                         "deft_param_f, deft_const_f)",
                         s->what);
-    const double given = number_of(s->given);
+    const double given = bare_number_value(s->given);
     if (!isfinite(given)) return df_error(cx, DEFT_E_RANGE, "%s is %g", s->what, given);
     const double now = s->value(s->user, which, *s->count, given);
     if (!cx->recording) return df_weak_f(cx, now, 0);
@@ -280,13 +280,13 @@ static void recording_draw(deft_ctx *cx, uint32_t at, deft_rng *rng, uint64_t dr
     while (k < r->rngs.n && r->rngs.at[k].rng != rng) k++;
     const rng_note fresh = { rng, draw, 0 };
     if (k == r->rngs.n && !df_vec_push(cx->mem, &r->rngs, fresh)) {
-        no_memory(cx);
+        recording_no_memory(cx);
         return;
     }
     rng_note *const g = &r->rngs.at[k];
     const draw_note d = { at, k, draw - g->first };
     if (d.draw >= g->n) g->n = d.draw + 1;
-    if (!df_vec_push(cx->mem, &r->draws, d)) no_memory(cx);
+    if (!df_vec_push(cx->mem, &r->draws, d)) recording_no_memory(cx);
 }
 
 static void recording_draw_again(deft_ctx *cx, uint32_t from, uint32_t at)
@@ -296,7 +296,7 @@ static void recording_draw_again(deft_ctx *cx, uint32_t from, uint32_t at)
         draw_note d = r->draws.at[i];
         if (d.at != from) continue;
         d.at = at;
-        if (!df_vec_push(cx->mem, &r->draws, d)) no_memory(cx);
+        if (!df_vec_push(cx->mem, &r->draws, d)) recording_no_memory(cx);
         return;
     }
 }
@@ -333,7 +333,7 @@ static void hold(recording *r, tensor_ref ref)
         t->keeps < UINT16_MAX && df_vec_reserve(cx->mem, &r->held, 1) &&
         (t->keeps > 0 || df_vec_push(cx->mem, &cx->kept, ((df_kept){ t, cx->act_site })));
     if (!ok) {
-        no_memory(cx);
+        recording_no_memory(cx);
         return;
     }
     r->held.at[r->held.n++] = t;
@@ -352,13 +352,13 @@ static void recording_wants(deft_ctx *cx)
             recording_spoil(cx, "it assigns to memory whose tensor has ended", 0);
         if (!df_vec_push(cx->mem, &r->wanted, ref) ||
             !df_vec_push(cx->mem, &r->results, cx->want.at[i].result))
-            no_memory(cx);
+            recording_no_memory(cx);
         hold(r, ref);
     }
 }
 
 /* The number of v as a target value: a result, else an entry of places. DF_NONE: neither. */
-static uint32_t value_of(const recording *r, const df_value *v)
+static uint32_t target_value_index(const recording *r, const df_value *v)
 {
     for (uint32_t i = 0; i < r->results.n; i++)
         if (r->results.at[i] == v) return i;
@@ -369,16 +369,16 @@ static uint32_t value_of(const recording *r, const df_value *v)
 
 void df_recording_target(deft_ctx *cx, recording *r, bool output, tensor_ref to, const df_value *v)
 {
-    const target x = { to, value_of(r, v) };
+    const target x = { to, target_value_index(r, v) };
     if (x.value == DF_NONE) {
         recording_spoil(cx, "a result is a tensor that nothing computed", 0);
         return;
     }
     if (!(output ? df_vec_push(cx->mem, &r->outputs, x) : df_vec_push(cx->mem, &r->assigned, x)))
-        no_memory(cx);
+        recording_no_memory(cx);
     if (x.value < r->results.n) return;
     const uint32_t from = x.value - (uint32_t)r->results.n;
-    if (!df_vec_push(cx->mem, &r->passed, from)) no_memory(cx);
+    if (!df_vec_push(cx->mem, &r->passed, from)) recording_no_memory(cx);
 }
 
 static void add_place(deft_ctx *cx, recording *r, tensor_ref from, df_value *v, uint32_t *n)
@@ -388,13 +388,13 @@ static void add_place(deft_ctx *cx, recording *r, tensor_ref from, df_value *v, 
         v->input = (*n)++;
     }
     const read_tensor p = { from, v->input, v };
-    if (!df_vec_push(cx->mem, &r->places, p)) no_memory(cx);
+    if (!df_vec_push(cx->mem, &r->places, p)) recording_no_memory(cx);
     hold(r, from);
 }
 
 /* Fills places: the arguments in order, then the tensors read from outside. All values
  * from the beginning still exist, because records and the undo log hold them. */
-static void find_places(deft_ctx *cx, recording *r)
+static void find_recorded_places(deft_ctx *cx, recording *r)
 {
     uint32_t n = 0;
     df_new_cut_serial(cx);
@@ -416,7 +416,7 @@ static void find_sources(deft_ctx *cx, recording *r)
     for (uint32_t k = 0; k < m->t->n_inputs; k++) {
         const uint32_t none = DF_NONE;
         if (!df_vec_push(cx->mem, &r->sources, none)) {
-            no_memory(cx);
+            recording_no_memory(cx);
             return;
         }
     }
@@ -432,7 +432,7 @@ static void find_sources(deft_ctx *cx, recording *r)
 }
 
 /* Allocates the lists that a replay fills. */
-static bool make_room(deft_ctx *cx, recording *r)
+static bool reserve_replay_lists(deft_ctx *cx, recording *r)
 {
     return df_vec_reserve(cx->mem, &r->found, r->places.n) &&
            df_vec_reserve(cx->mem, &r->values, r->sources.n) &&
@@ -471,10 +471,10 @@ static void recording_commit(deft_ctx *cx)
         recording_spoil(cx, "it computes nothing", 0);
         return;
     }
-    find_places(cx, r);
+    find_recorded_places(cx, r);
     if (r->whole) find_sources(cx, r);
     if (r->whole) find_patches(r);
-    if (!make_room(cx, r)) no_memory(cx);
+    if (!reserve_replay_lists(cx, r)) recording_no_memory(cx);
     for (size_t i = 0; i < cx->undo.n && r->whole; i++) {
         deft_tensor *const t = cx->undo.at[i].t;
         /* its memory was written, and it stays bound to that memory */

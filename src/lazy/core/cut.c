@@ -27,8 +27,8 @@ static bool is_input(const df_rec *r, const uint8_t *need, uint32_t i)
 
 /* Marks the records that the marked ones need, down to inputs. Returns the number of
  * marked records. */
-static uint32_t mark(const df_rec *r, uint8_t *need, uint32_t high, uint32_t *low_out,
-                     uint32_t *n_input, uint32_t *n_args)
+static uint32_t mark_needed_records(const df_rec *r, uint8_t *need, uint32_t high,
+                                    uint32_t *low_out, uint32_t *n_input, uint32_t *n_args)
 {
     uint32_t open = 0, n = 0, low = high;
     for (uint32_t i = 0; i <= high; i++) open += need[i];
@@ -68,7 +68,7 @@ deft_status df_cut_where(deft_ctx *cx, uint32_t node, deft_device *out)
     uint8_t *const need = df_arena_new(&cx->pass, uint8_t, (size_t)node + 1);
     if (!need) return df_fail_mem(&cx->diag, "cut", node);
     need[node] = VALUE;
-    mark(r, need, node, &low, &n_input, &n_args);
+    mark_needed_records(r, need, node, &low, &n_input, &n_args);
     for (uint32_t i = low; i <= node && *out == DEFT_CPU; i++)
         if (need[i] && is_input(r, need, i)) *out = df_value_where(cx, r->vals.at[r->val[i]]);
     return DEFT_OK;
@@ -89,7 +89,7 @@ deft_status df_want_siblings(deft_ctx *cx)
     uint8_t *const need = df_arena_new(&cx->pass, uint8_t, (size_t)r->n + 1);
     if (!need) return df_fail_mem(&cx->diag, "cut", r->n);
     for (size_t i = 0; i < cx->want.n; i++) need[cx->want.at[i].node] = VALUE;
-    mark(r, need, r->n - 1, &low, &n_input, &n_args);
+    mark_needed_records(r, need, r->n - 1, &low, &n_input, &n_args);
     for (uint32_t i = 0; i < r->n; i++) {
         const df_node *const node = &r->nodes[i];
         const df_want w = { .node = i };
@@ -118,7 +118,7 @@ static uint32_t input_flags(const df_value *v)
 }
 
 /* Makes input k of the trace read v. */
-static void set_input(df_cut *m, uint64_t cut, uint32_t k, df_value *v)
+static void set_cut_input(df_cut *m, uint64_t cut, uint32_t k, df_value *v)
 {
     df_input *const in = &m->t->inputs[k];
     in->data = v->data;
@@ -130,7 +130,7 @@ static void set_input(df_cut *m, uint64_t cut, uint32_t k, df_value *v)
     v->input = k;
 }
 
-static void add_input(copier *c, df_node *node, uint32_t at, df_value *v)
+static void add_cut_input(copier *c, df_node *node, uint32_t at, df_value *v)
 {
     df_trace *const t = c->t;
     const uint32_t k = t->n_inputs++;
@@ -141,7 +141,7 @@ static void add_input(copier *c, df_node *node, uint32_t at, df_value *v)
                        .attr = k };
     t->inputs[k].node = at;
     c->made->record[at] = DF_NONE;
-    set_input(c->made, c->cut, k, v);
+    set_cut_input(c->made, c->cut, k, v);
 }
 
 static void note_use(copier *c, uint32_t record, uint32_t input)
@@ -149,7 +149,7 @@ static void note_use(copier *c, uint32_t record, uint32_t input)
     c->made->use[c->made->n_use++] = (df_input_use){ record, input };
 }
 
-static void copy(copier *c, const uint8_t *need, uint32_t low, uint32_t high)
+static void copy_needed_records(copier *c, const uint8_t *need, uint32_t low, uint32_t high)
 {
     const df_rec *const r = c->r;
     df_trace *const t = c->t;
@@ -168,7 +168,7 @@ static void copy(copier *c, const uint8_t *need, uint32_t low, uint32_t high)
         t->site[at] = df_rec_site(c->cx, i);
         if (v) {
             note_use(c, i, t->n_inputs);
-            add_input(c, node, at, v);
+            add_cut_input(c, node, at, v);
             continue;
         }
         *node = r->nodes[i];
@@ -187,7 +187,7 @@ static void copy(copier *c, const uint8_t *need, uint32_t low, uint32_t high)
 }
 
 /* The input of the current trace that reads v; DF_NONE when there is none. */
-static uint32_t input_of(const deft_ctx *cx, const df_value *v)
+static uint32_t cut_input_of(const deft_ctx *cx, const df_value *v)
 {
     return v->cut == cx->cut_serial ? v->input : DF_NONE;
 }
@@ -198,7 +198,7 @@ bool df_may_donate(const df_value *v, uint32_t dying)
 }
 
 /* Whether the buffers of a and b overlap. Both are on one device. */
-static bool overlap(const df_value *a, const df_value *b)
+static bool buffers_overlap(const df_value *a, const df_value *b)
 {
     const char *const pa = a->buf->data, *const pb = b->buf->data;
     return pa < pb + b->buf->bytes && pb < pa + a->buf->bytes;
@@ -206,14 +206,14 @@ static bool overlap(const df_value *a, const df_value *b)
 
 /* The root of a wanted record. When `into` is not yet an input of the trace, root.into is
  * DF_NONE. */
-static df_root root_of(const deft_ctx *cx, const df_trace *t, uint32_t node, const df_want *w)
+static df_root cut_root_of(const deft_ctx *cx, const df_trace *t, uint32_t node, const df_want *w)
 {
     df_root root = { .node = node, .into = DF_NONE, .donor = DF_NONE };
     if (w->into) {
         root.kind = DF_ROOT_INTO;
-        root.into = input_of(cx, w->into);
+        root.into = cut_input_of(cx, w->into);
     } else if (w->donor && t->nodes[node].op != DF_OP_input) {
-        root.donor = input_of(cx, w->donor);
+        root.donor = cut_input_of(cx, w->donor);
     }
     return root;
 }
@@ -232,13 +232,13 @@ static void add_roots(deft_ctx *cx, copier *c, const df_want *want, uint32_t n)
 {
     df_trace *const t = c->t;
     for (uint32_t i = 0; i < n; i++) {
-        df_root root = root_of(cx, t, c->map[want[i].node], &want[i]);
+        df_root root = cut_root_of(cx, t, c->map[want[i].node], &want[i]);
         if (want[i].into && root.into == DF_NONE) {
             const uint32_t at = t->n_nodes++;
             t->shape[at] = t->shape[root.node]; /* same extents: assign has checked that */
             t->site[at] = 0;
             root.into = t->n_inputs;
-            add_input(c, &t->nodes[at], at, want[i].into);
+            add_cut_input(c, &t->nodes[at], at, want[i].into);
         }
         see_sole(t, &root, &want[i], true);
         t->roots[t->n_roots++] = root;
@@ -253,7 +253,7 @@ static bool safe_into(const deft_ctx *cx, const df_cut *m, uint32_t into)
     if (df_value_where(cx, m->inputs[into]) != m->where) return false;
     for (uint32_t k = 0; k < m->t->n_inputs; k++)
         if (k != into && df_value_where(cx, m->inputs[k]) == m->where &&
-            overlap(m->inputs[k], m->inputs[into]))
+            buffers_overlap(m->inputs[k], m->inputs[into]))
             return false;
     return true;
 }
@@ -291,7 +291,7 @@ static deft_device where_to_run(const deft_ctx *cx, const df_cut *m)
     return where;
 }
 
-static bool allocate(df_cut *m, uint32_t n_nodes, uint32_t n_input, uint32_t n_args, uint32_t n)
+static bool allocate_cut(df_cut *m, uint32_t n_nodes, uint32_t n_input, uint32_t n_args, uint32_t n)
 {
     df_arena *const a = &m->arena;
     df_trace *const t = m->t;
@@ -332,7 +332,7 @@ deft_status df_extract(deft_ctx *cx, const df_want *want, uint32_t n, df_cut *m)
     df_trace *const t = c.t = m->t = df_arena_new(a, df_trace, 1);
     if (!need || !c.map || !t) goto no_memory;
     for (uint32_t i = 0; i < n; i++) need[want[i].node] = VALUE;
-    const uint32_t n_nodes = mark(r, need, high, &low, &n_input, &n_args);
+    const uint32_t n_nodes = mark_needed_records(r, need, high, &low, &n_input, &n_args);
 
     df_new_cut_serial(cx);
     c.cut = cx->cut_serial;
@@ -341,8 +341,8 @@ deft_status df_extract(deft_ctx *cx, const df_want *want, uint32_t n, df_cut *m)
     /* A copy, because the trace can be printed after the records have changed. */
     t->extents = df_arena_copy(a, r->ext, r->n_ext * sizeof *r->ext, _Alignof(int64_t));
     t->n_extents = r->n_ext;
-    if (!t->extents || !allocate(m, n_nodes, n_input, n_args, n)) goto no_memory;
-    copy(&c, need, low, high);
+    if (!t->extents || !allocate_cut(m, n_nodes, n_input, n_args, n)) goto no_memory;
+    copy_needed_records(&c, need, low, high);
     m->n_read = t->n_inputs;
     add_roots(cx, &c, want, n);
     m->where = where_to_run(cx, m);
@@ -363,14 +363,14 @@ static bool roots_again(deft_ctx *cx, const df_want *want, df_cut *m, bool recor
     df_trace *const t = m->t;
     m->differs = "what it assigns is read in another way than when it was recorded";
     for (uint32_t i = 0; i < m->n_want; i++) {
-        df_root root = root_of(cx, t, m->asked[i].node, &want[i]);
+        df_root root = cut_root_of(cx, t, m->asked[i].node, &want[i]);
         /* one is wanted for a handle, the other for wrapped memory */
         if (root.kind != m->asked[i].kind) return false;
         if (want[i].into && root.into == DF_NONE) {
             root.into = m->asked[i].into;
             for (uint32_t k = 0; k < m->n_use; k++) /* it was read then, and is not read now */
                 if (m->use[k].input == root.into) return false;
-            set_input(m, cx->cut_serial, root.into, want[i].into);
+            set_cut_input(m, cx->cut_serial, root.into, want[i].into);
         }
         if (!df_same_words(&root, &m->asked[i], sizeof root / 8)) return false;
         see_sole(t, &root, &want[i], recorded);
@@ -399,7 +399,7 @@ bool df_extract_values(deft_ctx *cx, const df_want *want, df_value *const *value
         if (!values[k]) continue;
         /* two earlier inputs are one value now */
         if (values[k]->cut == cx->cut_serial) return false;
-        set_input(m, cx->cut_serial, k, values[k]);
+        set_cut_input(m, cx->cut_serial, k, values[k]);
     }
     return roots_again(cx, want, m, false);
 }
@@ -417,7 +417,7 @@ static bool inputs_again(deft_ctx *cx, df_cut *m)
             continue;
         }
         if (u.input != seen++) return false;
-        set_input(m, cx->cut_serial, u.input, v);
+        set_cut_input(m, cx->cut_serial, u.input, v);
     }
     return true;
 }

@@ -50,7 +50,7 @@ typedef struct forgetter {
 
 /* ---- which records are needed ---- */
 
-static df_value *value_at(const forgetter *f, uint32_t k)
+static df_value *value_of_record(const forgetter *f, uint32_t k)
 {
     const df_rec *const r = &f->cx->rec;
     return r->val[k] ? r->vals.at[r->val[k]] : NULL;
@@ -64,7 +64,7 @@ static bool is_op_input(const forgetter *f, uint32_t k)
 /* Whether record k has a value that is kept when it is needed. */
 static bool has_value(const forgetter *f, uint32_t k)
 {
-    const df_value *const v = value_at(f, k);
+    const df_value *const v = value_of_record(f, k);
     return v && (is_op_input(f, k) || v->refs != v->in_records);
 }
 
@@ -120,12 +120,12 @@ static void ask_writes(forgetter *f)
     }
 }
 
-static const df_custom *custom_of(const forgetter *f, uint32_t k)
+static const df_custom *flagged_custom_of(const forgetter *f, uint32_t k)
 {
     return f->flags[k] & CUSTOM ? df_grad_custom_of(f->cx, k) : NULL;
 }
 
-static void find_customs(forgetter *f)
+static void flag_custom_records(forgetter *f)
 {
     const deft_ctx *const cx = f->cx;
     for (size_t i = 0; i < cx->grad_annotations.n; i++)
@@ -138,7 +138,7 @@ static void find_from(forgetter *f)
 {
     const df_node *const nodes = f->cx->rec.nodes;
     for (uint32_t k = 0; k < f->n; k++) {
-        const df_custom *const c = custom_of(f, k);
+        const df_custom *const c = flagged_custom_of(f, k);
         uint8_t of_operands = 0;
         for (uint32_t i = 0; i < nodes[k].n_src; i++) of_operands |= f->flags[nodes[k].src[i].i];
         for (uint32_t i = 0; c && i < c->n_in; i++) of_operands |= f->flags[c->record[i]];
@@ -177,12 +177,12 @@ static void ask_custom(forgetter *f, const df_custom *c)
 }
 
 /* Backward pass: marks the needed records, and the operands that those need. */
-static void find_asked(forgetter *f)
+static void mark_kept_records(forgetter *f)
 {
     const df_node *const nodes = f->cx->rec.nodes;
     for (uint32_t k = f->n; k-- > 0;) {
         const df_node *const node = &nodes[k];
-        const df_custom *const c = custom_of(f, k);
+        const df_custom *const c = flagged_custom_of(f, k);
         uint8_t *const flags = &f->flags[k];
         if (c) ask_custom(f, c);
         const bool between = is_between(f, k);
@@ -219,7 +219,7 @@ static bool keeps_value(const forgetter *f, uint32_t k)
 }
 
 /* Gives new numbers to the records that stay. */
-static bool number(forgetter *f, df_arena *a)
+static bool number_kept_records(forgetter *f, df_arena *a)
 {
     uint32_t n = 0;
     for (uint32_t k = 0; k < f->n; k++) {
@@ -271,7 +271,7 @@ static uint32_t moved_extents(forgetter *f, uint32_t k, uint32_t rank)
     return f->ext[from];
 }
 
-static void move_down(forgetter *f)
+static void compact_kept_records(forgetter *f)
 {
     deft_ctx *const cx = f->cx;
     df_rec *const r = &cx->rec;
@@ -351,7 +351,7 @@ static void rename_mistakes(const forgetter *f)
     if (cx->fault_record == DF_NONE) cx->fault_epoch = 0;
 }
 
-static bool take_space(forgetter *f, df_arena *a)
+static bool allocate_forgetter(forgetter *f, df_arena *a)
 {
     const df_rec *const r = &f->cx->rec;
     const size_t n = (size_t)f->n + 1;
@@ -373,21 +373,21 @@ void df_forget(deft_ctx *cx)
     df_assert(cx->n_walks == 0);
     if (DF_UNLIKELY(cx->owes)) df_owe_recorded(cx);
     df_arena_reset(&cx->pass);
-    if (!take_space(&f, &cx->pass)) return; /* all records stay */
+    if (!allocate_forgetter(&f, &cx->pass)) return; /* all records stay */
     df_handles_resolve(cx);
-    find_customs(&f);
+    flag_custom_records(&f);
     df_each_outer(cx, cx->depth + 1, ask_handle, &f);
     ask_log(&f, &cx->undo);
     ask_writes(&f);
     if (cx->flight) ask_log(&f, &cx->flight->undo);
     find_from(&f);
-    find_asked(&f);
-    if (!number(&f, &cx->pass)) return;
+    mark_kept_records(&f);
+    if (!number_kept_records(&f, &cx->pass)) return;
     df_again_renumber(cx, f.map);
     df_history_renumber(cx);
     df_grad_annotations_renumber(cx, f.map, f.below);
     df_site_ranges_renumber(cx, f.below);
-    move_down(&f);
+    compact_kept_records(&f);
     df_each_outer(cx, cx->depth + 1, rename_handle, &f);
     rename_log(&f, &cx->undo);
     rename_writes(&f);

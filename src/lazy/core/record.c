@@ -17,7 +17,8 @@
 
 /* ---- storage ---- */
 
-static bool grow(const df_mem *mem, void **at, uint32_t old_cap, uint32_t cap, size_t elem)
+static bool resize_record_array(const df_mem *mem, void **at, uint32_t old_cap, uint32_t cap,
+                                size_t elem)
 {
     void *const p = mem->resize(mem->user, *at, old_cap * elem, cap * elem);
     if (p) *at = p;
@@ -65,7 +66,8 @@ static bool room_ext(deft_ctx *cx, uint32_t n)
     df_rec *const r = &cx->rec;
     if (r->cap_ext - r->n_ext >= n) return true;
     const uint32_t cap = r->cap_ext ? r->cap_ext * 2 : 512;
-    if (!grow(cx->mem, (void **)&r->ext, r->cap_ext, cap, sizeof *r->ext)) return false;
+    if (!resize_record_array(cx->mem, (void **)&r->ext, r->cap_ext, cap, sizeof *r->ext))
+        return false;
     r->cap_ext = cap;
     return true;
 }
@@ -75,7 +77,8 @@ static bool room_args(deft_ctx *cx, uint32_t n)
     df_rec *const r = &cx->rec;
     if (r->cap_args - r->n_args >= n) return true;
     const uint32_t cap = r->cap_args ? r->cap_args * 2 : 256;
-    if (!grow(cx->mem, (void **)&r->args, r->cap_args, cap, sizeof *r->args)) return false;
+    if (!resize_record_array(cx->mem, (void **)&r->args, r->cap_args, cap, sizeof *r->args))
+        return false;
     r->cap_args = cap;
     return true;
 }
@@ -92,7 +95,7 @@ bool df_record_grow(deft_ctx *cx)
     return false;
 }
 
-static void put_extents(df_rec *r, const df_shape *s)
+static void append_record_extents(df_rec *r, const df_shape *s)
 {
     int64_t *const at = r->ext + r->n_ext;
     if (r->n < r->limit && !df_same_words(at, s->dim, s->rank)) {
@@ -106,8 +109,8 @@ static void put_extents(df_rec *r, const df_shape *s)
 /* Appends a record of any kind. shape: the index of an operand's extents, or DF_BAD for
  * extents of its own, which are those of `out`. Compares with the history before anything
  * is written. */
-static uint32_t append(deft_ctx *cx, df_node node, uint32_t shape, const df_shape *out,
-                       const int64_t *args, uint32_t n_args, uintptr_t site)
+static uint32_t append_record(deft_ctx *cx, df_node node, uint32_t shape, const df_shape *out,
+                              const int64_t *args, uint32_t n_args, uintptr_t site)
 {
     df_rec *const r = &cx->rec;
     const bool own = shape == DF_BAD;
@@ -121,7 +124,7 @@ static uint32_t append(deft_ctx *cx, df_node node, uint32_t shape, const df_shap
         df_error(cx, DEFT_E_MEMORY, "%s: no memory for its arguments", df_op_infos[node.op].name);
         return DF_BAD;
     }
-    if (own) put_extents(r, out);
+    if (own) append_record_extents(r, out);
     if (n_args) memcpy(r->args + r->n_args, args, n_args * sizeof *args);
     r->n_args += n_args;
     return df_record_push(cx, node, shape, site);
@@ -144,7 +147,7 @@ static DF_COLD uint32_t input_record(deft_ctx *cx, deft_tensor *t)
                            .dtype = v->dtype,
                            .rank = v->rank,
                            .src = { DF_NO_REF, DF_NO_REF, DF_NO_REF } };
-    const uint32_t i = append(cx, node, DF_BAD, &v->shape, NULL, 0, 0);
+    const uint32_t i = append_record(cx, node, DF_BAD, &v->shape, NULL, 0, 0);
     if (i == DF_BAD) return DF_BAD;
     cx->rec.n_inputs++;
     df_rec_resolve(cx, i, v);
@@ -282,7 +285,7 @@ uint32_t df_append(deft_ctx *cx, df_op op, deft_dtype t, uint32_t attr, const ui
     for (uint32_t i = 0; i < info->n_src && shape == DF_BAD; i++)
         if (df_shape_equal(&in[i], &out)) shape = cx->rec.shape[src[i]];
     node.rank = (uint8_t)out.rank;
-    return append(cx, node, shape, &out, args, n_args, site);
+    return append_record(cx, node, shape, &out, args, n_args, site);
 }
 
 uint32_t df_to(deft_ctx *cx, uint32_t a, deft_dtype t, uintptr_t site)
@@ -304,7 +307,7 @@ uint32_t df_mixed_cast(deft_ctx *cx, df_op op, uint32_t a, uintptr_t site)
     df_unreachable();
 }
 
-static uint32_t number(deft_ctx *cx, deft_dtype t, int64_t bits, uintptr_t site)
+static uint32_t append_number_record(deft_ctx *cx, deft_dtype t, int64_t bits, uintptr_t site)
 {
     const df_shape scalar = { .rank = 0 };
     df_rec *const r = &cx->rec;
@@ -358,13 +361,14 @@ bool df_number_bits_i(deft_ctx *cx, const char *what, deft_dtype t, int64_t v, i
 uint32_t df_number_f(deft_ctx *cx, const char *what, deft_dtype t, double v, uintptr_t site)
 {
     int64_t bits;
-    return df_number_bits(cx, what, t, v, &bits) ? number(cx, t, bits, site) : DF_BAD;
+    return df_number_bits(cx, what, t, v, &bits) ? append_number_record(cx, t, bits, site) : DF_BAD;
 }
 
 uint32_t df_number_i(deft_ctx *cx, const char *what, deft_dtype t, int64_t v, uintptr_t site)
 {
     int64_t bits;
-    return df_number_bits_i(cx, what, t, v, &bits) ? number(cx, t, bits, site) : DF_BAD;
+    return df_number_bits_i(cx, what, t, v, &bits) ? append_number_record(cx, t, bits, site)
+                                                   : DF_BAD;
 }
 
 uint32_t df_cst(deft_ctx *cx, deft_dtype t, int32_t value, uintptr_t site)

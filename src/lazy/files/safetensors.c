@@ -52,15 +52,15 @@ const char *df_safetensors_show(const char *name, size_t n, char *buf, size_t ro
     return buf;
 }
 
-static DF_COLD deft_status bad_at(reader *r, size_t at, const char *what)
+static DF_COLD deft_status header_error_at(reader *r, size_t at, const char *what)
 {
     return df_fail(r->d, DEFT_E_FORMAT, "load: %s: %s, at byte %zu", r->file, what,
                    at + DF_SAFETENSORS_PREFIX);
 }
 
-static DF_COLD deft_status bad(reader *r, const char *what)
+static DF_COLD deft_status header_error(reader *r, const char *what)
 {
-    return bad_at(r, r->at, what);
+    return header_error_at(r, r->at, what);
 }
 
 /* ---- lexical level ---- */
@@ -80,16 +80,16 @@ static bool at_char(reader *r, char c)
     return r->at < r->n && r->base[r->at] == c;
 }
 
-static bool take(reader *r, char c)
+static bool accept_char(reader *r, char c)
 {
     if (!at_char(r, c)) return false;
     r->at++;
     return true;
 }
 
-static deft_status expect(reader *r, char c, const char *what)
+static deft_status expect_char(reader *r, char c, const char *what)
 {
-    return take(r, c) ? DEFT_OK : bad(r, what);
+    return accept_char(r, c) ? DEFT_OK : header_error(r, what);
 }
 
 /* The length of the well-formed UTF-8 sequence at s (Unicode, table 3-7), 0 when there is none. */
@@ -146,7 +146,7 @@ static deft_status hex4(reader *r, uint32_t *out)
         else if (c >= 'A' && c <= 'F')
             digit = (uint32_t)(c - 'A') + 10;
         else
-            return bad(r, "\\u without four hexadecimal digits");
+            return header_error(r, "\\u without four hexadecimal digits");
         v = v << 4 | digit;
     }
     *out = v;
@@ -160,7 +160,7 @@ static deft_status escape(reader *r, char **to)
     const char c = r->at < r->n ? r->base[r->at] : '\0';
     if (c != 'u') {
         const char *const which = c ? strchr(from, c) : NULL;
-        if (!which) return bad(r, "an escape that JSON does not know");
+        if (!which) return header_error(r, "an escape that JSON does not know");
         *(*to)++ = into[which - from];
         r->at++;
         return DEFT_OK;
@@ -172,13 +172,13 @@ static deft_status escape(reader *r, char **to)
     TRY(hex4(r, &code));
     if (code >= 0xd800 && code < 0xdc00) {
         if (r->n - r->at < 2 || r->base[r->at] != '\\' || r->base[r->at + 1] != 'u')
-            return bad_at(r, start, "half a surrogate pair");
+            return header_error_at(r, start, "half a surrogate pair");
         r->at += 2;
         TRY(hex4(r, &low));
-        if (low < 0xdc00 || low > 0xdfff) return bad_at(r, start, "half a surrogate pair");
+        if (low < 0xdc00 || low > 0xdfff) return header_error_at(r, start, "half a surrogate pair");
         code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
     } else if (code >= 0xdc00 && code < 0xe000) {
-        return bad_at(r, start, "half a surrogate pair");
+        return header_error_at(r, start, "half a surrogate pair");
     }
     *to += utf8_put(*to, code);
 done:
@@ -188,21 +188,21 @@ done:
 static deft_status string(reader *r, text *out)
 {
     deft_status st = DEFT_OK;
-    if (!take(r, '"')) return bad(r, "expected a string");
+    if (!accept_char(r, '"')) return header_error(r, "expected a string");
     const size_t start = r->at - 1;
     char *const first = r->base + r->at, *to = first;
     for (;;) {
-        if (r->at >= r->n) return bad_at(r, start, "a string without end");
+        if (r->at >= r->n) return header_error_at(r, start, "a string without end");
         const unsigned char c = (unsigned char)r->base[r->at];
         if (c == '"') break;
-        if (c < 0x20) return bad(r, "a control character in a string");
+        if (c < 0x20) return header_error(r, "a control character in a string");
         if (c == '\\') {
             r->at++;
             TRY(escape(r, &to));
             continue;
         }
         const size_t size = utf8_size((const unsigned char *)r->base + r->at, r->n - r->at);
-        if (!size) return bad(r, "a string that is no UTF-8");
+        if (!size) return header_error(r, "a string that is no UTF-8");
         memmove(to, r->base + r->at, size);
         to += size;
         r->at += size;
@@ -223,15 +223,16 @@ static deft_status natural(reader *r, uint64_t *out)
         const char c = r->base[r->at];
         if (c < '0' || c > '9') break;
         const uint64_t digit = (uint64_t)(c - '0');
-        if (v > ((uint64_t)INT64_MAX - digit) / 10) return bad_at(r, start, "a number beyond 2^63");
+        if (v > ((uint64_t)INT64_MAX - digit) / 10)
+            return header_error_at(r, start, "a number beyond 2^63");
         v = v * 10 + digit;
     }
-    if (r->at == start) return bad(r, "expected a whole number that is not negative");
+    if (r->at == start) return header_error(r, "expected a whole number that is not negative");
     if (r->base[start] == '0' && r->at > start + 1)
-        return bad_at(r, start, "a number with a leading zero");
+        return header_error_at(r, start, "a number with a leading zero");
     const char next = r->at < r->n ? r->base[r->at] : ' ';
     if (next == '.' || next == 'e' || next == 'E')
-        return bad_at(r, start, "a number that is not whole");
+        return header_error_at(r, start, "a number that is not whole");
     *out = v;
     return DEFT_OK;
 }
@@ -285,8 +286,8 @@ static deft_status read_shape(reader *r, df_safetensors_entry *e, fields *f)
     deft_status st = DEFT_OK;
     bool zero = false;
     f->numel = 1;
-    TRY(expect(r, '[', "a shape that is no list"));
-    if (take(r, ']')) return DEFT_OK;
+    TRY(expect_char(r, '[', "a shape that is no list"));
+    if (accept_char(r, ']')) return DEFT_OK;
     do {
         uint64_t v = 0;
         TRY(natural(r, &v));
@@ -294,8 +295,8 @@ static deft_status read_shape(reader *r, df_safetensors_entry *e, fields *f)
         e->rank++;
         zero = zero || v == 0;
         if (__builtin_mul_overflow(f->numel, v, &f->numel)) f->overflow = true;
-    } while (take(r, ','));
-    TRY(expect(r, ']', "expected , or ] in a shape"));
+    } while (accept_char(r, ','));
+    TRY(expect_char(r, ']', "expected , or ] in a shape"));
     if (zero) { /* whatever the other extents are */
         f->numel = 0;
         f->overflow = false;
@@ -307,11 +308,11 @@ done:
 static deft_status read_offsets(reader *r, df_safetensors_entry *e)
 {
     deft_status st = DEFT_OK;
-    TRY(expect(r, '[', "data_offsets that are no list"));
+    TRY(expect_char(r, '[', "data_offsets that are no list"));
     TRY(natural(r, &e->begin));
-    TRY(expect(r, ',', "data_offsets that are not two numbers"));
+    TRY(expect_char(r, ',', "data_offsets that are not two numbers"));
     TRY(natural(r, &e->end));
-    TRY(expect(r, ']', "data_offsets that are not two numbers"));
+    TRY(expect_char(r, ']', "data_offsets that are not two numbers"));
 done:
     return st;
 }
@@ -321,7 +322,7 @@ static deft_status read_field(reader *r, df_safetensors_entry *e, fields *f)
     deft_status st = DEFT_OK;
     text name = { 0 };
     TRY(string(r, &name));
-    TRY(expect(r, ':', "expected : after a field's name"));
+    TRY(expect_char(r, ':', "expected : after a field's name"));
     bool *seen;
     if (is(name, "dtype"))
         seen = &f->dtype;
@@ -330,8 +331,8 @@ static deft_status read_field(reader *r, df_safetensors_entry *e, fields *f)
     else if (is(name, "data_offsets"))
         seen = &f->offsets;
     else
-        return bad(r, "a field other than dtype, shape and data_offsets");
-    if (*seen) return bad(r, "a field that stands twice");
+        return header_error(r, "a field other than dtype, shape and data_offsets");
+    if (*seen) return header_error(r, "a field that stands twice");
     *seen = true;
     if (seen == &f->dtype)
         TRY(read_dtype(r, e, f));
@@ -350,20 +351,23 @@ static deft_status read_entry(reader *r, text name, uint64_t data_bytes)
     fields f = { 0 };
     skip_space(r);
     const size_t start = r->at;
-    TRY(expect(r, '{', "a tensor that is no object"));
+    TRY(expect_char(r, '{', "a tensor that is no object"));
     do TRY(read_field(r, &e, &f));
-    while (take(r, ','));
-    TRY(expect(r, '}', "expected , or } in a tensor"));
+    while (accept_char(r, ','));
+    TRY(expect_char(r, '}', "expected , or } in a tensor"));
     if (!f.dtype || !f.shape || !f.offsets)
-        return bad_at(r, start, "a tensor without dtype, shape or data_offsets");
+        return header_error_at(r, start, "a tensor without dtype, shape or data_offsets");
     uint64_t bytes = 0;
     if (f.overflow || (f.size && __builtin_mul_overflow(f.numel, (uint64_t)f.size, &bytes)) ||
         bytes > INT64_MAX)
-        return bad_at(r, start, "a shape with more bytes than can be counted");
-    if (e.begin > e.end) return bad_at(r, start, "data_offsets that end before they begin");
-    if (e.end > data_bytes) return bad_at(r, start, "data_offsets beyond the end of the file");
+        return header_error_at(r, start, "a shape with more bytes than can be counted");
+    if (e.begin > e.end)
+        return header_error_at(r, start, "data_offsets that end before they begin");
+    if (e.end > data_bytes)
+        return header_error_at(r, start, "data_offsets beyond the end of the file");
     if (f.size && e.end - e.begin != bytes)
-        return bad_at(r, start, "data_offsets that are not as far apart as the shape needs");
+        return header_error_at(r, start,
+                               "data_offsets that are not as far apart as the shape needs");
     if (!df_vec_push(r->mem, r->out, e)) return df_fail_mem(r->d, "load", sizeof e);
 done:
     return st;
@@ -378,17 +382,17 @@ static deft_status add_key(reader *r, text name, uint32_t scope)
 static deft_status read_metadata(reader *r)
 {
     deft_status st = DEFT_OK;
-    TRY(expect(r, '{', "__metadata__ that is no object"));
-    if (take(r, '}')) return DEFT_OK;
+    TRY(expect_char(r, '{', "__metadata__ that is no object"));
+    if (accept_char(r, '}')) return DEFT_OK;
     do {
         text name = { 0 }, value;
         TRY(string(r, &name));
         TRY(add_key(r, name, 1));
-        TRY(expect(r, ':', "expected : after a name in __metadata__"));
-        if (!at_char(r, '"')) return bad(r, "a value in __metadata__ that is no string");
+        TRY(expect_char(r, ':', "expected : after a name in __metadata__"));
+        if (!at_char(r, '"')) return header_error(r, "a value in __metadata__ that is no string");
         TRY(string(r, &value));
-    } while (take(r, ','));
-    TRY(expect(r, '}', "expected , or } in __metadata__"));
+    } while (accept_char(r, ','));
+    TRY(expect_char(r, '}', "expected , or } in __metadata__"));
 done:
     return st;
 }
@@ -396,24 +400,25 @@ done:
 static deft_status read_object(reader *r, uint64_t data_bytes)
 {
     deft_status st = DEFT_OK;
-    if (r->n == 0 || r->base[0] != '{') return bad(r, "a header that does not begin with {");
+    if (r->n == 0 || r->base[0] != '{')
+        return header_error(r, "a header that does not begin with {");
     r->at = 1;
-    if (!take(r, '}')) {
+    if (!accept_char(r, '}')) {
         do {
             text name = { 0 };
             TRY(string(r, &name));
             TRY(add_key(r, name, 0));
-            TRY(expect(r, ':', "expected : after a name"));
+            TRY(expect_char(r, ':', "expected : after a name"));
             if (is(name, "__metadata__"))
                 TRY(read_metadata(r));
             else
                 TRY(read_entry(r, name, data_bytes));
-        } while (take(r, ','));
-        TRY(expect(r, '}', "expected , or } after a tensor"));
+        } while (accept_char(r, ','));
+        TRY(expect_char(r, '}', "expected , or } after a tensor"));
     }
     for (; r->at < r->n; r->at++)
         if (r->base[r->at] != ' ')
-            return bad(r, "something other than spaces after the header's end");
+            return header_error(r, "something other than spaces after the header's end");
 done:
     return st;
 }
@@ -422,7 +427,7 @@ done:
 
 typedef int (*compare_fn)(const void *a, const void *b);
 
-static void swap(char *a, char *b, size_t size)
+static void swap_table_rows(char *a, char *b, size_t size)
 {
     char tmp[sizeof(df_safetensors_entry)];
     memcpy(tmp, a, size);
@@ -432,7 +437,7 @@ static void swap(char *a, char *b, size_t size)
 
 /* Heapsort (Williams 1964): in place, without recursion, and n log n for every input.
  * qsort promises none of these. */
-static void sort(void *base, size_t n, size_t size, compare_fn compare)
+static void heapsort_table(void *base, size_t n, size_t size, compare_fn compare)
 {
     char *const at = base;
     df_assert(size <= sizeof(df_safetensors_entry));
@@ -440,11 +445,11 @@ static void sort(void *base, size_t n, size_t size, compare_fn compare)
         if (start > 0)
             start--;
         else
-            swap(at, at + --end * size, size);
+            swap_table_rows(at, at + --end * size, size);
         for (size_t root = start, child; (child = 2 * root + 1) < end; root = child) {
             if (child + 1 < end && compare(at + child * size, at + (child + 1) * size) < 0) child++;
             if (compare(at + root * size, at + child * size) >= 0) break;
-            swap(at + root * size, at + child * size, size);
+            swap_table_rows(at + root * size, at + child * size, size);
         }
     }
 }
@@ -477,7 +482,7 @@ static int by_place(const void *a, const void *b)
 
 static deft_status check_keys(reader *r)
 {
-    sort(r->keys.at, r->keys.n, sizeof *r->keys.at, by_key);
+    heapsort_table(r->keys.at, r->keys.n, sizeof *r->keys.at, by_key);
     for (size_t i = 1; i < r->keys.n; i++)
         if (by_key(&r->keys.at[i - 1], &r->keys.at[i]) == 0) {
             char shown[DF_SAFETENSORS_SHOW];
@@ -493,7 +498,7 @@ static deft_status check_keys(reader *r)
 static deft_status check_places(reader *r, uint64_t data_bytes)
 {
     const df_safetensors_table *const t = r->out;
-    sort(t->at, t->n, sizeof *t->at, by_place);
+    heapsort_table(t->at, t->n, sizeof *t->at, by_place);
     uint64_t at = 0;
     char shown[DF_SAFETENSORS_SHOW];
     for (size_t i = 0; i < t->n; i++) {
@@ -527,7 +532,7 @@ deft_status df_safetensors_parse(df_diag *d, const df_mem *mem, const char *file
     TRY(read_object(&r, data_bytes));
     TRY(check_keys(&r));
     TRY(check_places(&r, data_bytes));
-    sort(out->at, out->n, sizeof *out->at, by_name);
+    heapsort_table(out->at, out->n, sizeof *out->at, by_name);
 done:
     df_vec_finish(mem, &r.keys);
     if (st != DEFT_OK) df_safetensors_finish(out);
@@ -582,7 +587,7 @@ static deft_status check_distinct(df_diag *d, const df_mem *mem, const df_safete
     if (!df_vec_reserve(mem, &keys, n)) return df_fail_mem(d, "save", n * sizeof *keys.at);
     for (size_t i = 0; i < n; i++)
         keys.at[i] = (key){ .name = { (char *)(uintptr_t)list[i].name, list[i].name_size } };
-    sort(keys.at, n, sizeof *keys.at, by_key);
+    heapsort_table(keys.at, n, sizeof *keys.at, by_key);
     for (size_t i = 1; i < n && st == DEFT_OK; i++) {
         char shown[DF_SAFETENSORS_SHOW];
         if (by_key(&keys.at[i - 1], &keys.at[i]) == 0)
@@ -594,7 +599,7 @@ static deft_status check_distinct(df_diag *d, const df_mem *mem, const df_safete
     return st;
 }
 
-static void put_string(df_str *s, const char *t, size_t n)
+static void write_header_string(df_str *s, const char *t, size_t n)
 {
     df_str_putc(s, '"');
     for (size_t i = 0; i < n; i++) {
@@ -616,9 +621,9 @@ static const char *format_name(int32_t dtype)
     df_unreachable();
 }
 
-static void put_entry(df_str *s, const df_safetensors_entry *e)
+static void write_header_entry(df_str *s, const df_safetensors_entry *e)
 {
-    put_string(s, e->name, e->name_size);
+    write_header_string(s, e->name, e->name_size);
     df_str_fmt(s, ":{\"dtype\":\"%s\",\"shape\":[", format_name(e->dtype));
     for (uint32_t i = 0; i < e->rank; i++)
         df_str_fmt(s, i ? ",%lld" : "%lld", (long long)e->dim[i]);
@@ -637,7 +642,7 @@ deft_status df_safetensors_write(df_diag *d, const df_mem *mem, const df_safeten
     df_str_putc(out, '{');
     for (size_t i = 0; i < n; i++) {
         if (i) df_str_putc(out, ',');
-        put_entry(out, &list[i]);
+        write_header_entry(out, &list[i]);
     }
     df_str_putc(out, '}');
     while (out->ok && (out->n - start) % 8) df_str_putc(out, ' '); /* so that data begins aligned */

@@ -162,7 +162,7 @@ typedef struct lists {
     deft_tensor **in, **out, **grad_out, **grad_in;
 } lists;
 
-static bool hand_over(df_grad *w, const df_custom *c, const lists *l)
+static bool fill_backward_lists(df_grad *w, const df_custom *c, const lists *l)
 {
     deft_ctx *const cx = w->cx;
     for (uint32_t i = 0; i < c->n_in; i++)
@@ -178,7 +178,7 @@ static bool hand_over(df_grad *w, const df_custom *c, const lists *l)
     return true;
 }
 
-static bool take_over(df_grad *w, const df_custom *c, const lists *l, uint32_t *made)
+static bool collect_input_gradients(df_grad *w, const df_custom *c, const lists *l, uint32_t *made)
 {
     for (uint32_t i = 0; i < c->n_in; i++) {
         const uint32_t k = c->record[i];
@@ -207,14 +207,14 @@ static bool call_backward(df_grad *w, const df_custom *c)
     bool ok = df_body_open(cx, w->site, &was);
     if (ok) {
         cx->work_nest += c->may_work;
-        ok = hand_over(w, c, &l);
+        ok = fill_backward_lists(w, c, &l);
         const uint32_t before = df_mistakes(cx);
         const uintptr_t call = cx->call;
         const deft_status st = ok ? run_backward(cx, c, all, l.grad_in, w->site) : DEFT_OK;
         df_enter_call(cx, call);
         if (st != DEFT_OK && df_mistakes(cx) == before)
             df_error(cx, st, "custom_grad: its backward function failed");
-        ok = ok && df_mistakes(cx) == before && take_over(w, c, &l, made);
+        ok = ok && df_mistakes(cx) == before && collect_input_gradients(w, c, &l, made);
         cx->work_nest -= c->may_work;
         df_body_close(cx, was);
         if (c->is_ours) df_rec_sites_set(cx, first, w->site);

@@ -23,8 +23,8 @@ typedef struct call {
     bool unused_is_zero;
 } call;
 
-static bool check_lists(deft_ctx *cx, const char *what, deft_tensor *const *of, size_t n_of,
-                        deft_tensor *const *with, size_t n_with, deft_tensor **out)
+static bool check_grad_lists(deft_ctx *cx, const char *what, deft_tensor *const *of, size_t n_of,
+                             deft_tensor *const *with, size_t n_with, deft_tensor **out)
 {
     if (!of || !with || !out || n_of == 0 || n_with == 0) {
         df_error(cx, DEFT_E_ARG,
@@ -41,12 +41,13 @@ static bool check_lists(deft_ctx *cx, const char *what, deft_tensor *const *of, 
 }
 
 /* The context of the first result. NULL when one of the lists cannot be used. */
-static deft_ctx *enter(const char *what, deft_tensor *const *of, size_t n_of,
-                       deft_tensor *const *with, size_t n_with, deft_tensor **out, uintptr_t site)
+static deft_ctx *enter_grad_call(const char *what, deft_tensor *const *of, size_t n_of,
+                                 deft_tensor *const *with, size_t n_with, deft_tensor **out,
+                                 uintptr_t site)
 {
     if (!of || n_of == 0) return NULL;
     deft_ctx *const cx = df_enter(what, 1, of[0], site);
-    return cx && check_lists(cx, what, of, n_of, with, n_with, out) ? cx : NULL;
+    return cx && check_grad_lists(cx, what, of, n_of, with, n_with, out) ? cx : NULL;
 }
 
 /* The record of t, which must be a float tensor. DF_BAD with the error recorded. */
@@ -117,7 +118,7 @@ static uint32_t seed_record(const call *c, size_t i, uint32_t k, deft_tensor *se
     return s.rank && one != DF_BAD ? df_expand_to(cx, one, &s, c->site) : one;
 }
 
-static bool ask(const call *c, df_grad *w, const asked *a, size_t n)
+static bool trace_gradient_paths(const call *c, df_grad *w, const asked *a, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         df_grad_with(w, a[i].now);
@@ -128,7 +129,8 @@ static bool ask(const call *c, df_grad *w, const asked *a, size_t n)
     return df_mistakes(c->cx) == before;
 }
 
-static bool sow(const call *c, df_grad *w, const uint32_t *of, const uint32_t *seed, size_t n)
+static bool seed_grad_results(const call *c, df_grad *w, const uint32_t *of, const uint32_t *seed,
+                              size_t n)
 {
     w->site = c->site;
     for (size_t i = 0; i < n; i++)
@@ -137,19 +139,19 @@ static bool sow(const call *c, df_grad *w, const uint32_t *of, const uint32_t *s
 }
 
 /* The gradient of the current record, else of the earlier one; DF_BAD: none. */
-static uint32_t found(df_grad *w, const asked *a)
+static uint32_t found_gradient(df_grad *w, const asked *a)
 {
     const uint32_t g = df_grad_of(w, a->now);
     return g == DF_BAD && a->before != DF_BAD ? df_grad_of(w, a->before) : g;
 }
 
 /* The record of the gradient for with[i]. DF_BAD with the error recorded. */
-static uint32_t reap(const call *c, df_grad *w, const asked *a, size_t i)
+static uint32_t requested_gradient(const call *c, df_grad *w, const asked *a, size_t i)
 {
     deft_ctx *const cx = c->cx;
     df_shape s;
     char text[DF_SHAPE_TEXT];
-    const uint32_t g = found(w, a);
+    const uint32_t g = found_gradient(w, a);
     if (g != DF_BAD) return g;
     if (c->unused_is_zero) return df_grad_zeros(cx, a->now, c->site);
     df_rec_shape(&cx->rec, a->now, &s);
@@ -169,7 +171,7 @@ typedef struct space {
     asked *with;
 } space;
 
-static bool space_take(const call *c, size_t n_of, size_t n_with, space *s)
+static bool grad_space_alloc(const call *c, size_t n_of, size_t n_with, space *s)
 {
     deft_ctx *const cx = c->cx;
     const size_t most = DF_TRACE_MAX_NODES;
@@ -190,13 +192,13 @@ static bool space_take(const call *c, size_t n_of, size_t n_with, space *s)
     return true;
 }
 
-static void space_give(deft_ctx *cx, space *s)
+static void grad_space_free(deft_ctx *cx, space *s)
 {
     if (s->block) df_mem_free(cx->mem, s->block, s->bytes);
     s->block = NULL;
 }
 
-static bool find_asked(const call *c, deft_tensor *const *with, size_t n, space *s)
+static bool find_requested_records(const call *c, deft_tensor *const *with, size_t n, space *s)
 {
     for (size_t i = 0; i < n; i++) {
         s->with[i].now = float_record(c, "tensor", i, with[i]);
@@ -212,17 +214,18 @@ static bool gradients(const call *c, deft_tensor *const *of, deft_tensor *const 
 {
     deft_ctx *const cx = c->cx;
     df_grad w = { .cx = cx };
-    if (!find_asked(c, with, n_with, s)) return false;
+    if (!find_requested_records(c, with, n_with, s)) return false;
     for (size_t i = 0; i < n_of; i++) {
         s->of[i] = float_record(c, "result", i, of[i]);
         if (s->of[i] == DF_BAD) return false;
         s->seed[i] = seed_record(c, i, s->of[i], seeds ? seeds[i] : NULL);
         if (s->seed[i] == DF_BAD) return false;
     }
-    bool ok = df_grad_init(&w, cx, c->what, 0, &rules) && ask(c, &w, s->with, n_with) &&
-              sow(c, &w, s->of, s->seed, n_of) && df_grad_walk(&w);
+    bool ok = df_grad_init(&w, cx, c->what, 0, &rules) &&
+              trace_gradient_paths(c, &w, s->with, n_with) &&
+              seed_grad_results(c, &w, s->of, s->seed, n_of) && df_grad_walk(&w);
     for (size_t i = 0; i < n_with && ok; i++)
-        ok = (s->made[i] = reap(c, &w, &s->with[i], i)) != DF_BAD;
+        ok = (s->made[i] = requested_gradient(c, &w, &s->with[i], i)) != DF_BAD;
     df_grad_finish(&w);
     return ok;
 }
@@ -234,7 +237,7 @@ static bool results(deft_ctx *cx, const uint32_t *made, size_t n, deft_tensor **
     return true;
 }
 
-static bool done(bool ok, deft_tensor **out, size_t n)
+static bool finish_grad_call(bool ok, deft_tensor **out, size_t n)
 {
     for (size_t i = 0; !ok && out && i < n; i++) out[i] = NULL;
     return ok;
@@ -256,16 +259,16 @@ bool deft_grad(deft_tensor *const *of, deft_tensor *const *seeds, size_t n_of,
 {
     call c = { .what = "grad", .site = DF_SITE };
     space s = { 0 };
-    c.cx = enter("grad", of, n_of, with, n_with, out, c.site);
+    c.cx = enter_grad_call("grad", of, n_of, with, n_with, out, c.site);
     bool ok = c.cx && take_options(&c, options);
     for (size_t i = 0; ok && seeds && i < n_of; i++)
         ok = !seeds[i] || df_enter_more(c.cx, "grad", (unsigned)i + 1, seeds[i]);
     if (c.cx) df_walk_begin(c.cx);
-    ok = ok && space_take(&c, n_of, n_with, &s) &&
+    ok = ok && grad_space_alloc(&c, n_of, n_with, &s) &&
          gradients(&c, of, seeds, n_of, with, n_with, &s) && results(c.cx, s.made, n_with, out);
     if (c.cx) df_walk_end(c.cx);
-    if (c.cx) space_give(c.cx, &s);
-    return done(ok, out, n_with);
+    if (c.cx) grad_space_free(c.cx, &s);
+    return finish_grad_call(ok, out, n_with);
 }
 
 bool deft_value_and_grad(deft_ctx *cx, deft_body_fn fn, void *user, deft_tensor *const *in,
@@ -273,14 +276,14 @@ bool deft_value_and_grad(deft_ctx *cx, deft_body_fn fn, void *user, deft_tensor 
 {
     call c = { .cx = cx, .what = "value_and_grad", .site = DF_SITE };
     space s = { 0 };
-    if (!cx) return done(false, grads, n_in);
+    if (!cx) return finish_grad_call(false, grads, n_in);
     df_enter_call(cx, c.site);
     if (!fn || !in || !values || !grads || n_in == 0 || n_values == 0) {
         df_error(cx, DEFT_E_ARG,
                  "value_and_grad: %zu tensors, %zu values; it takes a function, and room for one "
                  "value and for a gradient of each tensor at least",
                  n_in, n_values);
-        return done(false, grads, n_in);
+        return finish_grad_call(false, grads, n_in);
     }
     for (size_t i = 0; i < n_values; i++) values[i] = NULL;
     const uint32_t before = df_mistakes(cx);
@@ -294,12 +297,13 @@ bool deft_value_and_grad(deft_ctx *cx, deft_body_fn fn, void *user, deft_tensor 
                      n_values);
     df_walk_begin(cx);
     const bool ok = df_mistakes(cx) == before &&
-                    check_lists(cx, c.what, values, n_values, in, n_in, grads) &&
-                    space_take(&c, 1, n_in, &s) && gradients(&c, values, NULL, 1, in, n_in, &s) &&
+                    check_grad_lists(cx, c.what, values, n_values, in, n_in, grads) &&
+                    grad_space_alloc(&c, 1, n_in, &s) &&
+                    gradients(&c, values, NULL, 1, in, n_in, &s) &&
                     results(cx, s.made, n_in, grads);
     df_walk_end(cx);
-    space_give(cx, &s);
-    return done(ok, grads, n_in);
+    grad_space_free(cx, &s);
+    return finish_grad_call(ok, grads, n_in);
 }
 
 /* ---- forward mode ---- */
@@ -314,11 +318,13 @@ static bool linearize(const call *c, size_t n_of, size_t n_with, space *s)
         s->seed[i] = df_grad_zeros(c->cx, s->of[i], c->site);
         if (s->seed[i] == DF_BAD) return false;
     }
-    bool ok = df_grad_init(&w, c->cx, c->what, 0, &rules) && ask(c, &w, s->with, n_with) &&
-              sow(c, &w, s->of, s->seed, n_of) && df_grad_walk(&w);
+    bool ok = df_grad_init(&w, c->cx, c->what, 0, &rules) &&
+              trace_gradient_paths(c, &w, s->with, n_with) &&
+              seed_grad_results(c, &w, s->of, s->seed, n_of) && df_grad_walk(&w);
     for (size_t i = 0; i < n_with && ok; i++) {
-        s->made[i] = found(&w, &s->with[i]);
-        if (s->made[i] == DF_BAD && !c->unused_is_zero) ok = reap(c, &w, &s->with[i], i) != DF_BAD;
+        s->made[i] = found_gradient(&w, &s->with[i]);
+        if (s->made[i] == DF_BAD && !c->unused_is_zero)
+            ok = requested_gradient(c, &w, &s->with[i], i) != DF_BAD;
     }
     df_grad_finish(&w);
     return ok;
@@ -355,7 +361,7 @@ bool deft_jvp(deft_tensor *const *of, size_t n_of, deft_tensor *const *with,
 {
     call c = { .what = "jvp", .site = DF_SITE };
     space s = { 0 };
-    deft_ctx *const cx = c.cx = enter("jvp", of, n_of, with, n_with, out, c.site);
+    deft_ctx *const cx = c.cx = enter_grad_call("jvp", of, n_of, with, n_with, out, c.site);
     bool ok = cx && take_options(&c, options);
     if (ok && !tangents) {
         df_error(cx, DEFT_E_ARG, "jvp: the list of %zu tangents is NULL", n_with);
@@ -364,12 +370,13 @@ bool deft_jvp(deft_tensor *const *of, size_t n_of, deft_tensor *const *with,
     for (size_t i = 0; ok && i < n_with; i++)
         ok = df_enter_more(cx, "jvp", (unsigned)i + 1, tangents[i]);
     if (cx) df_walk_begin(cx);
-    ok = ok && space_take(&c, n_of, n_with, &s) && find_asked(&c, with, n_with, &s);
+    ok = ok && grad_space_alloc(&c, n_of, n_with, &s) &&
+         find_requested_records(&c, with, n_with, &s);
     for (size_t i = 0; i < n_of && ok; i++)
         ok = (s.of[i] = float_record(&c, "result", i, of[i])) != DF_BAD;
     ok = ok && linearize(&c, n_of, n_with, &s) && transpose(&c, tangents, n_of, n_with, &s) &&
          results(cx, s.of, n_of, out);
     if (cx) df_walk_end(cx);
-    if (cx) space_give(cx, &s);
-    return done(ok, out, n_of);
+    if (cx) grad_space_free(cx, &s);
+    return finish_grad_call(ok, out, n_of);
 }

@@ -23,14 +23,14 @@
 
 /* ---- captures ---- */
 
-static bool no_memory(const df_grad *w)
+static bool grad_loop_no_memory(const df_grad *w)
 {
     df_error(w->cx, DEFT_E_MEMORY, "%s: no memory for the gradient of a loop or branch", w->what);
     return false;
 }
 
 /* The custom function of which record k is a result, or NULL. */
-static const df_custom *custom_of(const df_grad *w, uint32_t k)
+static const df_custom *annotated_custom_of(const df_grad *w, uint32_t k)
 {
     const bool is_marked = k - w->from < w->n && w->flags[k - w->from] & DF_GRAD_ANNOTATED;
     return is_marked ? df_grad_custom_of(w->cx, k) : NULL;
@@ -41,10 +41,10 @@ static bool captures_init(df_captures *c, const df_grad *w, df_arena *a)
     *c = (df_captures){ .w = w };
     c->slot = df_arena_new(a, uint32_t, w->n + 1);
     c->record = df_arena_new(a, uint32_t, w->n + 1);
-    return (c->slot && c->record) || no_memory(w);
+    return (c->slot && c->record) || grad_loop_no_memory(w);
 }
 
-static void capture(df_captures *c, uint32_t k)
+static void capture_record(df_captures *c, uint32_t k)
 {
     if (!df_grad_is_active(c->w, k) || c->slot[k - c->w->from]) return;
     c->record[c->n++] = k;
@@ -91,7 +91,7 @@ typedef struct loop_form {
     uint32_t *map;   /* work space of a df_replay */
 } loop_form;
 
-static bool is_inside(const loop_form *l, uint32_t k)
+static bool is_inside_loop(const loop_form *l, uint32_t k)
 {
     return k >= l->loop && k < l->body_end && l->inside[k - l->loop];
 }
@@ -110,19 +110,19 @@ static void find_views_inside(loop_form *l, const df_node *update)
 static void find_results_inside(loop_form *l, const df_custom *c)
 {
     bool any = false;
-    for (uint32_t i = 0; i < c->n_in + c->n_out; i++) any |= is_inside(l, c->record[i]);
+    for (uint32_t i = 0; i < c->n_in + c->n_out; i++) any |= is_inside_loop(l, c->record[i]);
     for (uint32_t i = 0; i < c->n_out && any; i++) l->inside[c->record[c->n_in + i] - l->loop] = 1;
 }
 
-static void find_inside(loop_form *l)
+static void find_records_inside(loop_form *l)
 {
     const df_node *const nodes = l->w->cx->rec.nodes;
     l->inside[0] = 1;
     for (uint32_t k = l->loop + 1; k < l->body_end; k++) {
-        const df_custom *const c = custom_of(l->w, k);
+        const df_custom *const c = annotated_custom_of(l->w, k);
         for (uint32_t i = 0; i < nodes[k].n_src; i++)
-            if (is_inside(l, nodes[k].src[i].i)) l->inside[k - l->loop] = 1;
-        if (nodes[k].op == DF_OP_update && is_inside(l, k)) find_views_inside(l, &nodes[k]);
+            if (is_inside_loop(l, nodes[k].src[i].i)) l->inside[k - l->loop] = 1;
+        if (nodes[k].op == DF_OP_update && is_inside_loop(l, k)) find_views_inside(l, &nodes[k]);
         if (c) find_results_inside(l, c);
     }
 }
@@ -147,7 +147,7 @@ static bool read_list(loop_form *l, df_arena *a)
     l->length = cx->rec.args[nodes[k].arg];
     l->states = df_arena_new(a, uint32_t, l->n_states + 1);
     l->stacks = df_arena_new(a, uint32_t, l->n_stacks + 1);
-    if (!l->states || !l->stacks) return no_memory(l->w);
+    if (!l->states || !l->stacks) return grad_loop_no_memory(l->w);
     uint32_t state = l->n_states, stack = l->n_stacks;
     l->body_end = l->end + 1;
     for (k = l->end; k != l->loop; k = nodes[k].src[nodes[k].n_src - 1].i) {
@@ -161,32 +161,32 @@ static bool read_list(loop_form *l, df_arena *a)
 }
 
 /* The carry record of state i. */
-static uint32_t carry(const loop_form *l, uint32_t i)
+static uint32_t carry_record(const loop_form *l, uint32_t i)
 {
     return l->w->cx->rec.nodes[l->states[i]].src[0].i;
 }
 
-/* The next value of state i (next_value), and the value that is stacked as rows i
- * (row_value). */
-static uint32_t next_value(const loop_form *l, uint32_t i)
+/* The next value of state i (next_state_value), and the value that is stacked as rows i
+ * (stacked_row_value). */
+static uint32_t next_state_value(const loop_form *l, uint32_t i)
 {
     return l->w->cx->rec.nodes[l->states[i]].src[1].i;
 }
 
-static uint32_t row_value(const loop_form *l, uint32_t i)
+static uint32_t stacked_row_value(const loop_form *l, uint32_t i)
 {
     return l->w->cx->rec.nodes[l->stacks[i]].src[0].i;
 }
 
-static bool is_entry(const loop_form *l, uint32_t k)
+static bool is_loop_entry(const loop_form *l, uint32_t k)
 {
     const df_node *const n = &l->w->cx->rec.nodes[k];
     return (n->op == DF_OP_carry || n->op == DF_OP_each) && n->src[1].i == l->loop;
 }
 
-static void see(loop_form *l, uint32_t k)
+static void capture_if_outside(loop_form *l, uint32_t k)
 {
-    if (!is_inside(l, k)) capture(&l->outer, k);
+    if (!is_inside_loop(l, k)) capture_record(&l->outer, k);
 }
 
 static bool read_form(loop_form *l, df_arena *a)
@@ -197,21 +197,21 @@ static bool read_form(loop_form *l, df_arena *a)
     l->inside = df_arena_new(a, uint8_t, n);
     l->map = df_arena_new(a, uint32_t, n);
     l->rows = df_arena_new(a, uint32_t, n);
-    if (!l->inside || !l->map || !l->rows) return no_memory(l->w);
+    if (!l->inside || !l->map || !l->rows) return grad_loop_no_memory(l->w);
     if (!captures_init(&l->outer, l->w, a)) return false;
-    find_inside(l);
+    find_records_inside(l);
     for (uint32_t k = l->loop + 1; k < l->body_end; k++) {
-        if (!is_inside(l, k)) continue;
-        if (is_entry(l, k)) {
+        if (!is_inside_loop(l, k)) continue;
+        if (is_loop_entry(l, k)) {
             if (nodes[k].op == DF_OP_each) l->rows[l->n_rows++] = k;
             continue;
         }
-        const df_custom *const c = custom_of(l->w, k);
-        for (uint32_t i = 0; i < nodes[k].n_src; i++) see(l, nodes[k].src[i].i);
-        for (uint32_t i = 0; c && i < c->n_in; i++) see(l, c->record[i]);
+        const df_custom *const c = annotated_custom_of(l->w, k);
+        for (uint32_t i = 0; i < nodes[k].n_src; i++) capture_if_outside(l, nodes[k].src[i].i);
+        for (uint32_t i = 0; c && i < c->n_in; i++) capture_if_outside(l, c->record[i]);
     }
-    for (uint32_t i = 0; i < l->n_states; i++) see(l, next_value(l, i));
-    for (uint32_t i = 0; i < l->n_stacks; i++) see(l, row_value(l, i));
+    for (uint32_t i = 0; i < l->n_states; i++) capture_if_outside(l, next_state_value(l, i));
+    for (uint32_t i = 0; i < l->n_stacks; i++) capture_if_outside(l, stacked_row_value(l, i));
     return true;
 }
 
@@ -237,10 +237,11 @@ static df_replay start_replay(const loop_form *l)
 }
 
 /* Records the body again. The caller has set the copies of its inputs in p->map. */
-static bool record_body(const loop_form *l, df_replay *p)
+static bool record_body_again(const loop_form *l, df_replay *p)
 {
     for (uint32_t k = l->loop + 1; k < l->body_end; k++)
-        if (is_inside(l, k) && p->map[k - p->low] == DF_BAD && !record_again(p, k)) return false;
+        if (is_inside_loop(l, k) && p->map[k - p->low] == DF_BAD && !record_again(p, k))
+            return false;
     return df_grad_copy_annotations(p);
 }
 
@@ -253,13 +254,14 @@ static deft_status keep_states(deft_ctx *cx, deft_tensor *const *in, size_t n_in
     const uint32_t before = df_mistakes(cx);
     df_replay p = start_replay(l);
     (void)n_in, (void)n_out;
-    for (uint32_t i = 0; i < l->n_states; i++) p.map[carry(l, i) - p.low] = df_node_of(cx, in[i]);
+    for (uint32_t i = 0; i < l->n_states; i++)
+        p.map[carry_record(l, i) - p.low] = df_node_of(cx, in[i]);
     for (uint32_t i = 0; i < l->n_rows; i++)
         p.map[l->rows[i] - p.low] = df_node_of(cx, in[l->n_states + i]);
     p.map[0] = cx->body_loop;
-    if (!record_body(l, &p)) return DEFT_E_STATE;
+    if (!record_body_again(l, &p)) return DEFT_E_STATE;
     for (uint32_t i = 0; i < l->n_states; i++) {
-        out[i] = df_result(cx, df_grad_now(&p, next_value(l, i)));
+        out[i] = df_result(cx, df_grad_now(&p, next_state_value(l, i)));
         out[l->n_states + i] = in[i];
     }
     return df_mistakes(cx) == before ? DEFT_OK : DEFT_E_STATE;
@@ -270,7 +272,7 @@ static bool entries(const loop_form *l, deft_tensor **in)
 {
     deft_ctx *const cx = l->w->cx;
     for (uint32_t i = 0; i < l->n_states; i++)
-        if (!(in[i] = df_result(cx, df_grad_src(l->w, carry(l, i), 0)))) return false;
+        if (!(in[i] = df_result(cx, df_grad_src(l->w, carry_record(l, i), 0)))) return false;
     for (uint32_t i = 0; i < l->n_rows; i++)
         if (!(in[l->n_states + i] = df_result(cx, df_grad_src(l->w, l->rows[i], 0)))) return false;
     return true;
@@ -282,7 +284,7 @@ static bool states_of_all(loop_form *l, df_arena *a, deft_tensor **kept)
     const uint32_t n = l->n_states;
     deft_tensor **const in = df_arena_new(a, deft_tensor *, n + l->n_rows + 1);
     deft_tensor **const out = df_arena_new(a, deft_tensor *, 2 * (size_t)n + 1);
-    if (!in || !out) return no_memory(l->w);
+    if (!in || !out) return grad_loop_no_memory(l->w);
     if (n == 0) return true;
     if (!entries(l, in) || !df_scan(l->w->cx, keep_states, l, in, n, in + n, l->n_rows, l->length,
                                     n, out, 0, l->w->site))
@@ -313,7 +315,7 @@ static bool enter_body(const backward *b, df_replay *p, deft_tensor *const *rows
     const loop_form *const l = b->l;
     const uint32_t n = l->n_states + l->n_rows;
     for (uint32_t i = 0; i < n; i++) {
-        const uint32_t k = i < l->n_states ? carry(l, i) : l->rows[i - l->n_states];
+        const uint32_t k = i < l->n_states ? carry_record(l, i) : l->rows[i - l->n_states];
         b->local[i] = df_grad_placeholder(p->cx, df_node_of(p->cx, rows[i]), l->w->site);
         if (b->local[i] == DF_BAD) return false;
         p->map[k - p->low] = b->local[i];
@@ -329,16 +331,17 @@ static bool enter_body(const backward *b, df_replay *p, deft_tensor *const *rows
 }
 
 /* Gives the results of the body their gradients as seeds. */
-static bool sow(const backward *b, df_grad *w, const df_replay *p, deft_tensor *const *states,
-                deft_tensor *const *made)
+static bool seed_body_results(const backward *b, df_grad *w, const df_replay *p,
+                              deft_tensor *const *states, deft_tensor *const *made)
 {
     const loop_form *const l = b->l;
     for (uint32_t i = 0; i < b->n_states; i++)
-        if (!df_grad_give(w, df_grad_now(p, next_value(l, b->states[i])),
+        if (!df_grad_give(w, df_grad_now(p, next_state_value(l, b->states[i])),
                           df_node_of(w->cx, states[i])))
             return false;
     for (uint32_t i = 0; i < b->n_made; i++)
-        if (!df_grad_give(w, df_grad_now(p, row_value(l, b->made[i])), df_node_of(w->cx, made[i])))
+        if (!df_grad_give(w, df_grad_now(p, stacked_row_value(l, b->made[i])),
+                          df_node_of(w->cx, made[i])))
             return false;
     return true;
 }
@@ -349,7 +352,8 @@ static uint32_t gradient_or_zero(df_grad *w, uint32_t k)
     return g == DF_BAD ? df_grad_zeros(w->cx, k, w->site) : g;
 }
 
-static bool reap(const backward *b, df_grad *w, deft_tensor *const *sums, deft_tensor **out)
+static bool collect_body_gradients(const backward *b, df_grad *w, deft_tensor *const *sums,
+                                   deft_tensor **out)
 {
     const loop_form *const l = b->l;
     deft_ctx *const cx = w->cx;
@@ -375,15 +379,15 @@ static deft_status walk_back(deft_ctx *cx, deft_tensor *const *in, size_t n_in, 
     df_replay p = start_replay(l);
     df_grad w = { .cx = cx };
     (void)n_in, (void)n_out;
-    bool ok = enter_body(b, &p, rows) && record_body(l, &p) &&
+    bool ok = enter_body(b, &p, rows) && record_body_again(l, &p) &&
               df_grad_init(&w, cx, l->w->what, from, l->w->rules);
     for (uint32_t i = 0; i < n + l->outer.n && ok; i++)
         if (is_float_record(cx, b->local[i])) df_grad_with(&w, b->local[i]);
     if (ok) df_grad_trace(&w);
     w.site = l->w->site;
-    ok = ok && sow(b, &w, &p, in, rows + n) && df_grad_walk(&w);
+    ok = ok && seed_body_results(b, &w, &p, in, rows + n) && df_grad_walk(&w);
     w.site = l->w->site;
-    ok = ok && reap(b, &w, in + b->n_states, out);
+    ok = ok && collect_body_gradients(b, &w, in + b->n_states, out);
     df_grad_finish(&w);
     return ok ? DEFT_OK : DEFT_E_STATE;
 }
@@ -430,7 +434,7 @@ static bool give_all(const backward *b, deft_tensor *const *out)
     df_grad *const w = l->w;
     deft_ctx *const cx = w->cx;
     for (uint32_t i = 0; i < b->n_states; i++) {
-        const uint32_t init = df_grad_src(w, carry(l, b->states[i]), 0);
+        const uint32_t init = df_grad_src(w, carry_record(l, b->states[i]), 0);
         if (!df_grad_give(w, init, df_node_of(cx, *out++))) return false;
     }
     for (uint32_t i = 0; i < l->outer.n; i++)
@@ -442,7 +446,7 @@ static bool give_all(const backward *b, deft_tensor *const *out)
     return true;
 }
 
-static bool choose(backward *b, df_arena *a)
+static bool choose_differentiable(backward *b, df_arena *a)
 {
     const loop_form *const l = b->l;
     const deft_ctx *const cx = l->w->cx;
@@ -450,7 +454,7 @@ static bool choose(backward *b, df_arena *a)
     b->made = df_arena_new(a, uint32_t, l->n_stacks + 1);
     b->rows = df_arena_new(a, uint32_t, l->n_rows + 1);
     b->local = df_arena_new(a, uint32_t, l->n_states + l->n_rows + l->outer.n + 1);
-    if (!b->states || !b->made || !b->rows || !b->local) return no_memory(l->w);
+    if (!b->states || !b->made || !b->rows || !b->local) return grad_loop_no_memory(l->w);
     for (uint32_t i = 0; i < l->n_states; i++)
         if (is_float_record(cx, l->states[i])) b->states[b->n_states++] = i;
     for (uint32_t i = 0; i < l->n_stacks; i++)
@@ -465,13 +469,13 @@ static bool choose(backward *b, df_arena *a)
 static bool differentiate(loop_form *l, df_arena *a)
 {
     backward b = { .l = l };
-    if (!read_form(l, a) || !choose(&b, a)) return false;
+    if (!read_form(l, a) || !choose_differentiable(&b, a)) return false;
     const uint32_t n_states = b.n_states + l->outer.n;
     const uint32_t n_rows = l->n_states + l->n_rows + b.n_made + 1;
     deft_tensor **const kept = df_arena_new(a, deft_tensor *, l->n_states + 1);
     deft_tensor **const in = df_arena_new(a, deft_tensor *, n_states + n_rows);
     deft_tensor **const out = df_arena_new(a, deft_tensor *, n_states + b.n_rows + 1);
-    if (!kept || !in || !out) return no_memory(l->w);
+    if (!kept || !in || !out) return grad_loop_no_memory(l->w);
     if (n_states + b.n_rows == 0) return true;
     return states_of_all(l, a, kept) && backward_states(&b, in) &&
            backward_rows(&b, kept, in + n_states) &&
@@ -516,35 +520,35 @@ static bool is_of_branch(const branch *b, uint32_t k)
 }
 
 /* Notes that record k is needed: it is recorded again, or captured. */
-static void need(const branch *b, df_captures *c, uint32_t k)
+static void need_branch_record(const branch *b, df_captures *c, uint32_t k)
 {
     if (is_of_branch(b, k))
         b->need[k - b->low] = 1;
     else
-        capture(c, k);
+        capture_record(c, k);
 }
 
 /* When a result of a custom function is needed, all its inputs and results are. */
-static void need_custom(const branch *b, df_captures *c, const df_custom *f)
+static void need_branch_custom(const branch *b, df_captures *c, const df_custom *f)
 {
     bool any = false;
     for (uint32_t i = 0; i < f->n_out; i++) any |= b->need[f->record[f->n_in + i] - b->low] != 0;
-    for (uint32_t i = 0; i < f->n_in + f->n_out && any; i++) need(b, c, f->record[i]);
+    for (uint32_t i = 0; i < f->n_in + f->n_out && any; i++) need_branch_record(b, c, f->record[i]);
 }
 
 /* Finds what the result depends on. Other results of the same branches may depend on
  * more. */
-static bool see_branch(branch *b, df_captures *c, df_arena *a)
+static bool find_branch_needs(branch *b, df_captures *c, df_arena *a)
 {
     const df_node *const nodes = b->w->cx->rec.nodes;
     b->need = df_arena_new(a, uint8_t, b->high - b->low + 1);
-    if (!b->need) return no_memory(b->w);
-    need(b, c, b->result);
+    if (!b->need) return grad_loop_no_memory(b->w);
+    need_branch_record(b, c, b->result);
     for (uint32_t k = b->high; k-- > b->low;) {
-        const df_custom *const f = custom_of(b->w, k);
-        if (f) need_custom(b, c, f);
+        const df_custom *const f = annotated_custom_of(b->w, k);
+        if (f) need_branch_custom(b, c, f);
         for (uint32_t i = 0; b->need[k - b->low] && i < nodes[k].n_src; i++)
-            need(b, c, nodes[k].src[i].i);
+            need_branch_record(b, c, nodes[k].src[i].i);
     }
     return true;
 }
@@ -559,7 +563,7 @@ static bool through_branch(const branch *b, const df_captures *c, df_arena *a, u
     df_replay p = { .cx = cx, .low = b->low, .high = b->high, .loop = DF_BAD, .around = DF_BAD };
     df_grad w = { .cx = cx };
     p.map = df_arena_new(a, uint32_t, n + 1);
-    if (!local || !p.map) return no_memory(b->w);
+    if (!local || !p.map) return grad_loop_no_memory(b->w);
     for (uint32_t i = 0; i < n; i++) p.map[i] = DF_BAD;
     for (uint32_t i = 0; i < c->n; i++)
         if ((local[i] = df_grad_placeholder(cx, c->record[i], b->w->site)) == DF_BAD) return false;
@@ -593,10 +597,11 @@ bool df_grad_cond(df_grad *w, uint32_t k, uint32_t g)
     df_arena a;
     df_captures c;
     df_arena_init(&a, cx->mem);
-    bool ok = captures_init(&c, w, &a) && see_branch(&then, &c, &a) && see_branch(&other, &c, &a);
+    bool ok = captures_init(&c, w, &a) && find_branch_needs(&then, &c, &a) &&
+              find_branch_needs(&other, &c, &a);
     uint32_t *const made = ok ? df_arena_new(&a, uint32_t, 2 * (size_t)c.n + 1) : NULL;
     const uint32_t first = cx->rec.n;
-    ok = ok && (made || no_memory(w)) && through_branch(&then, &c, &a, made);
+    ok = ok && (made || grad_loop_no_memory(w)) && through_branch(&then, &c, &a, made);
     const uint32_t middle = cx->rec.n;
     ok = ok && through_branch(&other, &c, &a, made + c.n) &&
          df_grad_annotate_branches(cx, cx->rec.n, first, middle);

@@ -117,7 +117,7 @@ static uint32_t kept(df_grad *w, uint32_t k, uint32_t g)
     return view(w, DF_OP_unsqueeze, g, axes, NULL, 0, NULL);
 }
 
-static uint32_t spread(df_grad *w, uint32_t k, uint32_t g)
+static uint32_t expand_gradient(df_grad *w, uint32_t k, uint32_t g)
 {
     df_shape s;
     df_rec_shape(&w->cx->rec, X, &s);
@@ -126,7 +126,7 @@ static uint32_t spread(df_grad *w, uint32_t k, uint32_t g)
 
 bool df_grad_sum(df_grad *w, uint32_t k, uint32_t g)
 {
-    return df_grad_give(w, X, spread(w, k, g));
+    return df_grad_give(w, X, expand_gradient(w, k, g));
 }
 
 static uint32_t reduce_as(df_grad *w, uint32_t k, df_op op, uint32_t a)
@@ -277,7 +277,7 @@ static uint32_t transpose_of(const df_grad *w, uint32_t k)
     return n->src[0].i;
 }
 
-static uint32_t product(df_grad *w, uint32_t a, uint32_t b)
+static uint32_t gradient_matmul(df_grad *w, uint32_t a, uint32_t b)
 {
     const uint32_t src[2] = { a, b };
     if (a == DF_BAD || b == DF_BAD) return DF_BAD;
@@ -288,15 +288,15 @@ static uint32_t product(df_grad *w, uint32_t a, uint32_t b)
  * a weight, the weight gets b^T a^T directly, which are the same sums. The optimizer's
  * update then reads the gradient in the order of the weight, and can be fused into tiles
  * of the product. */
-static bool give_product(df_grad *w, uint32_t k, uint32_t a, uint32_t b)
+static bool give_matmul(df_grad *w, uint32_t k, uint32_t a, uint32_t b)
 {
     const uint32_t of = transpose_of(w, k);
-    if (of == DF_BAD) return df_grad_give(w, k, product(w, a, b));
-    return df_grad_give(w, of, product(w, transposed(w, b), transposed(w, a)));
+    if (of == DF_BAD) return df_grad_give(w, k, gradient_matmul(w, a, b));
+    return df_grad_give(w, of, gradient_matmul(w, transposed(w, b), transposed(w, a)));
 }
 
 /* a [..., m, n] reshaped to [all rows, n]. */
-static uint32_t rows(df_grad *w, uint32_t a)
+static uint32_t flatten_batch_rows(df_grad *w, uint32_t a)
 {
     df_shape s, flat = { .rank = 2, .dim = { 1 } };
     df_rec_shape(&w->cx->rec, a, &s);
@@ -308,7 +308,7 @@ static uint32_t rows(df_grad *w, uint32_t a)
 
 /* The matrix that record b broadcasts over a batch. DF_BAD when there is none, or the
  * gradient of b itself must be recorded. */
-static uint32_t one_matrix(const df_grad *w, uint32_t b)
+static uint32_t broadcast_matrix(const df_grad *w, uint32_t b)
 {
     const df_node *const n = &w->cx->rec.nodes[b];
     if (n->op != DF_OP_expand || n->rank == 2 || is_seen(w, b)) return DF_BAD;
@@ -318,13 +318,13 @@ static uint32_t one_matrix(const df_grad *w, uint32_t b)
 
 bool df_grad_matmul(df_grad *w, uint32_t k, uint32_t g)
 {
-    const uint32_t a = X, b = df_grad_src(w, k, 1), one = one_matrix(w, b);
-    if (df_grad_is_active(w, a) && !give_product(w, a, g, transposed(w, b))) return false;
+    const uint32_t a = X, b = df_grad_src(w, k, 1), one = broadcast_matrix(w, b);
+    if (df_grad_is_active(w, a) && !give_matmul(w, a, g, transposed(w, b))) return false;
     if (!df_grad_is_active(w, b)) return true;
-    if (one == DF_BAD) return give_product(w, b, transposed(w, a), g);
+    if (one == DF_BAD) return give_matmul(w, b, transposed(w, a), g);
     /* The matrix is shared by the batch: one product over all rows replaces a sum of one
      * product each. */
-    const uint32_t all = rows(w, a), gs = rows(w, g);
+    const uint32_t all = flatten_batch_rows(w, a), gs = flatten_batch_rows(w, g);
     if (all == DF_BAD || gs == DF_BAD) return false;
-    return !df_grad_is_active(w, one) || give_product(w, one, transposed(w, all), gs);
+    return !df_grad_is_active(w, one) || give_matmul(w, one, transposed(w, all), gs);
 }

@@ -74,7 +74,7 @@ static deft_tensor *scores(deft_ctx *cx, const task *a, deft_tensor *k, deft_ten
 
 /* ---- blocks ---- */
 
-static int64_t n_blocks(int64_t n_keys)
+static int64_t n_key_blocks(int64_t n_keys)
 {
     return (n_keys + BLOCK - 1) / BLOCK;
 }
@@ -84,7 +84,7 @@ static deft_tensor *in_blocks(deft_tensor *t)
 {
     deft_shape s = deft_shape_get(t);
     const uint32_t r = s.rank;
-    const int64_t n = n_blocks(s.dim[r - 2]), more = n * BLOCK - s.dim[r - 2];
+    const int64_t n = n_key_blocks(s.dim[r - 2]), more = n * BLOCK - s.dim[r - 2];
     const int64_t before[DEFT_MAX_RANK] = { 0 };
     int64_t after[DEFT_MAX_RANK] = { 0 };
     after[r - 2] = more;
@@ -113,14 +113,14 @@ static deft_tensor *in_line(deft_tensor *rows, deft_shape s)
     deft_range first[DEFT_MAX_RANK];
     for (uint32_t i = 0; i < r; i++) first[i] = DEFT_FULL;
     first[r - 2] = DEFT_R(0, n_keys);
-    s.dim[r - 2] = n_blocks(n_keys) * BLOCK;
+    s.dim[r - 2] = n_key_blocks(n_keys) * BLOCK;
     return deft_slice_n(deft_reshape(deft_permute(rows, order), s), r - 1, first);
 }
 
 /* The positions of the keys, in blocks. */
-static deft_tensor *positions(deft_ctx *cx, int64_t n_keys)
+static deft_tensor *key_positions(deft_ctx *cx, int64_t n_keys)
 {
-    const int64_t n = n_blocks(n_keys);
+    const int64_t n = n_key_blocks(n_keys);
     return deft_reshape(deft_iota(cx, DEFT_SHAPE(n * BLOCK), 0), DEFT_SHAPE(n, BLOCK));
 }
 
@@ -142,12 +142,12 @@ static bool scan_blocks(deft_ctx *cx, deft_body_fn body, df_loop_kind kind, task
                         size_t n_outs, deft_tensor **end)
 {
     a->tag.kind = kind;
-    return df_scan(cx, body, a, init, n_states, rows, 3, n_blocks(a->n_keys), n_outs, end,
+    return df_scan(cx, body, a, init, n_states, rows, 3, n_key_blocks(a->n_keys), n_outs, end,
                    a->has_padding ? 0 : df_loop_attr(a->tag), DF_SITE);
 }
 
 /* A tensor filled with value, of t's shape and dtype but with `last` as its last extent. */
-static deft_tensor *column(deft_ctx *cx, deft_tensor *t, int64_t last, double value)
+static deft_tensor *initial_state(deft_ctx *cx, deft_tensor *t, int64_t last, double value)
 {
     deft_shape s = deft_shape_get(t);
     s.dim[s.rank - 1] = last;
@@ -158,8 +158,8 @@ static deft_tensor *column(deft_ctx *cx, deft_tensor *t, int64_t last, double va
 
 /* The body of the forward scan. in: m, l, acc; keys, values and positions of a block.
  * out: new m, l, acc. */
-static deft_status look(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
-                        size_t n_out, void *user)
+static deft_status attend_forward_block(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
+                                        deft_tensor **out, size_t n_out, void *user)
 {
     (void)n_in, (void)n_out;
     deft_tensor *const s = scores(cx, user, in[3], in[5]);
@@ -175,11 +175,13 @@ static deft_status look(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_
 static deft_status forward(deft_ctx *cx, deft_tensor *const *in, deft_tensor **out, df_loop_tag tag)
 {
     task a = task_of(in[0], in[1], tag);
-    deft_tensor *const init[] = { column(cx, in[0], 1, -INFINITY), column(cx, in[0], 1, 0),
-                                  column(cx, in[0], deft_dim(in[2], -1), 0) };
-    deft_tensor *const rows[] = { in_blocks(in[1]), in_blocks(in[2]), positions(cx, a.n_keys) };
+    deft_tensor *const init[] = { initial_state(cx, in[0], 1, -INFINITY),
+                                  initial_state(cx, in[0], 1, 0),
+                                  initial_state(cx, in[0], deft_dim(in[2], -1), 0) };
+    deft_tensor *const rows[] = { in_blocks(in[1]), in_blocks(in[2]), key_positions(cx, a.n_keys) };
     deft_tensor *end[3];
-    if (!scan_blocks(cx, look, DF_LOOP_ATTENTION, &a, init, 3, rows, 0, end)) return DEFT_E_STATE;
+    if (!scan_blocks(cx, attend_forward_block, DF_LOOP_ATTENTION, &a, init, 3, rows, 0, end))
+        return DEFT_E_STATE;
     out[0] = deft_div(end[2], end[1]);
     out[1] = deft_add(end[0], deft_log(end[1]));
     return DEFT_OK;
@@ -189,8 +191,8 @@ static deft_status forward(deft_ctx *cx, deft_tensor *const *in, deft_tensor **o
 
 /* The body of the backward scan. in: dq; keys, values and positions of a block. out: dq;
  * dk and dv of the block. */
-static deft_status look_again(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
-                              size_t n_out, void *user)
+static deft_status attend_backward_block(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
+                                         deft_tensor **out, size_t n_out, void *user)
 {
     const task *const a = user;
     (void)n_in, (void)n_out;
@@ -210,10 +212,10 @@ static deft_status backward(deft_ctx *cx, deft_tensor *const *in, deft_tensor *c
     a.dout = grad_out[0];
     a.log_sum = out[1];
     a.less = deft_sub(deft_sum(deft_mul(grad_out[0], out[0]), ROW, 1), grad_out[1]);
-    deft_tensor *const init[] = { column(cx, in[0], deft_dim(in[0], -1), 0) };
-    deft_tensor *const rows[] = { in_blocks(in[1]), in_blocks(in[2]), positions(cx, a.n_keys) };
+    deft_tensor *const init[] = { initial_state(cx, in[0], deft_dim(in[0], -1), 0) };
+    deft_tensor *const rows[] = { in_blocks(in[1]), in_blocks(in[2]), key_positions(cx, a.n_keys) };
     deft_tensor *end[3];
-    if (!scan_blocks(cx, look_again, DF_LOOP_ATTENTION_GRAD, &a, init, 1, rows, 2, end))
+    if (!scan_blocks(cx, attend_backward_block, DF_LOOP_ATTENTION_GRAD, &a, init, 1, rows, 2, end))
         return DEFT_E_STATE;
     grad_in[0] = end[0];
     grad_in[1] = in_line(end[1], deft_shape_get(in[1]));
@@ -283,7 +285,7 @@ static bool common_batch(const operands *o, df_shape *out)
     return true;
 }
 
-static bool check(deft_ctx *cx, const operands *o, df_shape *batch)
+static bool check_attention_operands(deft_ctx *cx, const operands *o, df_shape *batch)
 {
     char q[DF_SHAPE_TEXT], k[DF_SHAPE_TEXT], v[DF_SHAPE_TEXT];
     const df_shape *const s = o->s;
@@ -309,8 +311,8 @@ static bool check(deft_ctx *cx, const operands *o, df_shape *batch)
 }
 
 /* Makes handles of the operands in the open body: with equal batch axes, and q scaled. */
-static bool hand_in(deft_ctx *cx, const operands *o, const df_shape *batch, double scale,
-                    deft_tensor *in[3], uintptr_t site)
+static bool make_attention_inputs(deft_ctx *cx, const operands *o, const df_shape *batch,
+                                  double scale, deft_tensor *in[3], uintptr_t site)
 {
     const deft_dtype t = df_dtype_at(cx, o->node[0]);
     for (int i = 0; i < 3; i++) {
@@ -334,7 +336,7 @@ static uint32_t attend(deft_ctx *cx, const operands *o, const df_shape *batch, d
     uint32_t was, made = DF_BAD;
     deft_tensor *in[3], *out[2] = { 0 };
     if (!df_body_open(cx, site, &was)) return DF_BAD;
-    bool ok = hand_in(cx, o, batch, scale, in, site);
+    bool ok = make_attention_inputs(cx, o, batch, scale, in, site);
     const uint32_t first = cx->rec.n;
     if (ok && o->s[1].dim[o->s[1].rank - 2] <= BLOCK) {
         ok = at_once(cx, in, out, tag) == DEFT_OK;
@@ -369,7 +371,7 @@ deft_tensor *deft_attention(deft_tensor *q, deft_tensor *k, deft_tensor *v,
     if (options && !df_check_options(cx, "attention", "deft_attention_options", options->size))
         return NULL;
     df_take_options(&o, sizeof o, options, options ? options->size : 0);
-    if (!check(cx, &x, &batch)) return NULL;
+    if (!check_attention_operands(cx, &x, &batch)) return NULL;
     const double scale = o.scale != 0 ? o.scale : 1 / sqrt((double)x.s[0].dim[x.s[0].rank - 1]);
     /* Halves are cast to f32, and the result is rounded once, as in other composites. */
     const deft_dtype met = df_dtype_at(cx, x.node[0]);

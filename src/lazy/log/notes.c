@@ -15,14 +15,14 @@
 /* The texts of a plan with more records are left out, because they would fill the queue. */
 enum { MOST_RECORDS = 65536 };
 
-static uint64_t word(const char *text)
+static uint64_t note_word(const char *text)
 {
     return (uint64_t)(uintptr_t)text;
 }
 
-static uint64_t outcome(deft_status st)
+static uint64_t note_outcome(deft_status st)
 {
-    return word(st == DEFT_OK ? "ok" : deft_status_text(st));
+    return note_word(st == DEFT_OK ? "ok" : deft_status_text(st));
 }
 
 static uint64_t id_of(const df_plan *p)
@@ -32,7 +32,7 @@ static uint64_t id_of(const df_plan *p)
 
 /* ---- plans ---- */
 
-static void put_kernels(df_str *s, const df_plan *p)
+static void write_plan_kernels(df_str *s, const df_plan *p)
 {
     char name[DF_KERNEL_NAME];
     df_json_open(s, "kernels", '[');
@@ -47,7 +47,7 @@ static void put_kernels(df_str *s, const df_plan *p)
     df_json_close(s, ']');
 }
 
-static const char *kind_of(const df_seg *seg)
+static const char *segment_kind_name(const df_seg *seg)
 {
     switch ((df_seg_kind)seg->kind) {
     case DF_SEG_KERNEL: return "kernel";
@@ -57,13 +57,13 @@ static const char *kind_of(const df_seg *seg)
     return NULL;
 }
 
-static void put_launch(df_str *s, const df_plan *p, const df_launch *l)
+static void write_plan_launch(df_str *s, const df_plan *p, const df_launch *l)
 {
     df_json_open(s, NULL, '[');
     for (uint32_t i = l->first; i < l->first + l->n; i++) {
         const df_seg *const seg = &p->segs[i];
         df_json_open(s, NULL, '{');
-        df_json_text(s, "kind", kind_of(seg));
+        df_json_text(s, "kind", segment_kind_name(seg));
         if (seg->kernel.i == DF_NONE)
             df_json_text(s, "kernel", NULL);
         else
@@ -109,7 +109,7 @@ static void find_ranges(range *ranges, const df_plan *p)
     }
 }
 
-static void put_count_or_null(df_str *s, const char *key, bool has, uint32_t n)
+static void write_count_or_null(df_str *s, const char *key, bool has, uint32_t n)
 {
     if (has)
         df_json_count(s, key, n);
@@ -117,8 +117,8 @@ static void put_count_or_null(df_str *s, const char *key, bool has, uint32_t n)
         df_json_text(s, key, NULL);
 }
 
-static void put_buffer(df_str *s, const df_plan *p, uint32_t i, const int64_t *slots,
-                       const range *r)
+static void write_plan_buffer(df_str *s, const df_plan *p, uint32_t i, const int64_t *slots,
+                              const range *r)
 {
     static const char *const kinds[] = { "input", "result", "into", "temporary" };
     const df_plan_buf *const b = &p->bufs[i];
@@ -127,20 +127,20 @@ static void put_buffer(df_str *s, const df_plan *p, uint32_t i, const int64_t *s
     df_json_count(s, "index", b->index);
     df_json_text(s, "dtype", deft_dtype_name(b->dtype));
     df_json_count(s, "bytes", (uint64_t)slots[b->numel.i] * deft_dtype_size(b->dtype));
-    put_count_or_null(s, "donor", b->donor != DF_NONE, b->donor);
-    put_count_or_null(s, "first", r->first <= r->last, r->first);
-    put_count_or_null(s, "last", r->first <= r->last, r->last);
+    write_count_or_null(s, "donor", b->donor != DF_NONE, b->donor);
+    write_count_or_null(s, "first", r->first <= r->last, r->first);
+    write_count_or_null(s, "last", r->first <= r->last, r->last);
     df_json_close(s, '}');
 }
 
-static void put_memory(df_str *s, const df_plan *p, const int64_t *slots)
+static void write_plan_memory(df_str *s, const df_plan *p, const int64_t *slots)
 {
     range *const ranges = df_mem_alloc(s->mem, (p->n_bufs + 1) * sizeof *ranges);
     s->ok &= ranges != NULL;
     if (!ranges) return;
     find_ranges(ranges, p);
     df_json_open(s, "buffers", '[');
-    for (uint32_t i = 0; i < p->n_bufs; i++) put_buffer(s, p, i, slots, &ranges[i]);
+    for (uint32_t i = 0; i < p->n_bufs; i++) write_plan_buffer(s, p, i, slots, &ranges[i]);
     df_json_close(s, ']');
     df_json_open(s, "regions", '[');
     for (uint32_t i = 0; i < p->n_regions; i++)
@@ -151,45 +151,45 @@ static void put_memory(df_str *s, const df_plan *p, const int64_t *slots)
 
 /* Writes the plans within a plan, or the plan itself when it has no parts, in the order
  * of df_plan_each. */
-static void put_blocks(df_str *s, const df_plan *p, const int64_t *slots)
+static void write_plan_blocks(df_str *s, const df_plan *p, const int64_t *slots)
 {
     for (uint32_t i = 0; i < p->n_parts; i++) {
         const df_subplan *const sub[] = { &p->parts[i].body, &p->parts[i].other };
         for (size_t k = 0; k < DF_LEN(sub); k++)
-            if (sub[k]->plan) put_blocks(s, sub[k]->plan, slots + sub[k]->slot0);
+            if (sub[k]->plan) write_plan_blocks(s, sub[k]->plan, slots + sub[k]->slot0);
     }
     if (p->n_parts) return;
     df_json_open(s, NULL, '{');
-    put_kernels(s, p);
+    write_plan_kernels(s, p);
     df_json_open(s, "launches", '[');
-    for (uint32_t i = 0; i < p->n_launches; i++) put_launch(s, p, &p->launches[i]);
+    for (uint32_t i = 0; i < p->n_launches; i++) write_plan_launch(s, p, &p->launches[i]);
     df_json_close(s, ']');
-    put_memory(s, p, slots);
+    write_plan_memory(s, p, slots);
     df_json_close(s, '}');
 }
 
-static void put_text(df_str *s, const char *key, df_str *text)
+static void write_plan_text(df_str *s, const char *key, df_str *text)
 {
     df_json_textn(s, key, text->at ? text->at : "", text->n);
     s->ok &= text->ok; /* a part of the text would look complete */
     text->n = 0;
 }
 
-static void put_texts(df_str *s, const df_trace *t, const df_plan *p)
+static void write_plan_texts(df_str *s, const df_trace *t, const df_plan *p)
 {
     df_str text;
     df_str_init(&text, s->mem);
     df_trace_print(&text, t);
-    put_text(s, "trace", &text);
+    write_plan_text(s, "trace", &text);
     df_json_open(s, "record_sites", '[');
     for (uint32_t k = 0; k < t->n_nodes; k++) df_json_site(s, NULL, t->site ? t->site[k] : 0);
     df_json_close(s, ']');
     df_guard_print(&text, p->guards, p->n_guards, p->slots, t);
-    put_text(s, "guards", &text);
+    write_plan_text(s, "guards", &text);
     df_plan_print(&text, p, t);
-    put_text(s, "plan_text", &text);
+    write_plan_text(s, "plan_text", &text);
     df_why_print(&text, p, t);
-    put_text(s, "why", &text);
+    write_plan_text(s, "why", &text);
     df_str_finish(&text);
 }
 
@@ -219,9 +219,9 @@ void df_log_plan(deft_ctx *cx, const df_cut *m, const df_plan *p, uint32_t n_mis
     df_json_count(&s, "prepare_ns", phases->prepare_ns);
     if (m->t->n_nodes <= MOST_RECORDS) {
         df_json_open(&s, "blocks", '[');
-        put_blocks(&s, p, cx->slots.at);
+        write_plan_blocks(&s, p, cx->slots.at);
         df_json_close(&s, ']');
-        put_texts(&s, m->t, p);
+        write_plan_texts(&s, m->t, p);
     }
     df_record_end(&s, j);
 }
@@ -267,8 +267,8 @@ void df_log_inputs(deft_ctx *cx, const df_cut *m)
     df_record_end(&s, cx->rt->journal);
 }
 
-static void put_miss(deft_ctx *cx, const df_plan *p, const char *kind, const char *field,
-                     const char *expected, const char *found)
+static void write_miss_note(deft_ctx *cx, const df_plan *p, const char *kind, const char *field,
+                            const char *expected, const char *found)
 {
     df_str s;
     df_record_begin(&s, cx->rt->journal, "miss", cx->id);
@@ -290,7 +290,7 @@ void df_log_miss(deft_ctx *cx, const df_plan *p, const df_guard *g, const df_tra
     df_str_init(&expected, cx->mem);
     df_str_init(&found, cx->mem);
     df_guard_parts(g, t, p->slots, slots, &kind, &field, &expected, &found);
-    put_miss(cx, p, kind, field.at, expected.at, found.at);
+    write_miss_note(cx, p, kind, field.at, expected.at, found.at);
     df_str_finish(&field);
     df_str_finish(&expected);
     df_str_finish(&found);
@@ -298,7 +298,7 @@ void df_log_miss(deft_ctx *cx, const df_plan *p, const df_guard *g, const df_tra
 
 void df_log_key_miss(deft_ctx *cx, const char *field, const char *expected, const char *found)
 {
-    put_miss(cx, NULL, "key", field, expected[0] ? expected : NULL, found[0] ? found : NULL);
+    write_miss_note(cx, NULL, "key", field, expected[0] ? expected : NULL, found[0] ? found : NULL);
 }
 
 /* ---- cuts ---- */
@@ -330,7 +330,7 @@ void df_log_cut(deft_ctx *cx, const df_cut *m, const df_run_stats *run, uint64_t
     const deft_status st = failed ? failed->status : DEFT_OK;
     const df_cut_notes *const told = &cx->cut_notes;
     const df_note_cut note = { .serial = cx->stats.cuts,
-                               .reason = word(told->reason),
+                               .reason = note_word(told->reason),
                                .site = told->site,
                                .plan = id_of(df_plan_held(m->plan)),
                                .matched = cx->matched,
@@ -346,14 +346,14 @@ void df_log_cut(deft_ctx *cx, const df_cut *m, const df_run_stats *run, uint64_t
                                .plan_ns = told->plan_ns,
                                .run_ns = run_ns,
                                .launches_ns = run->t_run_ns,
-                               .status = outcome(st) };
+                               .status = note_outcome(st) };
     df_ring_log(cx->ring, DF_NOTE_cut, &note);
     if (failed) log_error(cx, told->reason, told->site, st, failed->text);
 }
 
 void df_log_sync(deft_ctx *cx)
 {
-    const df_note_sync note = { .reason = word(cx->act),
+    const df_note_sync note = { .reason = note_word(cx->act),
                                 .site = cx->act_site,
                                 .plan = id_of(df_plan_held(cx->last_plan)),
                                 .records = cx->last->n_nodes - cx->last->n_inputs,
@@ -379,7 +379,7 @@ void df_log_replay(deft_ctx *cx, const df_cut *m, uintptr_t capture_site, uint32
                                   .recording = recording,
                                   .inputs = n_in,
                                   .outputs = n_out,
-                                  .status = outcome(st) };
+                                  .status = note_outcome(st) };
     df_ring_log(cx->ring, DF_NOTE_replay, &note);
 }
 
@@ -398,14 +398,14 @@ void df_log_step_end(deft_ctx *cx, const char *reason, deft_status st)
     const df_allocator_stats a = df_allocator_read(cx->rt->dev->allocator);
     const df_scope_entry *const f = &cx->scope[cx->step_at];
     const df_note_step_end note = { .serial = f->serial,
-                                    .reason = word(reason),
+                                    .reason = note_word(reason),
                                     .site = f->site,
                                     .records = cx->rec.n - cx->step_n,
                                     .live_bytes = a.live_bytes,
                                     .peak_bytes = a.peak_bytes,
                                     .cached_bytes = a.cached_bytes,
                                     .system_allocations = a.system_allocations,
-                                    .status = outcome(st) };
+                                    .status = note_outcome(st) };
     df_ring_log(cx->ring, DF_NOTE_step_end, &note);
     if (st != DEFT_OK && !cx->cut_notes.failed) log_error(cx, reason, f->site, st, cx->diag.text);
 }

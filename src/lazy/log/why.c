@@ -23,7 +23,7 @@ void df_why_log(deft_ctx *cx, df_event *e)
 
 /* ---- programs ---- */
 
-static bool equal(const df_trace *a, const df_trace *b, uint32_t k)
+static bool trace_nodes_equal(const df_trace *a, const df_trace *b, uint32_t k)
 {
     return memcmp(&a->nodes[k], &b->nodes[k], sizeof *a->nodes) == 0;
 }
@@ -33,7 +33,7 @@ static uint32_t shared(const df_trace *a, const df_trace *b)
 {
     const uint32_t most = a->n_nodes < b->n_nodes ? a->n_nodes : b->n_nodes;
     uint32_t k = 0;
-    while (k < most && equal(a, b, k)) k++;
+    while (k < most && trace_nodes_equal(a, b, k)) k++;
     return k;
 }
 
@@ -261,7 +261,7 @@ void df_why_plan(deft_ctx *cx, const df_cut *m, uint32_t n_misses, const df_plan
 
 /* ---- kernels ---- */
 
-static bool about(df_plan *p, const df_trace *t, const df_seg *seg, df_kernel_about *out)
+static bool describe_kernel(df_plan *p, const df_trace *t, const df_seg *seg, df_kernel_about *out)
 {
     char text[128] = "";
     size_t used = 0;
@@ -283,7 +283,7 @@ bool df_why_kernels(df_plan *p, const df_trace *t)
     for (uint32_t i = 0; i < p->n_segs; i++) {
         const df_seg *const seg = &p->segs[i];
         if (seg->kernel.i == DF_NONE || all[seg->kernel.i].ops) continue;
-        if (!about(p, t, seg, &all[seg->kernel.i])) return false;
+        if (!describe_kernel(p, t, seg, &all[seg->kernel.i])) return false;
     }
     p->about = all;
     return true;
@@ -361,7 +361,7 @@ typedef struct page {
     size_t room, n; /* n: length of the full text */
 } page;
 
-static void put_line(page *p, const char *text, size_t length)
+static void write_page_line(page *p, const char *text, size_t length)
 {
     const char *const parts[] = { text, "\n" };
     const size_t sizes[] = { length, 1 };
@@ -374,11 +374,11 @@ static void put_line(page *p, const char *text, size_t length)
     }
 }
 
-static void put_event(page *p, df_sites *sites, const df_event *e)
+static void write_page_event(page *p, df_sites *sites, const df_event *e)
 {
     char text[1024];
     const size_t length = df_event_text(e, sites, text, sizeof text);
-    put_line(p, text, length < sizeof text ? length : sizeof text - 1);
+    write_page_line(p, text, length < sizeof text ? length : sizeof text - 1);
 }
 
 void df_why_events_print(const deft_ctx *cx, df_str *out)
@@ -404,16 +404,16 @@ size_t deft_explain(deft_ctx *cx, char *buf, size_t n)
     bool compiled = df_tiers_event(tiers, &cx->compiles, &compiles, &n_dropped, &compile);
     if (n_dropped) {
         char text[64];
-        put_line(&p, text,
-                 (size_t)snprintf(text, sizeof text, "%llu earlier events were dropped",
-                                  (unsigned long long)n_dropped));
+        write_page_line(&p, text,
+                        (size_t)snprintf(text, sizeof text, "%llu earlier events were dropped",
+                                         (unsigned long long)n_dropped));
     }
     while (has || compiled) {
         if (has && (!compiled || event.ns < compile.ns)) {
-            put_event(&p, cx->rt->sites, &event);
+            write_page_event(&p, cx->rt->sites, &event);
             has = df_events_next(&cx->events, &own, &later, &event);
         } else {
-            put_event(&p, cx->rt->sites, &compile);
+            write_page_event(&p, cx->rt->sites, &compile);
             compiled = df_tiers_event(tiers, &cx->compiles, &compiles, &later, &compile);
         }
     }

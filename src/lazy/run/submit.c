@@ -29,13 +29,13 @@ enum { IDLE, GO, DONE, STOP };
 
 /* ---- the thread ---- */
 
-static void say(df_flight *f, uint32_t word)
+static void flight_signal(df_flight *f, uint32_t word)
 {
     atomic_store(&f->word, word);
     df_os_wake(&f->word, 1);
 }
 
-static void *work(void *user)
+static void *flight_thread_main(void *user)
 {
     df_flight *const f = user;
     df_os_be_patient(); /* otherwise the program may be blocked while the step runs */
@@ -48,7 +48,7 @@ static void *work(void *user)
         }
         f->status =
             df_cut_launch(f->cx, f->made, f->want.at, f->slots.at, &f->diag, &f->run, &f->ns);
-        say(f, DONE);
+        flight_signal(f, DONE);
     }
 }
 
@@ -76,7 +76,7 @@ static void await(df_flight *f)
 
 /* ---- beginning ---- */
 
-static df_flight *create(deft_ctx *cx)
+static df_flight *flight_create(deft_ctx *cx)
 {
     df_flight *const f = df_mem_zalloc(cx->mem, sizeof *f);
     if (!f) return NULL;
@@ -87,13 +87,13 @@ static df_flight *create(deft_ctx *cx)
 
 deft_status df_flight_ready(deft_ctx *cx, size_t n, bool *ready)
 {
-    if (!cx->flight && !(cx->flight = create(cx)))
+    if (!cx->flight && !(cx->flight = flight_create(cx)))
         return df_fail_mem(&cx->diag, "step_submit", sizeof *cx->flight);
     df_flight *const f = cx->flight;
     if (!df_vec_reserve(cx->mem, &f->writes, n))
         return df_fail_mem(&cx->diag, "step_submit", n * sizeof *f->writes.at);
     see_fork(f);
-    if (!f->started) f->started = df_os_thread(&f->thread, work, f, -1);
+    if (!f->started) f->started = df_os_thread(&f->thread, flight_thread_main, f, -1);
     *ready = f->started;
     return DEFT_OK;
 }
@@ -105,7 +105,7 @@ void df_flight_write(deft_ctx *cx, df_value *to, df_value **from)
     *from = NULL;
 }
 
-static void take_over(deft_ctx *cx, df_flight *f)
+static void flight_swap_lists(deft_ctx *cx, df_flight *f)
 {
     const df_wants want = cx->want;
     const df_undos undo = cx->undo;
@@ -122,7 +122,7 @@ void df_flight_begin(deft_ctx *cx, df_cut *m, uintptr_t site)
 {
     df_flight *const f = cx->flight;
     df_assert(f->state == DF_FLIGHT_NONE && f->undo.n == 0 && f->want.n == 0);
-    take_over(cx, f);
+    flight_swap_lists(cx, f);
     for (size_t i = 0; i < f->undo.n; i++) {
         df_undo *const u = &f->undo.at[i];
         u->epoch = 0; /* the value stays, but its record is removed by this cut */
@@ -138,13 +138,13 @@ void df_flight_begin(deft_ctx *cx, df_cut *m, uintptr_t site)
     f->lost = false;
     f->run = (df_run_stats){ 0 };
     f->state = DF_FLIGHT_RUNNING;
-    say(f, GO);
+    flight_signal(f, GO);
 }
 
 /* ---- ending ---- */
 
 /* Drops what only the run needed. */
-static void release(deft_ctx *cx, df_flight *f)
+static void flight_drop_run(deft_ctx *cx, df_flight *f)
 {
     for (uint32_t k = 0; k < f->made->t->n_inputs; k++) {
         df_buffer *b = (df_buffer *)(uintptr_t)f->made->in[k];
@@ -159,7 +159,7 @@ static void release(deft_ctx *cx, df_flight *f)
     }
 }
 
-static void land(deft_ctx *cx, df_flight *f)
+static void flight_publish(deft_ctx *cx, df_flight *f)
 {
     df_cut_publish(cx, f->made, f->want.at, false, &f->run, f->ns);
     for (size_t i = 0; i < f->want.n; i++) {
@@ -172,7 +172,7 @@ static void land(deft_ctx *cx, df_flight *f)
     for (size_t i = 0; i < f->writes.n; i++)
         df_value_write(f->writes.at[i].to, f->writes.at[i].from->data);
     df_undo_forget(cx, &f->undo, DF_HANDLE_FLIGHT);
-    release(cx, f);
+    flight_drop_run(cx, f);
     cx->stats.submitted++;
     f->state = DF_FLIGHT_NONE;
 }
@@ -214,12 +214,12 @@ static deft_status finish_run(deft_ctx *cx, df_flight *f)
     char site[DF_SITE_TEXT];
     await(f);
     if (f->status == DEFT_OK) {
-        land(cx, f);
+        flight_publish(cx, f);
         return DEFT_OK;
     }
     if (f->lost) forget_overwritten(cx, f);
     df_cut_fail(cx, f->made, f->want.at, &f->run, f->ns, &f->diag);
-    release(cx, f);
+    flight_drop_run(cx, f);
     const uintptr_t fault = f->diag.site;
     const deft_status st = df_fail(&f->diag, f->status, "step submitted at %s: %s",
                                    df_ctx_site_text(cx, f->site, site, sizeof site), f->diag.text);
@@ -270,7 +270,7 @@ void df_flight_finish(deft_ctx *cx)
     df_undo_forget(cx, &f->undo, DF_HANDLE_FLIGHT);
     see_fork(f);
     if (f->started) {
-        say(f, STOP);
+        flight_signal(f, STOP);
         pthread_join(f->thread, NULL);
     }
     df_fork_detector_finish(&f->mark);

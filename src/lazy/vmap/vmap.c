@@ -38,12 +38,12 @@ static bool walk_init(df_vmap *w, deft_ctx *cx, uint32_t from, int64_t extent, d
     return true;
 }
 
-static void need(df_vmap *w, uint32_t k)
+static void need_mapped_record(df_vmap *w, uint32_t k)
 {
     if (k - w->from < w->n) w->flags[k - w->from] |= DF_VMAP_NEEDED;
 }
 
-static void find_customs(df_vmap *w)
+static void flag_mapped_customs(df_vmap *w)
 {
     const deft_ctx *const cx = w->cx;
     for (size_t i = 0; i < cx->grad_annotations.n; i++) {
@@ -63,20 +63,20 @@ static uint32_t flags_of_all(const df_vmap *w, const uint32_t *record, uint32_t 
 
 /* Gradients pass through a custom function in one call, so all its results are needed or
  * none is. All readers of any result come after all results. */
-static void need_custom(df_vmap *w, uint32_t k)
+static void need_mapped_custom(df_vmap *w, uint32_t k)
 {
     const df_custom *const c = df_grad_custom_of(w->cx, k);
     if (!(flags_of_all(w, c->record + c->n_in, c->n_out) & DF_VMAP_NEEDED)) return;
-    for (uint32_t i = 0; i < c->n_in + c->n_out; i++) need(w, c->record[i]);
+    for (uint32_t i = 0; i < c->n_in + c->n_out; i++) need_mapped_record(w, c->record[i]);
 }
 
-static void find_needed(df_vmap *w)
+static void find_mapped_needs(df_vmap *w)
 {
     const df_node *const nodes = w->cx->rec.nodes;
     for (uint32_t k = w->from + w->n; k-- > w->from;) {
-        if (w->flags[k - w->from] & DF_VMAP_CUSTOM) need_custom(w, k);
+        if (w->flags[k - w->from] & DF_VMAP_CUSTOM) need_mapped_custom(w, k);
         if (!(w->flags[k - w->from] & DF_VMAP_NEEDED)) continue;
-        for (uint32_t i = 0; i < nodes[k].n_src; i++) need(w, nodes[k].src[i].i);
+        for (uint32_t i = 0; i < nodes[k].n_src; i++) need_mapped_record(w, nodes[k].src[i].i);
     }
 }
 
@@ -86,7 +86,7 @@ static bool is_control(const df_node *n)
 }
 
 /* Sets the flags of record k from those of its operands. Returns whether they changed. */
-static bool see(df_vmap *w, uint32_t k)
+static bool propagate_record_flags(df_vmap *w, uint32_t k)
 {
     const df_node *const n = &w->cx->rec.nodes[k];
     uint8_t *const flags = &w->flags[k - w->from];
@@ -108,7 +108,7 @@ static bool see(df_vmap *w, uint32_t k)
 
 /* When a branch is recorded again, all its records are, except constants: its gradient
  * covers what is recorded within its annotation. Returns whether any flags changed. */
-static bool see_branch(df_vmap *w, const df_grad_annotation *m)
+static bool propagate_branch_flags(df_vmap *w, const df_grad_annotation *m)
 {
     const df_node *const nodes = w->cx->rec.nodes;
     uint32_t flags = 0;
@@ -126,14 +126,14 @@ static bool see_branch(df_vmap *w, const df_grad_annotation *m)
     return changed;
 }
 
-static bool see_branches(df_vmap *w)
+static bool propagate_branches_flags(df_vmap *w)
 {
     const deft_ctx *const cx = w->cx;
     bool changed = false;
     for (size_t i = 0; i < cx->grad_annotations.n; i++) {
         const df_grad_annotation *const m = &cx->grad_annotations.at[i];
         if (m->kind == DF_ANNOTATION_BRANCHES && m->record - w->from < w->n)
-            changed |= see_branch(w, m);
+            changed |= propagate_branch_flags(w, m);
     }
     return changed;
 }
@@ -144,8 +144,8 @@ static void find_batched(df_vmap *w)
     while (changed) {
         changed = false;
         for (uint32_t k = w->from; k < w->from + w->n; k++)
-            if (w->flags[k - w->from] & DF_VMAP_NEEDED) changed |= see(w, k);
-        changed |= see_branches(w);
+            if (w->flags[k - w->from] & DF_VMAP_NEEDED) changed |= propagate_record_flags(w, k);
+        changed |= propagate_branches_flags(w);
     }
 }
 
@@ -215,7 +215,7 @@ typedef struct call {
     deft_tensor **seen, **out;
 } call;
 
-static bool check(call *c, deft_body_fn fn, deft_tensor **out)
+static bool check_map_call(call *c, deft_body_fn fn, deft_tensor **out)
 {
     deft_ctx *const cx = c->cx;
     if (!cx) return false;
@@ -236,7 +236,7 @@ static bool check(call *c, deft_body_fn fn, deft_tensor **out)
     return true;
 }
 
-static bool take_space(call *c)
+static bool allocate_map_call(call *c)
 {
     df_arena *const a = &c->arena;
     c->axis = df_arena_new(a, int, c->n_in);
@@ -295,7 +295,7 @@ static bool enter_all(call *c)
 
 /* Sets what the function sees for tensor i. A placeholder is a constant, which is never
  * computed. A bare number stays one, and takes its dtype in the function. */
-static bool show(call *c, size_t i)
+static bool make_shown_example(call *c, size_t i)
 {
     deft_ctx *const cx = c->cx;
     df_shape s, one = { 0 };
@@ -311,11 +311,11 @@ static bool show(call *c, size_t i)
     return (c->seen[i] = df_result(cx, c->stand[i])) != NULL;
 }
 
-static bool run(call *c, deft_body_fn fn, void *user)
+static bool run_mapped_function(call *c, deft_body_fn fn, void *user)
 {
     deft_ctx *const cx = c->cx;
     for (size_t i = 0; i < c->n_in; i++)
-        if (!show(c, i)) return false;
+        if (!make_shown_example(c, i)) return false;
     const uint32_t before = df_mistakes(cx);
     const deft_status st = fn(cx, c->seen, c->n_in, c->out, c->n_out, user);
     df_enter_call(cx, c->site);
@@ -340,7 +340,7 @@ static bool run_in_scope(call *c, deft_body_fn fn, void *user)
     uint32_t was;
     if (!df_body_open(c->cx, c->site, &was)) return false;
     c->cx->draw_nest++;
-    const bool ok = run(c, fn, user);
+    const bool ok = run_mapped_function(c, fn, user);
     c->cx->draw_nest--;
     df_body_close(c->cx, was);
     return ok;
@@ -372,7 +372,7 @@ static bool enter_walk(const call *c, df_vmap *w)
         w->now[k] = examples_of(c, w, i);
         if (w->now[k] == DF_BAD) return false;
     }
-    for (size_t i = 0; i < c->n_out; i++) need(w, c->made[i]);
+    for (size_t i = 0; i < c->n_out; i++) need_mapped_record(w, c->made[i]);
     return true;
 }
 
@@ -402,8 +402,8 @@ static bool for_all(call *c, uint32_t from)
 {
     df_vmap w;
     if (!walk_init(&w, c->cx, from, c->extent, &c->arena) || !enter_walk(c, &w)) return false;
-    find_customs(&w);
-    find_needed(&w);
+    flag_mapped_customs(&w);
+    find_mapped_needs(&w);
     find_batched(&w);
     const df_replay again = {
         .cx = c->cx, .low = w.from, .high = w.from + w.n, .map = w.now, .map_each = df_vmap_call
@@ -415,7 +415,7 @@ static bool for_all(call *c, uint32_t from)
     return true;
 }
 
-static bool hand_out(const call *c, deft_tensor **out)
+static bool make_mapped_results(const call *c, deft_tensor **out)
 {
     for (size_t i = 0; i < c->n_out; i++)
         if (!(c->out[i] = df_result(c->cx, c->made[i]))) return false;
@@ -436,13 +436,13 @@ bool df_vmap_call(deft_ctx *cx, const char *what, deft_body_fn fn, void *user,
                .n_in = n_in,
                .n_out = n_out,
                .extent = -1 };
-    bool ok = check(&c, fn, out);
+    bool ok = check_map_call(&c, fn, out);
     if (ok) {
         df_walk_begin(cx);
         df_arena_init(&c.arena, cx->mem);
-        ok = take_space(&c) && enter_all(&c);
+        ok = allocate_map_call(&c) && enter_all(&c);
         const uint32_t from = cx->rec.n;
-        ok = ok && run_in_scope(&c, fn, user) && for_all(&c, from) && hand_out(&c, out);
+        ok = ok && run_in_scope(&c, fn, user) && for_all(&c, from) && make_mapped_results(&c, out);
         df_arena_finish(&c.arena);
         df_walk_end(cx);
     }

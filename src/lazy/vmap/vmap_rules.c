@@ -76,7 +76,7 @@ static uint32_t core_axes(const char *signature, uint32_t i)
 }
 
 /* The matrix that record a broadcasts; DF_BAD when there is none. */
-static uint32_t one_matrix(const df_vmap *w, uint32_t a)
+static uint32_t unmapped_matrix(const df_vmap *w, uint32_t a)
 {
     const df_node n = df_vmap_node_at(w, a);
     if (n.rank == 2) return a;
@@ -84,7 +84,7 @@ static uint32_t one_matrix(const df_vmap *w, uint32_t a)
 }
 
 /* a [..., n] reshaped to [all rows, n]. A trailing axis of 1 may be dropped. */
-static uint32_t rows(df_vmap *w, uint32_t a, int64_t n)
+static uint32_t flatten_mapped_rows(df_vmap *w, uint32_t a, int64_t n)
 {
     const df_shape s = df_vmap_shape_of(w, a);
     df_shape flat = { .rank = 2, .dim = { 1, n } };
@@ -102,11 +102,11 @@ static uint32_t shared_product(df_vmap *w, uint32_t k, const uint32_t *src, uint
     const df_shape all = df_vmap_shape_for_all(w, k);
     const bool from_left = batched == 2;
     if (batched == 3 || (from_left && all.dim[all.rank - 1] != 1)) return DF_NONE;
-    uint32_t one = one_matrix(w, src[!from_left]);
+    uint32_t one = unmapped_matrix(w, src[!from_left]);
     if (one == DF_BAD) return DF_NONE;
     const df_shape s = df_vmap_shape_of(w, one);
     if (from_left) one = df_vmap_view(w, DF_OP_permute, one, 0x01, NULL);
-    const uint32_t factors[2] = { rows(w, src[from_left], s.dim[from_left]), one };
+    const uint32_t factors[2] = { flatten_mapped_rows(w, src[from_left], s.dim[from_left]), one };
     return df_vmap_view(w, DF_OP_reshape, with_attr(w, k, factors, 0), 0, &all);
 }
 
