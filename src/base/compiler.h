@@ -69,6 +69,12 @@ DF_INLINE unsigned df_popcount(uint64_t x)
     return (unsigned)__builtin_popcountll(x);
 }
 
+/* a / b, rounded up. a is not negative, and b is positive. No sum overflows. */
+DF_INLINE int64_t df_div_up(int64_t a, int64_t b)
+{
+    return a / b + (a % b != 0);
+}
+
 DF_INLINE int64_t df_min_i64(int64_t a, int64_t b)
 {
     return a < b ? a : b;

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/str.h"
+
 #define LINE_MAX_SIZE 1024
 
 static const char *const topic_names[] = {
@@ -23,9 +25,9 @@ _Static_assert(DF_LOG_N_TOPICS < 32, "df_log.on has a bit for each topic");
 /* The set of topics that name means; 0 when there is no such name. */
 static uint32_t topic_bits(const char *name, size_t n)
 {
-    if (n == 3 && memcmp(name, "all", 3) == 0) return (1u << DF_LOG_N_TOPICS) - 1;
+    if (df_text_equals(name, n, "all")) return (1u << DF_LOG_N_TOPICS) - 1;
     for (size_t i = 0; i < DF_LEN(topic_names); i++)
-        if (strlen(topic_names[i]) == n && memcmp(topic_names[i], name, n) == 0) return 1u << i;
+        if (df_text_equals(name, n, topic_names[i])) return 1u << i;
     return 0;
 }
 

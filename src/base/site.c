@@ -158,12 +158,6 @@ static uintptr_t site_name_intern(df_sites *s, kind k, uintptr_t a, uintptr_t b,
     return found;
 }
 
-static const char *base_name(const char *path)
-{
-    const char *const slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 /* The number of bytes of text that are kept. It ends at a complete UTF-8 character. */
 static size_t site_label_length(const char *text)
 {
@@ -174,7 +168,7 @@ static size_t site_label_length(const char *text)
 
 uintptr_t df_sites_line(df_sites *s, const char *file, int line)
 {
-    const char *const base = base_name(file);
+    const char *const base = df_site_file_name(file);
     return site_name_intern(s, LINE, (uintptr_t)line, 0, base, site_label_length(base));
 }
 
@@ -234,7 +228,7 @@ static void site_append_module(line *l, uintptr_t site)
         site_append_number(l, "0x%llx", (long long)site);
         return;
     }
-    site_append_text(l, base_name(info.dli_fname));
+    site_append_text(l, df_site_file_name(info.dli_fname));
     site_append_number(l, "+0x%llx", (long long)(site - (uintptr_t)info.dli_fbase));
     if (!info.dli_sname) return;
     site_append_text(l, " (");

@@ -15,6 +15,8 @@
 #ifndef DF_BASE_SITE_H
 #define DF_BASE_SITE_H
 
+#include <string.h>
+
 #include "base/mem.h"
 
 #define DF_SITE_TEXT 256 /* bytes for the text of a site */
@@ -91,5 +93,12 @@ uintptr_t df_sites_within(df_sites *s, uintptr_t site, uintptr_t label);
  * A site within labels has " in encoder/attention" appended. With s NULL there are neither a
  * resolver nor names. */
 const char *df_site_text(df_sites *s, uintptr_t site, char *buf, size_t n);
+
+/* The name of a file without its folders: a pointer into path. */
+DF_INLINE const char *df_site_file_name(const char *path)
+{
+    const char *const slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
 
 #endif

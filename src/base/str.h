@@ -6,6 +6,8 @@
 #ifndef DF_BASE_STR_H
 #define DF_BASE_STR_H
 
+#include <string.h>
+
 #include "base/mem.h"
 
 typedef struct df_str {
@@ -25,5 +27,11 @@ void df_str_put(df_str *s, const char *text);
 void df_str_putn(df_str *s, const char *text, size_t n);
 void df_str_putc(df_str *s, char c);
 void df_str_fmt(df_str *s, const char *fmt, ...) DF_PRINTF(2, 3);
+
+/* Whether the n bytes at `at` are the text of `word`, which ends with a NUL. */
+DF_INLINE bool df_text_equals(const char *at, size_t n, const char *word)
+{
+    return n == strlen(word) && memcmp(at, word, n) == 0;
+}
 
 #endif

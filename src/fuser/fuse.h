@@ -252,6 +252,11 @@ typedef struct hazard {
     uint32_t reader; /* the node that reads or holds the old contents; DF_NONE: no node does */
     const char *why; /* static; continues a sentence that begins with the reader */
 } hazard;
+/* Notes an obstacle, unless one has been noted before. */
+DF_INLINE void df_hazard_note(hazard *h, uint32_t reader, const char *why)
+{
+    if (!h->why) *h = (hazard){ reader, why };
+}
 
 /* ---- the cone in progress ---- */
 

@@ -499,5 +499,10 @@ void df_kernel_print(df_str *out, const df_kernel *k);
 /* Fills in key and cost of *k from its other fields. The bytes of the key are in `arena`. Returns
  * DEFT_E_MEMORY when memory runs out. */
 deft_status df_kernel_seal(df_diag *d, df_kernel *k, df_arena *arena);
+/* The bytes of storage that a copy of k needs for its arrays. */
+size_t df_kernel_storage_size(const df_kernel *k);
+/* Makes *to a copy of k that outlives the plan of k. Its arrays are in `storage`, which is aligned
+ * to 16 bytes, has df_kernel_storage_size(k) bytes, and stays the caller's. */
+void df_kernel_copy(df_kernel *to, const df_kernel *k, void *storage);
 
 #endif

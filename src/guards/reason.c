@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "base/journal.h"
+#include "base/str.h"
 
 const df_reason_info df_reason_infos[DF_N_REASONS] = {
 #define REASON(id, severity, text, advice) { #id, DF_WHY_##severity, text, advice },
@@ -83,23 +84,18 @@ static void put_number(line *l, uint64_t n)
     put(l, text, (size_t)length);
 }
 
-static bool is(const char *name, size_t n, const char *want)
-{
-    return strlen(want) == n && memcmp(name, want, n) == 0;
-}
-
 static void put_field(line *l, const df_event *e, df_sites *sites, const char *name, size_t n)
 {
     char site[DF_SITE_TEXT];
     if (n == 1)
         put_number(l, e->n);
-    else if (is(name, n, "site"))
+    else if (df_text_equals(name, n, "site"))
         puts_to(l, df_site_text(sites, e->site, site, sizeof site));
-    else if (is(name, n, "other"))
+    else if (df_text_equals(name, n, "other"))
         puts_to(l, df_site_text(sites, e->other, site, sizeof site));
-    else if (is(name, n, "expected"))
+    else if (df_text_equals(name, n, "expected"))
         puts_to(l, e->text + e->expected);
-    else if (is(name, n, "found"))
+    else if (df_text_equals(name, n, "found"))
         puts_to(l, e->text + e->found);
     else
         puts_to(l, e->text);

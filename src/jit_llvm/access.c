@@ -96,15 +96,6 @@ LLVMValueRef df_access_load_unit(df_gen *g, LLVMTypeRef t, LLVMValueRef p, uint3
     return df_gen_intrinsic(g, "llvm.masked.load", types, 2, args, 4);
 }
 
-static LLVMValueRef half_of(df_gen *g, LLVMValueRef v, uint32_t from, uint32_t n)
-{
-    LLVMValueRef lane[DF_LANES];
-    if (n == 1) return LLVMBuildExtractElement(g->b, v, df_gen_i64(g, from), "");
-    for (uint32_t i = 0; i < n; i++) lane[i] = LLVMConstInt(g->i32, from + i, 0);
-    return LLVMBuildShuffleVector(g->b, v, LLVMGetPoison(LLVMTypeOf(v)), LLVMConstVector(lane, n),
-                                  "");
-}
-
 /* Stores the active lanes of v in pieces. For each bit of their number, from the highest down, it
  * stores as many lanes as the bit counts and continues with the lanes above them. All w lanes can
  * be active only in masked loops, not in tails. */
@@ -116,13 +107,13 @@ static void store_pieces(df_gen *g, LLVMValueRef v, LLVMValueRef p, uint32_t siz
     for (uint32_t n = g->native_masks ? g->w : g->w / 2; n > 0; n /= 2) {
         LLVMValueRef bit = LLVMBuildAnd(g->b, n_active, df_gen_i64(g, n), "");
         LLVMValueRef has = LLVMBuildICmp(g->b, LLVMIntNE, bit, zero, "");
-        LLVMValueRef low = n == g->w ? v : half_of(g, v, 0, n);
+        LLVMValueRef low = n == g->w ? v : df_gen_take_lanes(g, v, 0, n);
         df_if piece;
         df_if_begin(g, &piece, has);
         store_aligned(g, low, p, size);
         df_if_end(g, &piece);
         if (n == 1 || n == g->w) continue;
-        v = LLVMBuildSelect(g->b, has, half_of(g, v, n, n), low, "");
+        v = LLVMBuildSelect(g->b, has, df_gen_take_lanes(g, v, n, n), low, "");
         p = df_gen_offset(g, p, LLVMBuildMul(g->b, bit, df_gen_i64(g, size), ""));
     }
 }

@@ -59,6 +59,15 @@ LLVMValueRef df_gen_splat(df_gen *g, LLVMValueRef scalar, uint32_t w)
                                   LLVMConstNull(LLVMVectorType(g->i32, w)), "");
 }
 
+LLVMValueRef df_gen_take_lanes(df_gen *g, LLVMValueRef v, uint32_t from, uint32_t n)
+{
+    LLVMValueRef lane[DF_LANES];
+    if (n == 1) return LLVMBuildExtractElement(g->b, v, df_gen_i64(g, from), "");
+    for (uint32_t i = 0; i < n; i++) lane[i] = LLVMConstInt(g->i32, from + i, 0);
+    return LLVMBuildShuffleVector(g->b, v, LLVMGetPoison(LLVMTypeOf(v)), LLVMConstVector(lane, n),
+                                  "");
+}
+
 LLVMValueRef df_gen_iota(const df_gen *g, LLVMTypeRef t, uint32_t w)
 {
     (void)g;

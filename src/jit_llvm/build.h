@@ -21,6 +21,8 @@ LLVMValueRef df_gen_i64(const df_gen *g, int64_t v);
 LLVMValueRef df_gen_const(const df_gen *g, deft_dtype t, uint64_t bits);
 /* The scalar in all of w lanes. */
 LLVMValueRef df_gen_splat(df_gen *g, LLVMValueRef scalar, uint32_t w);
+/* Lanes [from, from + n) of vector v: a vector, or a scalar if n is 1. n is at most DF_LANES. */
+LLVMValueRef df_gen_take_lanes(df_gen *g, LLVMValueRef v, uint32_t from, uint32_t n);
 /* 0, 1, ... w - 1 as lanes of t. */
 LLVMValueRef df_gen_iota(const df_gen *g, LLVMTypeRef t, uint32_t w);
 /* Calls the LLVM intrinsic of that name, overloaded for `types`. */

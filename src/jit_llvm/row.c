@@ -36,15 +36,6 @@ static LLVMValueRef of_nothing(df_gen *g, const df_gen_red *r)
 
 /* ---- fold ---- */
 
-static LLVMValueRef half(df_gen *g, LLVMValueRef v, uint32_t from, uint32_t n)
-{
-    LLVMValueRef mask[DF_LANES];
-    if (n == 1) return LLVMBuildExtractElement(g->b, v, df_gen_i64(g, from), "");
-    for (uint32_t i = 0; i < n; i++) mask[i] = LLVMConstInt(g->i32, from + i, 0);
-    return LLVMBuildShuffleVector(g->b, v, LLVMGetPoison(LLVMTypeOf(v)), LLVMConstVector(mask, n),
-                                  "");
-}
-
 /* Folds: acc[j] = acc[j] op acc[j + h] for h = 32 .. 1. As long as h >= w whole vectors are joined,
  * then the halves of the first vector. */
 static df_pair row_fold_accumulators(df_gen *g, const df_gen_red *r, df_pair *acc)
@@ -54,10 +45,11 @@ static df_pair row_fold_accumulators(df_gen *g, const df_gen_red *r, df_pair *ac
         for (uint32_t j = 0; j < h / g->w; j++)
             acc[j] = df_reduce_join(g, r, acc[j], acc[j + h / g->w]);
     for (; h >= 1; h /= 2) {
-        df_pair low = { half(g, acc[0].v, 0, h), NULL }, high = { half(g, acc[0].v, h, h), NULL };
+        df_pair low = { df_gen_take_lanes(g, acc[0].v, 0, h), NULL },
+                high = { df_gen_take_lanes(g, acc[0].v, h, h), NULL };
         if (r->is_arg) {
-            low.i = half(g, acc[0].i, 0, h);
-            high.i = half(g, acc[0].i, h, h);
+            low.i = df_gen_take_lanes(g, acc[0].i, 0, h);
+            high.i = df_gen_take_lanes(g, acc[0].i, h, h);
         }
         acc[0] = df_reduce_join(g, r, low, high);
     }

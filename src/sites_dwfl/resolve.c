@@ -43,12 +43,6 @@ typedef struct resolver {
     loaded at; /* the module of the current call */
 } resolver;
 
-static const char *base_name(const char *path)
-{
-    const char *const slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 /* ---- modules ---- */
 
 static void drop(resolver *r, module *m)
@@ -116,7 +110,7 @@ static void put_name(df_source_line *out, Dwarf_Die *function)
 
 static void put_file(df_source_line *out, const char *path)
 {
-    (void)snprintf(out->file, sizeof out->file, "%s", base_name(path));
+    (void)snprintf(out->file, sizeof out->file, "%s", df_site_file_name(path));
 }
 
 static bool number(Dwarf_Die *die, unsigned attribute, Dwarf_Word *out)

@@ -82,16 +82,12 @@ static span parse_word(parser *p)
     return (span){ from, (size_t)(p->at - from) };
 }
 
-static bool parse_span_equals(span s, const char *text)
-{
-    return s.n == strlen(text) && memcmp(s.at, text, s.n) == 0;
-}
-
 /* Consumes the word if it is next. Returns whether it was. */
 static bool eat_word(parser *p, const char *text)
 {
     const char *const from = p->at;
-    if (parse_span_equals(parse_word(p), text)) return true;
+    const span word = parse_word(p);
+    if (df_text_equals(word.at, word.n, text)) return true;
     p->at = from;
     return false;
 }
@@ -259,7 +255,7 @@ static deft_status parse_dtype(parser *p, deft_dtype *out)
     const char *const from = p->at;
     const span s = parse_word(p);
     for (int t = 0; t < DEFT_N_DTYPES; t++) {
-        if (!parse_span_equals(s, deft_dtype_name((deft_dtype)t))) continue;
+        if (!df_text_equals(s.at, s.n, deft_dtype_name((deft_dtype)t))) continue;
         *out = (deft_dtype)t;
         return DEFT_OK;
     }

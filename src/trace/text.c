@@ -137,22 +137,17 @@ static bool get_hex_float(const char *at, size_t n, bool negative, deft_dtype t,
     return exact_float(negative, m, e + (down ? -(int64_t)power : (int64_t)power), t, bits);
 }
 
-static bool is(const char *at, size_t n, const char *word)
-{
-    return n == strlen(word) && memcmp(at, word, n) == 0;
-}
-
 static bool get_float(const char *at, size_t n, bool negative, deft_dtype t, uint64_t *bits)
 {
     const float_form f = form_of(t);
     const uint64_t infinity = (((uint64_t)1 << f.exponent_bits) - 1) << f.fraction_bits;
     const uint64_t sign = (uint64_t)negative << (f.fraction_bits + f.exponent_bits);
     uint64_t v;
-    if (is(at, n, "inf")) {
+    if (df_text_equals(at, n, "inf")) {
         *bits = infinity | sign;
         return true;
     }
-    if (!negative && is(at, n, "nan")) {
+    if (!negative && df_text_equals(at, n, "nan")) {
         *bits = f.quiet_nan;
         return true;
     }

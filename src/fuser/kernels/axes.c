@@ -160,45 +160,6 @@ void df_fuse_loop_axes(pass *p, const space *sp, const access *a, uint32_t n, df
 
 /* ---- sealing ---- */
 
-/* Vector instructions that an instruction costs. */
-static double ins_cost(const df_ins *i)
-{
-    switch (i->op) {
-    case DF_K_const:
-    case DF_K_num:
-    case DF_K_carry:
-    case DF_K_next: return 0;
-    case DF_K_div:
-    case DF_K_rem: return 5;
-    case DF_K_sqrt: return 6;
-    case DF_K_load_at: return 8;
-    }
-    return 1;
-}
-
-deft_status df_kernel_seal(df_diag *d, df_kernel *k, df_arena *arena)
-{
-    const uint32_t first[] = { k->mode,     k->n_axes, k->n_stages, k->flags,
-                               k->n_access, k->n_num,  k->n_ins };
-    const size_t n =
-        sizeof first + sizeof k->role + k->n_access * sizeof *k->access + k->n_ins * sizeof *k->ins;
-    char *const bytes = df_arena_alloc(arena, n, 8);
-    if (!bytes) return df_fail_mem(d, "kernel", n);
-    char *at = bytes;
-    memcpy(at, first, sizeof first);
-    at += sizeof first;
-    memcpy(at, k->role, sizeof k->role);
-    at += sizeof k->role;
-    if (k->n_access) memcpy(at, k->access, k->n_access * sizeof *k->access);
-    at += k->n_access * sizeof *k->access;
-    if (k->n_ins) memcpy(at, k->ins, k->n_ins * sizeof *k->ins);
-    k->key = (df_key){ .hash = df_hash_bytes(bytes, n), .bytes = bytes, .n = n };
-    k->cost = 0;
-    for (uint32_t i = 0; i < k->n_ins; i++)
-        if (k->ins[i].level == DF_LEVEL_ELEM) k->cost += ins_cost(&k->ins[i]);
-    return DEFT_OK;
-}
-
 /* df_access.same_as: the first earlier access to the same memory, when either of the two stores;
  * else i itself. */
 static uint32_t same_as(const access *a, uint32_t i)

@@ -186,11 +186,6 @@ static uint32_t reader_of(const pass *p, const load *l)
 }
 
 /* Notes an obstacle, unless one is noted already. */
-static void blame(hazard *h, uint32_t reader, const char *why)
-{
-    if (!h->why) *h = (hazard){ reader, why };
-}
-
 static const char reads_beside[] = "reads other elements of it than it writes";
 static const char reads_both[] = "reads the old contents and needs the new ones";
 
@@ -223,8 +218,8 @@ bool df_hazard_may_order(pass *p, load_id list, val_id v, hazard *h)
     for (load_id i = list; !IS_NONE(i); i = load_at(p, i)->next) {
         const load l = *load_at(p, i);
         if (lets_write(p, &l, v, false)) continue;
-        blame(h, reader_of(p, &l),
-              same_group(l.group, val_at(p, v)->group) ? reads_beside : reads_both);
+        df_hazard_note(h, reader_of(p, &l),
+                       same_group(l.group, val_at(p, v)->group) ? reads_beside : reads_both);
         return false;
     }
     return p->st == DEFT_OK;
@@ -330,7 +325,7 @@ bool df_hazard_after_writers(pass *p, val_id over, uint32_t input, val_id v, haz
     bool loose = false;
     for (val_id u = over; !IS_NONE(u); u = val_at(p, u)->over) {
         if (!suits(p, u, v, &loose)) {
-            blame(h, val_at(p, u)->node, waits);
+            df_hazard_note(h, val_at(p, u)->node, waits);
             return false;
         }
         if (ends_walk(p, u, v)) break;

@@ -245,11 +245,6 @@ static const char lent[] = "the caller's memory is written when nothing can fail
 static const char other_version[] = "is another version of it";
 
 /* Notes an obstacle, unless one is noted already. */
-static void blame(hazard *h, uint32_t reader, const char *why)
-{
-    if (!h->why) *h = (hazard){ reader, why };
-}
-
 /* Another update of the same base as update `node`, or `node` itself when there is none. */
 static uint32_t other_update(const pass *p, uint32_t node)
 {
@@ -294,7 +289,7 @@ static bool may_take(pass *p, val_id end, uint32_t input, hazard *h)
         why = flags & DF_INPUT_WRAPPED ? lent : held;
     else if (!into && !fits_donor(p, val_at(p, end)->node, input))
         why = "the input's memory is laid out otherwise";
-    if (why) blame(h, DF_NONE, why);
+    if (why) df_hazard_note(h, DF_NONE, why);
     return !why;
 }
 
@@ -305,7 +300,7 @@ static bool over_input(pass *p, val_id v, uint32_t base, const uint32_t *n_over,
 {
     if (node_of(p, base)->op != DF_OP_input) return false;
     if (n_over[base] != 1) {
-        blame(h, other_update(p, val_at(p, v)->node), other_version);
+        df_hazard_note(h, other_update(p, val_at(p, v)->node), other_version);
         return false;
     }
     /* Where indices are checked, the run may have to copy the old contents first
@@ -314,7 +309,7 @@ static bool over_input(pass *p, val_id v, uint32_t base, const uint32_t *n_over,
     const uint32_t input = node_of(p, base)->attr;
     const val_id end = end_of_chain(p, v, n_over, next);
     if (IS_NONE(end)) {
-        blame(h, DF_NONE, held);
+        df_hazard_note(h, DF_NONE, held);
         return false;
     }
     const bool into = p->t->roots[val_at(p, end)->root].kind == DF_ROOT_INTO;
@@ -367,11 +362,11 @@ static bool over_val(pass *p, val_id v, uint32_t base, const uint32_t *n_over, h
     const val_id over = p->node_val[base];
     if (IS_NONE(over)) return false;
     if (n_over[base] != 1) {
-        blame(h, other_update(p, val_at(p, v)->node), other_version);
+        df_hazard_note(h, other_update(p, val_at(p, v)->node), other_version);
         return false;
     }
     if (val_at(p, over)->root != DF_NONE) {
-        blame(h, base, "is a result, too");
+        df_hazard_note(h, base, "is a result, too");
         return false;
     }
     const place_id q = val_at(p, over)->place;

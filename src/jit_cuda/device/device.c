@@ -33,9 +33,8 @@ static deft_status device_release_one(df_plan *plan, void *user)
         df_cuda_run_layout_destroy(c->mem, &f);
     }
     for (uint32_t i = 0; p->fn && i < p->n_kernels * DF_CUDA_ENTRIES; i++) {
-        df_cuda_fn *const fn = atomic_load(&p->fn[i]);
-        df_counted *counted = fn ? &fn->counted : NULL;
-        df_counted_drop(&counted);
+        df_cuda_fn *fn = atomic_load(&p->fn[i]);
+        df_cuda_fn_drop(&fn);
     }
     df_mem_free(c->mem, (void *)p->fn, fns_size(p));
     df_mem_free(c->mem, p, sizeof *p);

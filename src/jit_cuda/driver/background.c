@@ -57,32 +57,18 @@ static void job_destroy(const df_mem *mem, job *j)
     df_mem_free(mem, j, sizeof *j);
 }
 
-/* Copies n bytes to *at and advances *at. */
-static const void *put(char **at, const void *from, size_t n)
-{
-    char *const to = *at;
-    if (n) memcpy(to, from, n);
-    *at += (n + 15) & ~(size_t)15;
-    return to;
-}
-
 static job *job_create(const df_mem *mem, const df_kernel *k, df_cuda_entry e, const char *ops)
 {
-    const size_t access_size = sizeof *k->access * k->n_access,
-                 ins_size = sizeof *k->ins * k->n_ins;
     job *const j = df_mem_zalloc(mem, sizeof *j);
     if (!j) return NULL;
-    j->storage_size = access_size + ins_size + k->key.n + 48;
-    char *at = j->storage = df_mem_alloc(mem, j->storage_size);
-    if (!at) {
+    j->storage_size = df_kernel_storage_size(k);
+    j->storage = df_mem_alloc(mem, j->storage_size);
+    if (!j->storage) {
         df_mem_free(mem, j, sizeof *j);
         return NULL;
     }
     j->entry = e;
-    j->kernel = *k;
-    j->kernel.access = put(&at, k->access, access_size);
-    j->kernel.ins = put(&at, k->ins, ins_size);
-    j->kernel.key.bytes = put(&at, k->key.bytes, k->key.n);
+    df_kernel_copy(&j->kernel, k, j->storage);
     snprintf(j->ops, sizeof j->ops, "%s", ops ? ops : "");
     return j;
 }
@@ -96,12 +82,6 @@ static bool is_of(const job *j, const df_kernel *k, df_cuda_entry e)
 
 /* ---- making ---- */
 
-static void fn_drop(df_cuda_fn *fn)
-{
-    df_counted *c = fn ? &fn->counted : NULL;
-    df_counted_drop(&c);
-}
-
 /* Compiles n jobs as one program. made[i] says whether the modules then have entry i. The
  * first error is in d. */
 static void make(df_cuda_background *l, df_diag *d, job *const *jobs, uint32_t n, bool *made)
@@ -113,10 +93,10 @@ static void make(df_cuda_background *l, df_diag *d, job *const *jobs, uint32_t n
                                   .ops = jobs[i]->ops[0] ? jobs[i]->ops : NULL };
     const deft_status st = df_modules_get(l->m, d, want, n, 1, NULL);
     for (uint32_t i = 0; i < n; i++) {
-        df_cuda_fn *const fn = df_modules_find(l->m, &jobs[i]->kernel, jobs[i]->entry);
+        df_cuda_fn *fn = df_modules_find(l->m, &jobs[i]->kernel, jobs[i]->entry);
         made[i] = fn != NULL;
-        fn_drop(fn);
-        if (st == DEFT_OK) fn_drop(want[i].fn);
+        df_cuda_fn_drop(&fn);
+        if (st == DEFT_OK) df_cuda_fn_drop(&want[i].fn);
     }
 }
 

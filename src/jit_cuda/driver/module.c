@@ -64,13 +64,6 @@ static void fn_destroy(df_counted *counted)
     image_drop(image);
 }
 
-static void fn_drop(df_cuda_fn **fn)
-{
-    df_counted *c = *fn ? &(*fn)->counted : NULL;
-    *fn = NULL;
-    df_counted_drop(&c);
-}
-
 static deft_status image_load(df_modules *m, df_diag *d, const df_cubin *code, df_cuda_image **out)
 {
     deft_status st = DEFT_OK;
@@ -267,7 +260,7 @@ deft_status df_modules_get(df_modules *m, df_diag *d, df_cuda_want *want, uint32
     if (n_threads == 0) n_threads = df_cuda_compile_threads();
     TRY(compile_missing(m, d, want, n, missing, piece, n_threads, w));
 done:
-    for (uint32_t i = 0; st != DEFT_OK && i < n; i++) fn_drop(&want[i].fn);
+    for (uint32_t i = 0; st != DEFT_OK && i < n; i++) df_cuda_fn_drop(&want[i].fn);
     df_mem_free(m->mem, missing, n * sizeof *missing);
     df_mem_free(m->mem, piece, n * sizeof *piece);
     return st;
@@ -350,13 +343,13 @@ deft_status df_modules_program(df_modules *m, df_diag *d, const df_cuda_program 
     for (uint32_t i = 0; i < p->n_names; i++) fn[i] = NULL;
     TRY(find_names(m, d, p, fn, &all));
     if (all) return DEFT_OK;
-    for (uint32_t i = 0; i < p->n_names; i++) fn_drop(&fn[i]);
+    for (uint32_t i = 0; i < p->n_names; i++) df_cuda_fn_drop(&fn[i]);
     TRY(build_program(m, d, p, &code));
     TRY(load_program(m, d, p, &code, fn));
     df_logf(m->log, compile, "cuda: %s", p->what);
 done:
     df_cubin_finish(m->nvrtc, &code);
-    for (uint32_t i = 0; st != DEFT_OK && i < p->n_names; i++) fn_drop(&fn[i]);
+    for (uint32_t i = 0; st != DEFT_OK && i < p->n_names; i++) df_cuda_fn_drop(&fn[i]);
     return st;
 }
 

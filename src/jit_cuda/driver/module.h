@@ -31,6 +31,14 @@ typedef struct df_cuda_fn {
     struct df_cuda_image *image;
 } df_cuda_fn;
 
+/* Drops a reference and sets *fn to NULL. *fn may be NULL. Any thread. */
+DF_INLINE void df_cuda_fn_drop(df_cuda_fn **fn)
+{
+    df_counted *counted = *fn ? &(*fn)->counted : NULL;
+    *fn = NULL;
+    df_counted_drop(&counted);
+}
+
 typedef struct df_cuda_want {
     const df_kernel *kernel;
     df_cuda_entry entry;

@@ -32,8 +32,7 @@ void df_cuda_publish(df_cuda_fn *_Atomic *at, df_cuda_fn *fn)
     if (atomic_compare_exchange_strong_explicit(at, &none, fn, memory_order_acq_rel,
                                                 memory_order_acquire))
         return;
-    df_counted *unused = &fn->counted;
-    df_counted_drop(&unused);
+    df_cuda_fn_drop(&fn);
 }
 
 static deft_status get_missing(df_cuda_device *c, df_diag *d, const df_plan *plan, df_cuda_plan *p,

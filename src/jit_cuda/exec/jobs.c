@@ -439,10 +439,7 @@ uint32_t df_cuda_jobs_align(const df_cuda_run_layout *f)
 
 void df_cuda_jobs_clear(df_cuda_run_layout *f)
 {
-    for (uint32_t i = 0; i < f->job_fns.n; i++) {
-        df_counted *c = &f->job_fns.at[i]->counted;
-        df_counted_drop(&c);
-    }
+    for (uint32_t i = 0; i < f->job_fns.n; i++) df_cuda_fn_drop(&f->job_fns.at[i]);
     f->job_fns.n = f->jobs.n = 0;
     df_arena_reset(&f->arena);
 }

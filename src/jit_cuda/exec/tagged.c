@@ -130,9 +130,6 @@ deft_status df_cuda_run_tagged(df_cuda_device *c, df_queue *q, df_diag *d, const
     TRY(launch(c, q, d, plan, &p, fn));
     *done = true;
 done:
-    for (uint32_t i = 0; i < p.n; i++) {
-        df_counted *counted = fn[i] ? &fn[i]->counted : NULL;
-        df_counted_drop(&counted);
-    }
+    for (uint32_t i = 0; i < p.n; i++) df_cuda_fn_drop(&fn[i]);
     return st;
 }

@@ -258,11 +258,6 @@ bool df_cuda_may_substitute(const df_kernel *k, uint8_t facts, df_cuda_entry by,
 
 /* ---- grids ---- */
 
-static int64_t div_up(int64_t a, int64_t b)
-{
-    return a / b + (a % b != 0);
-}
-
 uint32_t df_cuda_threads(const df_kernel *k, df_cuda_pass pass)
 {
     if (k->mode == DF_MODE_LOOP) return 128;
@@ -277,16 +272,16 @@ int64_t df_cuda_blocks(const df_kernel *k, df_cuda_entry e, const df_kargs *a)
     if (outer == 0 || inner == 0) return 0;
     const int64_t lanes = e.flags & DF_CUDA_WIDE ? df_cuda_lanes(k) : 1;
     const int64_t n_red =
-        e.pass == DF_CUDA_PART ? div_up(product_of(k, a, DF_AXIS_RED), DF_BLOCK) : 1;
+        e.pass == DF_CUDA_PART ? df_div_up(product_of(k, a, DF_AXIS_RED), DF_BLOCK) : 1;
     switch ((df_mode)k->mode) {
-    case DF_MODE_MAP: return div_up(outer * div_up(inner, lanes), threads);
+    case DF_MODE_MAP: return df_div_up(outer * df_div_up(inner, lanes), threads);
     case DF_MODE_ROW:
         if (e.pass == DF_CUDA_FIN || e.flags & DF_CUDA_LONG) return outer;
-        return div_up(outer * n_red, DF_CUDA_WARPS);
+        return df_div_up(outer * n_red, DF_CUDA_WARPS);
     case DF_MODE_COL:
-        if (e.pass == DF_CUDA_FIN) return div_up(outer * inner, threads);
-        return outer * n_red * div_up(inner, DF_CUDA_TILE * lanes);
-    case DF_MODE_LOOP: return div_up(outer * inner, threads);
+        if (e.pass == DF_CUDA_FIN) return df_div_up(outer * inner, threads);
+        return outer * n_red * df_div_up(inner, DF_CUDA_TILE * lanes);
+    case DF_MODE_LOOP: return df_div_up(outer * inner, threads);
     }
     df_unreachable();
 }
@@ -298,7 +293,7 @@ int64_t df_cuda_partial_words(const df_kernel *k, const df_kargs *a)
         if (k->ins[i].op >= DF_K_sum && k->ins[i].op <= DF_K_argmax)
             n += k->ins[i].op == DF_K_argmin || k->ins[i].op == DF_K_argmax ? 2 : 1;
     return n * product_of(k, a, DF_AXIS_OUTER) * product_of(k, a, DF_AXIS_INNER) *
-           div_up(product_of(k, a, DF_AXIS_RED), DF_BLOCK);
+           df_div_up(product_of(k, a, DF_AXIS_RED), DF_BLOCK);
 }
 
 deft_status df_cuda_fits(df_diag *d, const df_kernel *k, const df_kargs *a)

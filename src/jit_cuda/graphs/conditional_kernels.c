@@ -37,10 +37,7 @@ static deft_status get_functions(df_cuda_device *c, df_diag *d, df_cuda_fn **fn)
 
 static void drop_functions(df_cuda_device *c, struct df_cuda_conditionals *p)
 {
-    for (uint32_t i = 0; i < DF_CUDA_N_DECIDING; i++) {
-        df_counted *counted = p->fn[i] ? &p->fn[i]->counted : NULL;
-        df_counted_drop(&counted);
-    }
+    for (uint32_t i = 0; i < DF_CUDA_N_DECIDING; i++) df_cuda_fn_drop(&p->fn[i]);
     df_mem_free(c->mem, p, sizeof *p);
 }
 

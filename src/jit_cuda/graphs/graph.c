@@ -434,10 +434,7 @@ void df_cuda_graph_destroy(df_cuda_graph **out)
     }
     for (size_t i = 0; i < g->nodes.n; i++)
         if (g->nodes.at[i].child) (void)dr->graph_destroy(g->nodes.at[i].child);
-    for (size_t i = 0; i < g->fns.n; i++) {
-        df_counted *c = &g->fns.at[i]->counted;
-        df_counted_drop(&c);
-    }
+    for (size_t i = 0; i < g->fns.n; i++) df_cuda_fn_drop(&g->fns.at[i]);
     df_vec_finish(mem, &g->steps);
     df_vec_finish(mem, &g->uses);
     df_vec_finish(mem, &g->copies);

@@ -53,11 +53,6 @@ static bool can_read(const df_cuda_gemm_job *j, deft_dtype t)
     return t == j->dtype || (j->dtype == DEFT_F32 && df_is_half(t));
 }
 
-static int64_t div_up(int64_t a, int64_t b)
-{
-    return a / b + (a % b != 0);
-}
-
 static int64_t n_batch_of(const df_cuda_gemm_job *j)
 {
     int64_t n = 1;
@@ -107,7 +102,7 @@ static uint8_t read_of(const df_cuda_gemm_job *j, const side *x)
 
 static int64_t n_tiles(const df_cuda_gemm_job *j, const df_cuda_tile *t)
 {
-    return n_batch_of(j) * div_up(j->m, t->bm) * div_up(j->n, t->bn);
+    return n_batch_of(j) * df_div_up(j->m, t->bm) * df_div_up(j->n, t->bn);
 }
 
 static bool takes_mma(const df_cuda_gemm_job *j)
@@ -122,7 +117,7 @@ static uint8_t choose_tile(const df_cuda_gemm_job *j, uint32_t n_sms)
     double least = 0;
     uint8_t best = 0;
     for (uint8_t i = 0; i < (mma ? DF_CUDA_N_MMA_TILES : DF_CUDA_N_TILES); i++) {
-        const int64_t rounds = div_up(n_tiles(j, &t[i]), n_sms);
+        const int64_t rounds = df_div_up(n_tiles(j, &t[i]), n_sms);
         const double cost = (double)rounds * t[i].bm * t[i].bn / t[i].rate;
         if (i > 0 && cost >= least) continue;
         best = i;

@@ -237,11 +237,6 @@ static deft_status natural(reader *r, uint64_t *out)
     return DEFT_OK;
 }
 
-static bool is(text t, const char *word)
-{
-    return t.n == strlen(word) && memcmp(t.at, word, t.n) == 0;
-}
-
 /* ---- entries ---- */
 
 typedef struct dtype_row {
@@ -274,7 +269,7 @@ static deft_status read_dtype(reader *r, df_safetensors_entry *e, fields *f)
     df_safetensors_show(t.at, t.n, e->dtype_text, sizeof e->dtype_text);
     e->dtype = DF_SAFETENSORS_OTHER;
     for (size_t i = 0; i < DF_LEN(dtypes); i++)
-        if (is(t, dtypes[i].name)) {
+        if (df_text_equals(t.at, t.n, dtypes[i].name)) {
             e->dtype = dtypes[i].dtype;
             f->size = dtypes[i].size;
         }
@@ -324,11 +319,11 @@ static deft_status read_field(reader *r, df_safetensors_entry *e, fields *f)
     TRY(string(r, &name));
     TRY(expect_char(r, ':', "expected : after a field's name"));
     bool *seen;
-    if (is(name, "dtype"))
+    if (df_text_equals(name.at, name.n, "dtype"))
         seen = &f->dtype;
-    else if (is(name, "shape"))
+    else if (df_text_equals(name.at, name.n, "shape"))
         seen = &f->shape;
-    else if (is(name, "data_offsets"))
+    else if (df_text_equals(name.at, name.n, "data_offsets"))
         seen = &f->offsets;
     else
         return header_error(r, "a field other than dtype, shape and data_offsets");
@@ -409,7 +404,7 @@ static deft_status read_object(reader *r, uint64_t data_bytes)
             TRY(string(r, &name));
             TRY(add_key(r, name, 0));
             TRY(expect_char(r, ':', "expected : after a name"));
-            if (is(name, "__metadata__"))
+            if (df_text_equals(name.at, name.n, "__metadata__"))
                 TRY(read_metadata(r));
             else
                 TRY(read_entry(r, name, data_bytes));

@@ -103,6 +103,12 @@ DF_INLINE bool df_grad_is_active(const df_grad *w, uint32_t k)
     return k - w->from < w->n && (w->flags[k - w->from] & DF_GRAD_ACTIVE);
 }
 
+/* Records op on records a and b, with the call site of the walk. DF_BAD passes through. */
+DF_INLINE uint32_t df_grad_map2(df_grad *w, df_op op, uint32_t a, uint32_t b)
+{
+    return df_map2(w->cx, op, a, b, w->site);
+}
+
 /* Returns the gradient of record x with g added at the elements that view k of x shows.
  * sum: the gradient of x so far, or DF_BAD. The first view writes into zeros, later ones
  * into the gradient so far. So a tensor with many views has one gradient, and not a sum

@@ -17,20 +17,15 @@ static uint32_t map1(df_grad *w, df_op op, uint32_t a)
     return df_map1(w->cx, op, a, w->site);
 }
 
-static uint32_t map2(df_grad *w, df_op op, uint32_t a, uint32_t b)
-{
-    return df_map2(w->cx, op, a, b, w->site);
-}
-
 static uint32_t where(df_grad *w, uint32_t c, uint32_t a, uint32_t b)
 {
     return df_where(w->cx, c, a, b, w->site);
 }
 
-#define ADD(a, b) map2(w, DF_OP_add, a, b)
-#define SUB(a, b) map2(w, DF_OP_sub, a, b)
-#define MUL(a, b) map2(w, DF_OP_mul, a, b)
-#define DIV(a, b) map2(w, DF_OP_div, a, b)
+#define ADD(a, b) df_grad_map2(w, DF_OP_add, a, b)
+#define SUB(a, b) df_grad_map2(w, DF_OP_sub, a, b)
+#define MUL(a, b) df_grad_map2(w, DF_OP_mul, a, b)
+#define DIV(a, b) df_grad_map2(w, DF_OP_div, a, b)
 #define NEG(a) map1(w, DF_OP_neg, a)
 #define MAP(op, a) map1(w, DF_OP_##op, a)
 
@@ -134,7 +129,7 @@ bool df_grad_silu(df_grad *w, uint32_t k, uint32_t g)
 bool df_grad_relu(df_grad *w, uint32_t k, uint32_t g)
 {
     const uint32_t zero = INT(0);
-    return df_grad_give(w, X, where(w, map2(w, DF_OP_le, X, zero), zero, g));
+    return df_grad_give(w, X, where(w, df_grad_map2(w, DF_OP_le, X, zero), zero, g));
 }
 
 bool df_grad_powi(df_grad *w, uint32_t k, uint32_t g)
@@ -186,30 +181,30 @@ BINARY(atan2, MUL(over_squares(w, g, x, y), y), NEG(MUL(over_squares(w, g, x, y)
 static uint32_t share_of(df_grad *w, uint32_t x, uint32_t r)
 {
     const uint32_t zero = df_cst(w->cx, df_dtype_at(w->cx, r), 0, w->site);
-    return where(w, map2(w, DF_OP_eq, r, zero), zero, DIV(x, r));
+    return where(w, df_grad_map2(w, DF_OP_eq, r, zero), zero, DIV(x, r));
 }
 
 BINARY(hypot, MUL(g, share_of(w, x, k)), MUL(g, share_of(w, y, k)))
 
 /* copysign: |x| with the sign of y increases with x where the signs of x and y are equal,
  * else it decreases. */
-BINARY(copysign, MUL(g, MUL(MAP(sign, x), map2(w, DF_OP_copysign, INT(1), y))),
+BINARY(copysign, MUL(g, MUL(MAP(sign, x), df_grad_map2(w, DF_OP_copysign, INT(1), y))),
        df_grad_zeros(w->cx, y, w->site))
 
 /* y x^(y-1), and 0 where y is 0, also at x = 0. */
 static uint32_t power_by_base(df_grad *w, uint32_t k, uint32_t x, uint32_t y)
 {
     const uint32_t zero = INT(0);
-    const uint32_t slope = MUL(y, map2(w, DF_OP_pow, x, SUB(y, INT(1))));
-    return where(w, map2(w, DF_OP_eq, y, zero), zero, slope);
+    const uint32_t slope = MUL(y, df_grad_map2(w, DF_OP_pow, x, SUB(y, INT(1))));
+    return where(w, df_grad_map2(w, DF_OP_eq, y, zero), zero, slope);
 }
 
 /* x^y log(x), and 0 where x is 0 and y is not negative. */
 static uint32_t power_by_exponent(df_grad *w, uint32_t k, uint32_t x, uint32_t y)
 {
     const uint32_t zero = INT(0);
-    const uint32_t flat =
-        map2(w, DF_OP_bitwise_and, map2(w, DF_OP_eq, x, zero), map2(w, DF_OP_le, zero, y));
+    const uint32_t flat = df_grad_map2(w, DF_OP_bitwise_and, df_grad_map2(w, DF_OP_eq, x, zero),
+                                       df_grad_map2(w, DF_OP_le, zero, y));
     return where(w, flat, zero, MUL(k, MAP(log, x)));
 }
 
@@ -218,8 +213,8 @@ BINARY(pow, MUL(g, power_by_base(w, k, x, y)), MUL(g, power_by_exponent(w, k, x,
 /* Whether a and b are equal. All NaNs count as equal. */
 static uint32_t is_same(df_grad *w, uint32_t a, uint32_t b)
 {
-    const uint32_t are_nan = map2(w, DF_OP_bitwise_and, MAP(isnan, a), MAP(isnan, b));
-    return map2(w, DF_OP_bitwise_or, map2(w, DF_OP_eq, a, b), are_nan);
+    const uint32_t are_nan = df_grad_map2(w, DF_OP_bitwise_and, MAP(isnan, a), MAP(isnan, b));
+    return df_grad_map2(w, DF_OP_bitwise_or, df_grad_map2(w, DF_OP_eq, a, b), are_nan);
 }
 
 /* The operand that was taken gets the gradient. A NaN is taken before any number. Equal

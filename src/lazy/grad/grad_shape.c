@@ -9,11 +9,6 @@
 
 #define X df_grad_src(w, k, 0)
 
-static uint32_t map2(df_grad *w, df_op op, uint32_t a, uint32_t b)
-{
-    return df_map2(w->cx, op, a, b, w->site);
-}
-
 /* A view of record a by op, with the given attribute, arguments and extents. DF_BAD
  * passes through. */
 static uint32_t view(df_grad *w, df_op op, uint32_t a, uint32_t attr, const int64_t *args,
@@ -140,10 +135,12 @@ bool df_grad_reduced_extremum(df_grad *w, uint32_t k, uint32_t g)
 {
     deft_ctx *const cx = w->cx;
     const uint32_t x = X, zero = df_cst(cx, df_dtype_at(cx, x), 0, w->site);
-    const uint32_t is_it = map2(w, DF_OP_bitwise_or, map2(w, DF_OP_eq, x, kept(w, k, k)),
-                                df_map1(cx, DF_OP_isnan, x, w->site));
+    const uint32_t is_it =
+        df_grad_map2(w, DF_OP_bitwise_or, df_grad_map2(w, DF_OP_eq, x, kept(w, k, k)),
+                     df_map1(cx, DF_OP_isnan, x, w->site));
     const uint32_t hits = df_to(cx, is_it, df_dtype_at(cx, x), w->site);
-    const uint32_t share = map2(w, DF_OP_div, kept(w, k, g), reduce_as(w, k, DF_OP_sum, hits));
+    const uint32_t share =
+        df_grad_map2(w, DF_OP_div, kept(w, k, g), reduce_as(w, k, DF_OP_sum, hits));
     return df_grad_give(w, x, df_where(cx, is_it, share, zero, w->site));
 }
 
@@ -155,15 +152,16 @@ bool df_grad_prod(df_grad *w, uint32_t k, uint32_t g)
     const uint32_t x = X;
     const deft_dtype t = df_dtype_at(cx, x);
     const uint32_t zero = df_cst(cx, t, 0, w->site), one = df_cst(cx, t, 1, w->site);
-    const uint32_t is_zero = map2(w, DF_OP_eq, x, zero);
+    const uint32_t is_zero = df_grad_map2(w, DF_OP_eq, x, zero);
     const uint32_t safe = df_where(cx, is_zero, one, x, w->site);
     const uint32_t rest = reduce_as(w, k, DF_OP_prod, safe);
     const uint32_t zeros = reduce_as(w, k, DF_OP_sum, df_to(cx, is_zero, t, w->site));
-    const uint32_t none = map2(w, DF_OP_eq, zeros, zero), single = map2(w, DF_OP_eq, zeros, one);
-    const uint32_t only = map2(w, DF_OP_bitwise_and, is_zero, single);
-    const uint32_t others = df_where(cx, none, map2(w, DF_OP_div, rest, safe),
+    const uint32_t none = df_grad_map2(w, DF_OP_eq, zeros, zero),
+                   single = df_grad_map2(w, DF_OP_eq, zeros, one);
+    const uint32_t only = df_grad_map2(w, DF_OP_bitwise_and, is_zero, single);
+    const uint32_t others = df_where(cx, none, df_grad_map2(w, DF_OP_div, rest, safe),
                                      df_where(cx, only, rest, zero, w->site), w->site);
-    return df_grad_give(w, x, map2(w, DF_OP_mul, kept(w, k, g), others));
+    return df_grad_give(w, x, df_grad_map2(w, DF_OP_mul, kept(w, k, g), others));
 }
 
 uint32_t df_grad_turned(df_grad *w, uint32_t a, uint32_t axis)

@@ -28,15 +28,15 @@ static void lay_out_kernel(df_run *r, const df_seg *seg, df_seg_run *s, df_bump 
     /* Each thread of an epilogue changes a copy of its own. The original is kept beside them. */
     const size_t n_copies = matmul ? r->n_threads + 1u : s->per_thread ? r->n_threads : 1;
     const size_t n_strides = (size_t)k->n_access * k->n_axes;
-    s->ptr = df_take(b, sizeof *s->ptr * k->n_access * n_copies);
-    int64_t *const stride = df_take(b, sizeof *stride * n_strides);
-    int64_t *const first = df_take(b, sizeof *first * k->n_access);
-    int64_t *const extent = df_take(b, sizeof *extent * k->n_axes);
-    uint64_t *const num = df_take(b, sizeof *num * k->n_num);
-    if (matmul) s->epilogue_stride = df_take(b, sizeof *stride * n_strides * n_copies);
+    s->ptr = df_bump_take(b, sizeof *s->ptr * k->n_access * n_copies);
+    int64_t *const stride = df_bump_take(b, sizeof *stride * n_strides);
+    int64_t *const first = df_bump_take(b, sizeof *first * k->n_access);
+    int64_t *const extent = df_bump_take(b, sizeof *extent * k->n_axes);
+    uint64_t *const num = df_bump_take(b, sizeof *num * k->n_num);
+    if (matmul) s->epilogue_stride = df_bump_take(b, sizeof *stride * n_strides * n_copies);
     if (s->split) {
         s->partial_row = partial_words(s);
-        s->partial = df_take(b, sizeof *s->partial * (size_t)(s->partial_row * s->n_outer));
+        s->partial = df_bump_take(b, sizeof *s->partial * (size_t)(s->partial_row * s->n_outer));
     }
     s->args =
         (df_kargs){ .ptr = s->ptr, .stride = stride, .base = first, .extent = extent, .num = num };
@@ -52,16 +52,16 @@ static void lay_out_kernel(df_run *r, const df_seg *seg, df_seg_run *s, df_bump 
 
 void df_run_lay_out(df_run *r, df_bump *b)
 {
-    r->base = df_take(b, sizeof *r->base * r->plan->n_bufs);
-    r->own = df_take(b, sizeof *r->own * r->plan->n_bufs);
-    r->task_begin = df_take(b, sizeof *r->task_begin * (r->max_items + 1u));
+    r->base = df_bump_take(b, sizeof *r->base * r->plan->n_bufs);
+    r->own = df_bump_take(b, sizeof *r->own * r->plan->n_bufs);
+    r->task_begin = df_bump_take(b, sizeof *r->task_begin * (r->max_items + 1u));
     for (uint32_t i = 0; i < r->plan->n_segs; i++)
         if (r->segs[i].kernel) lay_out_kernel(r, &r->plan->segs[i], &r->segs[i], b);
     r->interp_size = (r->interp_size + 63) & ~(size_t)63;
     r->thread_size = 64 + r->interp_size + r->scratch_size;
-    r->threads = df_take(b, r->thread_size * r->n_threads);
-    r->matmul_work = df_take(b, r->matmul_size);
-    r->routine_work = df_take(b, r->routine_size);
+    r->threads = df_bump_take(b, r->thread_size * r->n_threads);
+    r->matmul_work = df_bump_take(b, r->matmul_size);
+    r->routine_work = df_bump_take(b, r->routine_size);
 }
 
 /* ---- buffers ---- */

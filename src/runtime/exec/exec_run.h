@@ -12,6 +12,7 @@
 #ifndef DF_RUNTIME_EXEC_RUN_H
 #define DF_RUNTIME_EXEC_RUN_H
 
+#include "base/bump.h"
 #include "base/journal.h"
 #include "base/limits.h"
 #include "runtime/bind.h"
@@ -65,27 +66,9 @@ typedef struct df_run {
     df_waiter *waiter;       /* of df_launch_io; may be NULL */
 } df_run;
 
-/* A bump allocator. With at == NULL it only adds up sizes. Pieces are aligned to 64 bytes. */
-typedef struct df_bump {
-    char *at;
-    size_t used;
-} df_bump;
-
-DF_INLINE void *df_take(df_bump *b, size_t size)
-{
-    void *const p = b->at ? b->at + b->used : NULL;
-    b->used += (size + 63) & ~(size_t)63;
-    return p;
-}
-
 DF_INLINE int64_t df_run_slot(const df_run *r, df_slot slot)
 {
     return df_slot_value(r->slots, slot);
-}
-
-DF_INLINE int64_t df_div_up(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
 }
 
 DF_INLINE char *df_run_thread_area(const df_run *r, uint32_t thread)

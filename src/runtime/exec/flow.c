@@ -13,6 +13,8 @@
  */
 #include "runtime/flow.h"
 
+#include "base/bump.h"
+
 #include <stdatomic.h>
 #include <string.h>
 
@@ -371,20 +373,7 @@ static uint32_t most(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-/* A bump allocator. With at == NULL it only adds up sizes. */
-typedef struct bump {
-    char *at;
-    size_t used;
-} bump;
-
-static void *take(bump *b, size_t size)
-{
-    void *const p = b->at ? b->at + b->used : NULL;
-    b->used += (size + 63) & ~(size_t)63;
-    return p;
-}
-
-static void flow_allocate_arrays(flow *f, bump *b)
+static void flow_allocate_arrays(flow *f, df_bump *b)
 {
     uint32_t n_in = 0, n_out = 0;
     for (uint32_t i = 0; i < f->plan->n_parts; i++) {
@@ -392,15 +381,15 @@ static void flow_allocate_arrays(flow *f, bump *b)
         n_in = most(n_in, most(p->body.trace.n_inputs, p->other.trace.n_inputs));
         n_out = most(n_out, most(p->body.trace.n_roots, p->other.trace.n_roots));
     }
-    f->cells = take(b, f->plan->n_cells * sizeof *f->cells);
-    f->states = take(b, n_out * sizeof *f->states);
-    f->rows = take(b, n_out * sizeof *f->rows);
-    f->made = take(b, n_out * sizeof *f->made);
-    f->starts = take(b, n_in * sizeof *f->starts);
-    f->ends = take(b, n_out * sizeof *f->ends);
-    f->inputs = take(b, n_in * sizeof *f->inputs);
-    f->others = take(b, n_in * sizeof *f->others);
-    f->bufs = take(b, n_in * sizeof *f->bufs);
+    f->cells = df_bump_take(b, f->plan->n_cells * sizeof *f->cells);
+    f->states = df_bump_take(b, n_out * sizeof *f->states);
+    f->rows = df_bump_take(b, n_out * sizeof *f->rows);
+    f->made = df_bump_take(b, n_out * sizeof *f->made);
+    f->starts = df_bump_take(b, n_in * sizeof *f->starts);
+    f->ends = df_bump_take(b, n_out * sizeof *f->ends);
+    f->inputs = df_bump_take(b, n_in * sizeof *f->inputs);
+    f->others = df_bump_take(b, n_in * sizeof *f->others);
+    f->bufs = df_bump_take(b, n_in * sizeof *f->bufs);
 }
 
 deft_status df_flow_run(const df_flow_ops *ops, void *self, df_diag *d, const df_plan *plan,
@@ -417,12 +406,12 @@ deft_status df_flow_run(const df_flow_ops *ops, void *self, df_diag *d, const df
                .slots = slots,
                .io = io,
                .stats = &mine };
-    bump b = { 0 };
+    df_bump b = { 0 };
     flow_allocate_arrays(&f, &b);
     const size_t size = b.used;
     char *const at = df_mem_zalloc(ops->mem, size + 64);
     if (!at) return df_fail_mem(d, "run", size);
-    b = (bump){ .at = (char *)(((uintptr_t)at + 63) & ~(uintptr_t)63) };
+    b = (df_bump){ .at = (char *)(((uintptr_t)at + 63) & ~(uintptr_t)63) };
     flow_allocate_arrays(&f, &b);
     for (uint32_t i = 0; i < plan->n_cells; i++) TRY(set_out(&f, i));
     for (uint32_t i = 0; i < plan->n_parts; i++) {

@@ -9,19 +9,9 @@
  */
 #include "runtime/interp/interp_run.h"
 
+#include "base/bump.h"
+
 enum { N_SIZES = 4 }; /* of elements: 1, 2, 4, 8 bytes */
-
-typedef struct bump {
-    char *at; /* NULL: only add up sizes */
-    size_t used;
-} bump;
-
-static void *take(bump *b, size_t bytes)
-{
-    void *const p = b->at ? b->at + b->used : NULL;
-    b->used += (bytes + 63) & ~(size_t)63;
-    return p;
-}
 
 /* One instruction, during prepare. */
 typedef struct scratch_ins {
@@ -52,14 +42,16 @@ static uint8_t loop_dtype(const df_kernel *k, const df_ins *ins)
     return k->ins[ins->src[0]].dtype;
 }
 
-static void take_red(bump *b, const df_kernel *k, const df_ins *ins, df_red *out)
+static void take_red(df_bump *b, const df_kernel *k, const df_ins *ins, df_red *out)
 {
     const size_t lane = size_of(loop_dtype(k, ins)) * df_red_lanes(k);
-    char *const acc = take(b, lane * (ins->op == DF_K_cumsum || df_is_arg(ins->op) ? 1 : DF_LANES));
+    char *const acc =
+        df_bump_take(b, lane * (ins->op == DF_K_cumsum || df_is_arg(ins->op) ? 1 : DF_LANES));
     char *const stack =
-        df_is_arg(ins->op) || ins->op == DF_K_cumsum ? NULL : take(b, lane * DF_TREE_DEPTH);
-    int64_t *const index = df_is_arg(ins->op) ? take(b, sizeof(int64_t) * df_red_lanes(k)) : NULL;
-    char *const operand = df_has_runs(k) ? take(b, lane * DF_CHUNK) : NULL;
+        df_is_arg(ins->op) || ins->op == DF_K_cumsum ? NULL : df_bump_take(b, lane * DF_TREE_DEPTH);
+    int64_t *const index =
+        df_is_arg(ins->op) ? df_bump_take(b, sizeof(int64_t) * df_red_lanes(k)) : NULL;
+    char *const operand = df_has_runs(k) ? df_bump_take(b, lane * DF_CHUNK) : NULL;
     if (out) {
         out->operand = operand;
         out->acc = acc;
@@ -77,16 +69,16 @@ static uint32_t count_reds(const df_kernel *k)
 
 size_t df_interp_work_size(const df_kernel *k)
 {
-    bump b = { 0 };
-    take(&b, sizeof(df_istep) * k->n_ins);
-    take(&b, sizeof(df_red) * count_reds(k));
-    take(&b, sizeof(int64_t) * k->n_access * (k->n_axes + 2u));
-    take(&b, sizeof(scratch_ins) * k->n_ins);
-    take(&b, sizeof(char *) * k->n_ins * N_SIZES);
+    df_bump b = { 0 };
+    df_bump_take(&b, sizeof(df_istep) * k->n_ins);
+    df_bump_take(&b, sizeof(df_red) * count_reds(k));
+    df_bump_take(&b, sizeof(int64_t) * k->n_access * (k->n_axes + 2u));
+    df_bump_take(&b, sizeof(scratch_ins) * k->n_ins);
+    df_bump_take(&b, sizeof(char *) * k->n_ins * N_SIZES);
     for (uint32_t i = 0; i < k->n_ins; i++) {
         const df_ins *const ins = &k->ins[i];
         if (is_reducing(df_kop_infos[ins->op].kind)) take_red(&b, k, ins, NULL);
-        take(&b, size_of(ins->dtype) * DF_CHUNK);
+        df_bump_take(&b, size_of(ins->dtype) * DF_CHUNK);
     }
     return b.used + 64;
 }
@@ -131,7 +123,7 @@ static void prepare_strides(df_interp *x)
     }
 }
 
-static void prepare_red(df_interp *x, bump *b, const df_ins *ins, char *result, uint32_t *slot)
+static void prepare_red(df_interp *x, df_bump *b, const df_ins *ins, char *result, uint32_t *slot)
 {
     df_red *const r = &x->reds[x->n_reds++];
     const uint8_t dtype = loop_dtype(x->k, ins);
@@ -184,7 +176,7 @@ static df_istep *prepare_step(df_interp *x, const scratch_ins *info, uint32_t i,
 
 /* Vectors for values. A vector of a dead value is reused by the next value of the same size. */
 typedef struct vectors {
-    bump *b;
+    df_bump *b;
     char **unused[N_SIZES]; /* by size 1, 2, 4, 8 */
     uint32_t n_unused[N_SIZES];
 } vectors;
@@ -197,7 +189,7 @@ static unsigned size_class(size_t size)
 static char *take_vector(vectors *v, size_t size)
 {
     const unsigned c = size_class(size);
-    return v->n_unused[c] ? v->unused[c][--v->n_unused[c]] : take(v->b, size * DF_CHUNK);
+    return v->n_unused[c] ? v->unused[c][--v->n_unused[c]] : df_bump_take(v->b, size * DF_CHUNK);
 }
 
 static void release_dead(vectors *v, const df_kernel *k, scratch_ins *info, uint32_t i)
@@ -228,12 +220,12 @@ static void mark_splats(df_interp *x, const scratch_ins *info)
     }
 }
 
-static void prepare_steps(df_interp *x, bump *b)
+static void prepare_steps(df_interp *x, df_bump *b)
 {
     const df_kernel *const k = x->k;
-    scratch_ins *const info = take(b, sizeof *info * k->n_ins);
+    scratch_ins *const info = df_bump_take(b, sizeof *info * k->n_ins);
     vectors v = { .b = b };
-    char **const unused = take(b, sizeof *unused * k->n_ins * N_SIZES);
+    char **const unused = df_bump_take(b, sizeof *unused * k->n_ins * N_SIZES);
     for (uint32_t c = 0; c < N_SIZES; c++) v.unused[c] = unused + c * (size_t)k->n_ins;
     for (uint32_t i = 0; i < k->n_ins; i++) {
         info[i] = (scratch_ins){ .last = i };
@@ -250,7 +242,7 @@ static void prepare_steps(df_interp *x, bump *b)
                          kind != DF_KOP_loop && ins->op != DF_K_store && !info[i].uniform;
         if (ins->op != DF_K_store) {
             info[i].value = info[i].shared ? take_vector(&v, size_of(ins->dtype))
-                                           : take(b, size_of(ins->dtype) * DF_CHUNK);
+                                           : df_bump_take(b, size_of(ins->dtype) * DF_CHUNK);
         }
         df_istep *const s = prepare_step(x, info, i, &x->steps[n_steps]);
         if (s) {
@@ -275,7 +267,7 @@ void df_interp_prepare(df_interp *x, df_pass p, const df_kernel *k, void *work, 
     *x = (df_interp){
         .k = k, .a = a, .ops = df_lane_ops_best(), .pass = p, .vec = -1, .length = 1, .n_inner = 1
     };
-    bump b = { .at = (char *)(((uintptr_t)work + 63) & ~(uintptr_t)63) };
+    df_bump b = { .at = (char *)(((uintptr_t)work + 63) & ~(uintptr_t)63) };
     for (uint32_t j = 0; j < k->n_axes; j++) {
         switch ((df_role)k->role[j]) {
         case DF_AXIS_OUTER: x->n_outer++; break;
@@ -295,9 +287,9 @@ void df_interp_prepare(df_interp *x, df_pass p, const df_kernel *k, void *work, 
     const int64_t lanes = k->mode == DF_MODE_ROW ? df_max_i64(x->length, 1) : i1 - i0;
     x->width = (uint32_t)df_min_i64(lanes, DF_CHUNK);
 
-    x->steps = take(&b, sizeof(df_istep) * k->n_ins);
-    x->reds = take(&b, sizeof(df_red) * count_reds(k));
-    x->stride = take(&b, sizeof(int64_t) * k->n_access * (k->n_axes + 2u));
+    x->steps = df_bump_take(&b, sizeof(df_istep) * k->n_ins);
+    x->reds = df_bump_take(&b, sizeof(df_red) * count_reds(k));
+    x->stride = df_bump_take(&b, sizeof(int64_t) * k->n_access * (k->n_axes + 2u));
     x->off = x->stride + (size_t)k->n_access * k->n_axes;
     x->outer = x->off + k->n_access;
     prepare_strides(x);

@@ -80,21 +80,16 @@ typedef struct region {
     int64_t n_nb;                    /* blocks of columns in [n0, n1) */
 } region;
 
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 static int64_t round_up(int64_t a, int64_t b)
 {
-    return ceil_div(a, b) * b;
+    return df_div_up(a, b) * b;
 }
 
 /* Divides n into as few parts of at most `most` as possible, and returns the size of equal parts,
  * rounded up to a multiple of unit. */
 static int64_t even_part(int64_t n, int64_t most, int64_t unit)
 {
-    return n <= most ? round_up(n, unit) : round_up(ceil_div(n, ceil_div(n, most)), unit);
+    return n <= most ? round_up(n, unit) : round_up(df_div_up(n, df_div_up(n, most)), unit);
 }
 
 /* ---- small products ---- */
@@ -274,24 +269,24 @@ static void choose_blocks(cut *w)
         rows = j->m;
     else if (!j->c && w->g)
         rows = df_min_i64(rows, rows_of_tile(w));
-    int64_t blocks = ceil_div(j->m, rows), column_blocks = 1;
+    int64_t blocks = df_div_up(j->m, rows), column_blocks = 1;
     const double all = macs * (double)j->n_batch;
     int64_t wanted = 1;
     if (w->n_threads > 1 && all > 1e6) {
         wanted = (int64_t)(all / 5e5);
         wanted = df_min_i64(wanted, 4 * (int64_t)w->n_threads);
-        wanted = ceil_div(wanted, j->n_batch);
+        wanted = df_div_up(wanted, j->n_batch);
     }
     if (whole && j->k > w->kc) wanted = df_min_i64(wanted, packs_of_a(w));
     if (whole) {
-        column_blocks = df_min_i64(wanted, ceil_div(j->n, w->nr));
+        column_blocks = df_min_i64(wanted, df_div_up(j->n, w->nr));
     } else if (blocks < wanted) {
-        blocks = df_min_i64(wanted, ceil_div(j->m, 4 * w->mr));
-        column_blocks = df_min_i64(ceil_div(wanted, blocks), ceil_div(j->n, w->nr));
+        blocks = df_min_i64(wanted, df_div_up(j->m, 4 * w->mr));
+        column_blocks = df_min_i64(df_div_up(wanted, blocks), df_div_up(j->n, w->nr));
     }
-    w->mb = even_part(j->m, ceil_div(j->m, blocks), w->mr);
-    w->n_mb = ceil_div(j->m, w->mb);
-    w->nb = even_part(j->n, ceil_div(j->n, column_blocks), w->nr);
+    w->mb = even_part(j->m, df_div_up(j->m, blocks), w->mr);
+    w->n_mb = df_div_up(j->m, w->mb);
+    w->nb = even_part(j->n, df_div_up(j->n, column_blocks), w->nr);
     if (!j->c) {
         const int64_t most = TILE_BYTES / (w->mb * w->size) / w->nr * w->nr;
         w->nb = df_min_i64(w->nb, even_part(j->n, df_max_i64(most, w->nr), w->nr));
@@ -300,7 +295,7 @@ static void choose_blocks(cut *w)
         df_max_i64(w->nr, EPILOGUE_BYTES / (df_min_i64(w->mb, j->m) * w->size) / w->nr * w->nr);
     w->per_task = macs < 2.5e5 ? (int64_t)(2.5e5 / (macs + 256)) + 1 : 1;
     if (w->n_threads > 1)
-        w->per_task = df_min_i64(w->per_task, ceil_div(j->n_batch, 4 * (int64_t)w->n_threads));
+        w->per_task = df_min_i64(w->per_task, df_div_up(j->n_batch, 4 * (int64_t)w->n_threads));
 }
 
 static void choose_b(cut *w)
@@ -318,7 +313,7 @@ static void choose_b(cut *w)
     const int64_t panels = df_max_i64(1, B_BYTES / df_max_i64(panel, 1));
     w->nc = even_part(j->n, panels * w->nr, w->nr);
     w->nb = df_min_i64(w->nb, w->nc);
-    const int64_t each = ceil_div(w->nc, w->nr) * panel;
+    const int64_t each = df_div_up(w->nc, w->nr) * panel;
     if (!w->one_b) w->group = df_min_i64(j->n_batch, df_max_i64(1, B_BYTES / df_max_i64(each, 1)));
     w->b_bytes = (size_t)(each * (w->one_b ? 1 : w->group));
 }
@@ -445,7 +440,7 @@ static void matmul_compute_block(const region *r, uint32_t thread, int64_t batch
     char *const packed_a = (char *)(h + 1);
     const int64_t block = w->kc >= j->k ? batch * w->n_mb + m0 / w->mb + 1 : 0;
     char *const packed_b = w->share_b ? r->b : r->b + thread * w->b_bytes;
-    const int64_t n_panels = ceil_div(r->n1 - r->n0, w->nr);
+    const int64_t n_panels = df_div_up(r->n1 - r->n0, w->nr);
     const int64_t first_panel = w->one_b ? 0 : (batch - r->batch0) * n_panels;
 
     df_block g = { .m = m1 - m0, .c_row = j->c ? j->c_row : w->nb };
@@ -520,7 +515,7 @@ static void pack_task(void *user, uint32_t i, uint32_t thread)
     const region *const r = user;
     const cut *const w = r->w;
     const df_matmul_job *const j = &w->job;
-    const int64_t n_panels = ceil_div(r->n1 - r->n0, w->nr);
+    const int64_t n_panels = df_div_up(r->n1 - r->n0, w->nr);
     const int64_t batch = r->batch0 + i / n_panels, j0 = r->n0 + i % n_panels * w->nr;
     pack_panel(w, r->b + i * w->nr * j->k * w->size,
                j->b + batch_offset(j, j->b_batch, batch) * w->size, 0, j->k, j0,
@@ -570,12 +565,12 @@ void df_matmul_run(const df_matmul_job *job, const df_gemm_kernel *g, df_blas *b
         r.n_batch = df_min_i64(w.group, j->n_batch - r.batch0);
         for (r.n0 = 0; r.n0 < j->n; r.n0 = r.n1) {
             r.n1 = df_min_i64(r.n0 + w.nc, j->n);
-            r.n_nb = ceil_div(r.n1 - r.n0, w.nb);
+            r.n_nb = df_div_up(r.n1 - r.n0, w.nb);
             if (w.share_b)
                 matmul_run_tasks(pool, alone,
-                                 ceil_div(r.n1 - r.n0, w.nr) * (w.one_b ? 1 : r.n_batch), pack_task,
-                                 &r);
-            matmul_run_tasks(pool, alone, w.n_mb * r.n_nb * ceil_div(r.n_batch, w.per_task),
+                                 df_div_up(r.n1 - r.n0, w.nr) * (w.one_b ? 1 : r.n_batch),
+                                 pack_task, &r);
+            matmul_run_tasks(pool, alone, w.n_mb * r.n_nb * df_div_up(r.n_batch, w.per_task),
                              compute_task, &r);
         }
     }

@@ -19,11 +19,11 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/fork.h"
 #include "base/str.h"
+#include "runtime/os.h"
 #include "runtime/tiers/perf_file.h"
 
 struct df_perf {
@@ -75,13 +75,6 @@ typedef struct line_entry {
     uint32_t line, discriminator;
 } line_entry; /* the name of the file follows, with its final 0 */
 _Static_assert(sizeof(line_entry) == 16, "perf reads it");
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 static void put(df_str *s, const void *from, size_t n)
 {
@@ -148,7 +141,7 @@ static bool begin_dump(df_perf *p)
         .elf_machine = EM_X86_64,
 #endif
         .pid = (uint32_t)p->pid,
-        .timestamp = now_ns()
+        .timestamp = df_os_now_ns()
     };
     if (!df_perf_write(p->fd, &h, sizeof h)) return false;
     p->marker_size = (size_t)sysconf(_SC_PAGESIZE);
@@ -198,7 +191,7 @@ void df_perf_close(df_perf **out)
     df_perf *const p = *out;
     *out = NULL;
     if (!p) return;
-    const record end = { CODE_CLOSE, sizeof end, now_ns() };
+    const record end = { CODE_CLOSE, sizeof end, df_os_now_ns() };
     if (p->marker && p->pid == (int)getpid()) (void)df_perf_write(p->fd, &end, sizeof end);
     close_file(p);
     df_fork_lock_finish(&p->lock);
@@ -211,7 +204,7 @@ void df_perf_add(df_perf *p, const df_perf_code *c)
     df_str_init(&s, p->mem);
     if (df_fork_lock_take(&p->lock)) p->pid = 0; /* a forked child, which opens a new file */
     if (open_file(p)) {
-        const uint64_t now = now_ns();
+        const uint64_t now = df_os_now_ns();
         if (p->kind == DF_PERF_MAP) {
             df_str_fmt(&s, "%llx %zx %s\n", (unsigned long long)(uintptr_t)c->start, c->size,
                        c->name);

@@ -74,34 +74,20 @@ static void tier_entry_destroy(df_counted *self)
     df_mem_free(t->mem, e, sizeof *e);
 }
 
-/* Copies n bytes to *at, advances *at, and returns the copy. */
-static const void *put(char **at, const void *from, size_t n)
-{
-    char *const to = *at;
-    if (n) memcpy(to, from, n);
-    *at += (n + 15) & ~(size_t)15;
-    return to;
-}
-
 static entry *tier_entry_create(df_tiers *t, const df_kernel *k)
 {
-    const size_t access_size = sizeof *k->access * k->n_access,
-                 ins_size = sizeof *k->ins * k->n_ins;
-    const size_t storage_size = access_size + ins_size + k->key.n + 48;
+    const size_t storage_size = df_kernel_storage_size(k);
     entry *const e = df_mem_zalloc(t->mem, sizeof *e);
-    char *at = e ? df_mem_alloc(t->mem, storage_size) : NULL;
-    if (!at) {
+    void *const storage = e ? df_mem_alloc(t->mem, storage_size) : NULL;
+    if (!storage) {
         df_mem_free(t->mem, e, sizeof *e);
         return NULL;
     }
     df_counted_init(&e->ref, tier_entry_destroy);
     e->tiers = t;
-    e->storage = at;
+    e->storage = storage;
     e->storage_size = storage_size;
-    e->kernel = *k;
-    e->kernel.access = put(&at, k->access, access_size);
-    e->kernel.ins = put(&at, k->ins, ins_size);
-    e->kernel.key.bytes = put(&at, k->key.bytes, k->key.n);
+    df_kernel_copy(&e->kernel, k, storage);
     e->exec.kernel = &e->kernel;
     /* In fast mode code may differ in bits, and the time at which it is published must not choose a
      * result. In a loop, iterations dominate the time, and a variant does not help them. */
