@@ -12,6 +12,8 @@
 
 #define DF_LIKELY(x) __builtin_expect(!!(x), 1)
 #define DF_UNLIKELY(x) __builtin_expect(!!(x), 0)
+/* Whether two string literals are equal, as a constant for static assertions. */
+#define DF_SAME_TEXT(a, b) (__builtin_strcmp(a, b) == 0)
 #define DF_PRINTF(fmt, first) __attribute__((format(printf, fmt, first)))
 #define DF_LEN(array) (sizeof(array) / sizeof *(array))
 #define DF_RETURN_ADDRESS() __builtin_return_address(0)

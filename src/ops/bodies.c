@@ -204,7 +204,7 @@ BODY(copysign)
 /* ---- generated wrappers: LOWER turns a row into `class, name, how, what` ---- */
 
 #define WRAP_unary_body(name, what)                                                                \
-    _Static_assert(sizeof #name == sizeof #what, #name ": bodies are named after their op");
+    _Static_assert(DF_SAME_TEXT(#name, #what), #name ": bodies are named after their op");
 #define WRAP_binary_body WRAP_unary_body
 
 #define WRAP_unary_kop(name, what)                                                                 \

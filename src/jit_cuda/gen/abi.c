@@ -290,7 +290,7 @@ int64_t df_cuda_partial_words(const df_kernel *k, const df_kargs *a)
 {
     int64_t n = 0;
     for (uint32_t i = 0; i < k->n_ins; i++)
-        if (k->ins[i].op >= DF_K_sum && k->ins[i].op <= DF_K_argmax)
+        if (df_kop_infos[k->ins[i].op].kind == DF_KOP_reduce)
             n += k->ins[i].op == DF_K_argmin || k->ins[i].op == DF_K_argmax ? 2 : 1;
     return n * product_of(k, a, DF_AXIS_OUTER) * product_of(k, a, DF_AXIS_INNER) *
            df_div_up(product_of(k, a, DF_AXIS_RED), DF_BLOCK);

@@ -256,13 +256,17 @@ static deft_tensor *logical_number(df_op op, const char *what, deft_tensor *a, b
     {                                                                                              \
         return logical_number(op, #name, a, b != 0, DF_SITE);                                      \
     }
+/* include/deft/ops.h is generated from the same table: tools/gen_ops_h. powi is deft_pow_i. */
+#define deft_powi deft_pow_i
+#define DF_DECLARED(name)                                                                          \
+    _Static_assert(sizeof(&deft_##name) > 0, #name " is not declared: run tools/gen_ops_h");
 #define OP(name, n_src, class, facets) DF_STAMP_##class(name)
 #define DF_STAMP_leaf(name)
-#define DF_STAMP_unary(name)
-#define DF_STAMP_binary(name) DF_PLAIN(name)
-#define DF_STAMP_ternary(name)
-#define DF_STAMP_reduce(name)
-#define DF_STAMP_scan(name)
+#define DF_STAMP_unary(name) DF_DECLARED(name)
+#define DF_STAMP_binary(name) DF_DECLARED(name) DF_PLAIN(name)
+#define DF_STAMP_ternary(name) DF_DECLARED(name)
+#define DF_STAMP_reduce(name) DF_DECLARED(name)
+#define DF_STAMP_scan(name) DF_DECLARED(name)
 #define DF_STAMP_view(name)
 #define DF_STAMP_index(name)
 #define DF_STAMP_update(name)
