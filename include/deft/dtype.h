@@ -40,7 +40,8 @@ DEFT_API size_t deft_dtype_size(deft_dtype dtype);
 DEFT_API const char *deft_dtype_name(deft_dtype dtype);
 
 /** The dtype to which operands of dtypes a and b are promoted. docs/promotion.md has the
- * table. When only one argument is a dtype, the result is that argument. Any thread. */
+ * table. When only one argument is a dtype, the result is that argument. When none is, the
+ * result is b. Any thread. */
 DEFT_API deft_dtype deft_promote(deft_dtype a, deft_dtype b);
 
 #ifdef __cplusplus

@@ -42,24 +42,27 @@ extern "C" {
  *     from the last axis of out[i]. out_axes NULL means axis 0 for all.
  *
  * At least one operand is mapped. All mapped operands have the same number of examples,
- * which may be 0.
+ * which may be 0. fn is called in that case too.
  *
  * Results have the bits that fn gives for each example alone. There are two differences:
  *   - A deft_cond whose condition depends on an example computes both branches. An index
  *     out of range in either branch is an error.
  *   - A deft_while whose test depends on an example iterates until the test holds for no
- *     example. The states of an example stay as they are once its test has failed.
+ *     example. Once the test of an example has failed, its states stay as they are. The body
+ *     still runs with these states, so an index out of range there is an error.
  *
- * This is a recording call. It returns true, or false for a mistake; then all of out are
- * NULL. context.h has the error rule. The innermost open scope owns the results, and
- * operands are borrowed. A context and its tensors belong to one thread at a time.
+ * This is a recording call. It returns true, or false for a mistake or when cx is NULL. When
+ * it returns false, all of out are NULL, unless n_out is above 65536. context.h has the error
+ * rule. The innermost open scope owns the results, and operands are borrowed. A context and
+ * its tensors belong to one thread at a time.
  *
  * DEFT_E_ARG: fn, in or out is NULL, or a number of tensors is 0 or above 65536. The same
  * when no operand is mapped, when fn leaves a result NULL, or when a result that is not
  * mapped depends on an example. DEFT_E_RANGE: there is no such axis. DEFT_E_SHAPE: the
  * numbers of examples differ. DEFT_E_LIMIT: a tensor in fn that depends on an example has
- * DEFT_MAX_RANK axes, or calls nest more than 16 deep. A status other than DEFT_OK that fn
- * returns is the mistake of the call. */
+ * DEFT_MAX_RANK axes, or functions nest more than 16 deep. Functions of loops, branches,
+ * deft_vmap and grad.h count together. DEFT_E_MEMORY is possible. A status other than DEFT_OK
+ * that fn returns becomes the mistake of the call, as deft_body_fn says. */
 DEFT_API bool deft_vmap(deft_ctx *cx, deft_body_fn fn, void *user, deft_tensor *const *in,
                         const int *in_axes, size_t n_in, deft_tensor **out, const int *out_axes,
                         size_t n_out);

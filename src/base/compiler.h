@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Compiler differences, assertions and small arithmetic functions. This is the only header that may
- * use extensions of C.
+ * Extensions of C, assertions and small arithmetic functions. Extensions that several files need
+ * are wrapped here. A few files use others directly: a builtin for one purpose, an attribute of
+ * public functions, or inline assembly.
  */
 #ifndef DF_BASE_COMPILER_H
 #define DF_BASE_COMPILER_H
@@ -10,22 +11,29 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The value of condition x, which nearly always or hardly ever holds. */
 #define DF_LIKELY(x) __builtin_expect(!!(x), 1)
 #define DF_UNLIKELY(x) __builtin_expect(!!(x), 0)
 /* Whether two string literals are equal, as a constant for static assertions. */
 #define DF_SAME_TEXT(a, b) (__builtin_strcmp(a, b) == 0)
+/* Lets the compiler check the arguments of a function like printf. The format is parameter number
+ * fmt, counted from 1. The arguments that it uses begin with number `first`. */
 #define DF_PRINTF(fmt, first) __attribute__((format(printf, fmt, first)))
+/* The number of elements of an array. The argument must not be a pointer. */
 #define DF_LEN(array) (sizeof(array) / sizeof *(array))
+/* The address to which the function that contains this returns. */
 #define DF_RETURN_ADDRESS() __builtin_return_address(0)
 #define DF_INLINE static inline __attribute__((always_inline))
 /* Hides the origin of a variable's value from the compiler. The value stays in a register and is
  * not computed again from other values. */
 #define DF_OPAQUE(x) __asm__("" : "+r"(x))
+/* For functions that are hardly ever called, such as those that report failures. */
 #define DF_COLD __attribute__((cold, noinline))
 
-/* Assertions on the library's own reasoning, never on mistakes of a program. Debug and test builds
- * check them, release builds do not evaluate them. df_assert_slow is for the verification of a
- * complete structure. */
+/* Assertions check the library's own reasoning, never the arguments of public functions. Debug and
+ * test builds end the process when one does not hold. Release builds do not evaluate them, and
+ * reaching df_unreachable is undefined there. df_assert_slow is for the verification of a complete
+ * structure. */
 #ifdef DF_DEBUG
 #define df_assert(x) ((x) ? (void)0 : __builtin_trap())
 #define df_assert_slow(x) df_assert(x)
@@ -36,7 +44,7 @@
 #define df_unreachable() __builtin_unreachable()
 #endif
 
-/* Checked arithmetic. Returns false when the result overflows. */
+/* Checked arithmetic. Returns false when the result overflows; *out then has its low 64 bits. */
 DF_INLINE bool df_mul_i64(int64_t a, int64_t b, int64_t *out)
 {
     return !__builtin_mul_overflow(a, b, out);
@@ -61,11 +69,13 @@ DF_INLINE bool df_same_words(const void *a, const void *b, size_t n)
     return other == 0;
 }
 
+/* The number of zero bits below the lowest bit that is set. x must not be 0. */
 DF_INLINE unsigned df_ctz64(uint64_t x)
 {
     return (unsigned)__builtin_ctzll(x);
 }
 
+/* The number of bits that are set. */
 DF_INLINE unsigned df_popcount(uint64_t x)
 {
     return (unsigned)__builtin_popcountll(x);
@@ -87,8 +97,8 @@ DF_INLINE int64_t df_max_i64(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Evaluates a call that returns a status, and goes to `done:` on failure. This is the only macro
- * with control flow. It needs a variable `deft_status st` and a label `done:` in scope. */
+/* Evaluates a call that returns a status, and goes to `done:` on failure. It needs a variable
+ * `deft_status st`, which gets the status, and a label `done:` in scope. */
 #define TRY(expr)                                                                                  \
     do {                                                                                           \
         st = (expr);                                                                               \

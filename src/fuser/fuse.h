@@ -2,8 +2,12 @@
  *
  * Private to src/fuser: the state of one call of df_fuse, and the functions that its files share.
  *
- * Terms used throughout (docs/glossary.md):
+ * Terms used throughout (docs/glossary.md has more):
  *
+ *   slot   a number of the plan that each run computes anew, from extents, arguments and strides
+ *          (slots.c).
+ *   guard  a condition on slots or inputs. A plan serves only runs in which all guards hold.
+ *   root   a node whose value the trace stores: a result.
  *   class  the dimension that an axis runs over. Axes that meet in an operator share one class
  *          (dims.c).
  *   map    an index map: how an element of a node is found from loop indices. Along each axis the
@@ -17,6 +21,9 @@
  *   place  the storage of a val: a temporary, the buffer of a root, or memory of the caller
  *          (storage.c).
  *   box    the elements that a map reaches, when they are a contiguous range along each axis.
+ *   RED    the role of a loop that is reduced or scanned over. Other loops are *kept*.
+ *   stage  one pass over the RED loops of a kernel.
+ *   part   a loop, a branch, or the operators between them, in a trace with control flow.
  *
  * Order of work (plan.c):
  *
@@ -29,8 +36,9 @@
  *   df_fuse_bodies     kernel bodies and segments
  *   df_fuse_regions    regions of the arena of temporaries
  *
- * Errors: p->st keeps the first shortage of memory. A function that returns a slot, a number of a
- * row or nothing reports only there. It then returns 0 unless its comment says otherwise.
+ * Errors: p->st keeps a failure, nearly always a shortage of memory. A function that returns a
+ * slot, the number of a row or nothing reports a failure only there. The returned number is then
+ * meaningless. It may be passed on to other such functions. Check p->st before any other use.
  * Why this file is long: the state of one pass, shared by all its stages.
  */
 #ifndef DF_FUSER_FUSE_H
@@ -63,7 +71,8 @@ typedef struct table_entry {
 /* An open-addressing index. A zeroed table is empty. */
 typedef struct table {
     table_entry *at;
-    uint32_t cap, n, epoch; /* entries of another epoch are free */
+    uint32_t cap, n; /* entries of `at`; those that are in use */
+    uint32_t epoch;  /* entries of another epoch are free */
 } table;
 
 /* Removes all entries in constant time. The memory is kept. */
@@ -74,13 +83,14 @@ void df_table_finish(table *t, const df_mem *mem);
  * memory runs out. */
 bool df_table_add(table *t, const df_mem *mem, uint64_t hash, uint32_t value);
 /* Returns the values under hash one after the other, and DF_NONE after the last. The caller sets
- * *pos to UINT32_MAX before the first call. The caller compares the thing that the value numbers:
- * different things may have equal hashes. */
+ * *pos to UINT32_MAX before the first call. Nothing may be added to the table between these calls.
+ * The caller compares the thing that the value numbers: different things may have equal hashes. */
 uint32_t df_table_next(const table *t, uint64_t hash, uint32_t *pos);
 
 /* ---- maps ---- */
 
-/* An index map over a node. Interned maps are compared by number, so unused fields must be 0. */
+/* An index map over a node. df_map_intern compares maps as bytes, so unused fields must be 0.
+ * Interned maps are equal exactly when their numbers are. */
 typedef struct index_map {
     uint8_t linear; /* 1: one row-major element number, off[0] + sum of lcoef[d] * driver d */
     uint8_t rank;
@@ -101,8 +111,8 @@ typedef struct location {
 /* The loops of a group. */
 typedef struct space {
     uint8_t n;
-    uint8_t order[MAX_LOOPS]; /* loops from the outermost to the innermost, as the operators see
-                               * them */
+    uint8_t order[MAX_LOOPS]; /* loops from the outermost to the innermost, in the order of the axes
+                               * of the nodes. The kernel may use another (df_fuse_pick_axes) */
     bool red[MAX_LOOPS];      /* per loop: it is reduced or scanned over */
     uint32_t cls[MAX_LOOPS];  /* per loop: its class; DF_NONE: a range of this group only */
     df_slot extent[MAX_LOOPS];
@@ -121,19 +131,22 @@ typedef struct storage {
     uint32_t kind;  /* storage_kind */
     uint32_t index; /* ROOT: root ordinal; INTO: input ordinal; else 0 */
     uint32_t node;  /* has the dtype, rank and extents of the memory */
+    /* In elements. Row-major, or the strides of the input for INTO. */
     df_slot stride[DEFT_MAX_RANK];
     uint32_t donor;       /* ROOT: the input whose memory it may reuse, or DF_NONE */
     bool keep;            /* the contents of the donor are part of the value (an update in place) */
     bool unused;          /* a product that only its own epilogue reads: it takes no memory */
     df_buf buf;           /* buffer of the plan; DF_NO_BUF until the first use */
-    uint32_t first, last; /* live range: the first and the last launch */
+    uint32_t first, last; /* live range: the first and the last launch. Set by df_fuse_memory */
 } storage;
 
+/* A stored value. The updates under an update in place are those that it is written over: its
+ * `over`, the `over` of that, and so on. */
 typedef struct val {
     uint32_t node;
     group_id group;  /* the group that writes it (the value of an update); DF_NONE until planned */
     map_id map;      /* which elements of it the group writes: its axes over the loops */
-    uint32_t level;  /* see group.level. An update lies above the array that it updates */
+    uint32_t level;  /* see group.level. An update has a higher level than what it updates */
     place_id place;  /* row of pass.places; DF_NONE until chosen */
     uint32_t root;   /* root ordinal or DF_NONE */
     val_id over;     /* update in place: the val that it is written over, or DF_NONE */
@@ -142,12 +155,14 @@ typedef struct val {
     load_id readers; /* first of the list of loads that read it; DF_NONE: no load */
     bool visible;    /* groups that need node load this val. Else it is a copy for one purpose */
     bool plain;      /* one head writes all its elements */
-    bool loose;    /* update in place that is not ordered after all earlier writers of its place */
-    bool staged;   /* update: written by a copy of what another kernel computed (hazards.c) */
-    uint8_t apart; /* update in place that begins, along axis apart - 1, where the updates under it
-                    * end; 0: not so */
+    bool loose;  /* update in place that is not ordered after all earlier writers of its place */
+    bool staged; /* update: written by a copy of what another kernel computed (hazards.c) */
+    /* Of an update in place: along axis apart - 1, it begins at or after the end of the update
+     * under it. So the two may run in any order. 0: no such axis is known. */
+    uint8_t apart;
 } val;
 
+/* One store of a group. */
 typedef struct head {
     uint32_t expr; /* the node that is evaluated */
     map_id map;    /* the axes of expr over the loops */
@@ -157,6 +172,7 @@ typedef struct head {
     uint32_t item; /* the item of the group's cone that is the value of expr */
 } head;
 
+/* What an item of a cone is. */
 typedef enum item_kind {
     IT_MAP,    /* an elementwise operator */
     IT_REDUCE, /* a reduction; complete from the stage after its own on */
@@ -184,13 +200,15 @@ typedef struct item {
     uint8_t need;    /* elem only: a bit for each stage that needs it */
 } item;
 
+/* What becomes one segment. */
 typedef struct group {
     uint32_t kind; /* df_seg_kind */
     space sp;
     head_id first_head, last_head; /* a list; DF_NONE: empty */
     uint32_t n_heads;
     uint32_t level; /* while grouping: one more than the highest level of a val that it loads, or 0.
-                     * After df_fuse_launches: its launch */
+                     * Its vals have that level; updates may have a higher one. After
+                     * df_fuse_launches: its launch */
     uint32_t node;  /* the node that messages name: that of its first head, or the product */
     uint32_t size;  /* operators in its cone */
     bool dead;      /* joined into another group */
@@ -199,7 +217,7 @@ typedef struct group {
     bool after;     /* it runs when the other groups of its launch have ended */
     /* Products and routines: */
     uint32_t n_operands;
-    val_id product; /* the val of the result; DF_NONE: the group is a plain kernel */
+    val_id product; /* the val of the result of the product or routine; DF_NONE: it is neither */
     /* Per operand: the val that holds it (DF_NONE: an input), its node, and the map from the axes
      * of the operand to the axes of that node. */
     val_id mm_val[2];
@@ -260,17 +278,22 @@ DF_INLINE void df_hazard_note(hazard *h, uint32_t reader, const char *why)
 
 /* ---- the cone in progress ---- */
 
+/* The search for all items that some heads need (cone.c). */
 typedef struct cone {
     space sp;
-    group_id group;  /* the group that the heads belong to; DF_NONE: a head alone */
-    uint32_t level;  /* only vals of a lower level are loaded; UINT32_MAX: all vals are */
-    bool strict;     /* needing a val at or above `level` is a failure (a join is being tried). Else
-                     * its node is computed again here */
+    group_id group; /* the group that the heads belong to; DF_NONE: a head alone */
+    uint32_t level; /* only vals of a lower level are loaded; UINT32_MAX: all vals are */
+    /* A join is being tried: needing a val at or above `level`, or a val without a group, fails the
+     * cone. When strict is false, the node of a val at or above `level` is computed again here, and
+     * a val without a group is loaded. Products, routines and updates cannot be computed again: at
+     * or above `level` they always fail the cone. */
+    bool strict;
     bool grow;       /* reductions may give the space RED roles and further loops */
     bool failed;     /* no kernel can compute the heads */
     const char *why; /* of the failure; static, or in p->tmp */
-    bool has_red, has_scan, multi; /* multi: work per element after the first stage */
-    uint32_t n_ops;                /* operators; some count for several */
+    bool has_red, has_scan;
+    bool multi;     /* some elementwise work happens after the first stage */
+    uint32_t n_ops; /* cost of the body, in operators: a random counts 8, a lookup (TAKE) 4 */
     uint32_t n_stages;
     DF_VEC(head) heads;
     DF_VEC(item) items;
@@ -282,6 +305,7 @@ typedef struct cone {
 
 /* ---- the pass ---- */
 
+/* The state of one call of df_fuse. */
 typedef struct pass {
     df_diag *diag;
     const df_trace *t;
@@ -290,7 +314,7 @@ typedef struct pass {
     bool fuse;      /* false: one kernel per operator */
     df_arena tmp;   /* memory of the pass */
     df_plan *plan;  /* the result; its arena holds what outlives the pass */
-    deft_status st; /* sticky: the first shortage of memory */
+    deft_status st; /* a failure stays here: see the top of this file */
 
     DF_VEC(df_slot_def) slots;
     DF_VEC(int64_t) now; /* value of each slot on the current trace; adding a slot may move it */
@@ -338,19 +362,20 @@ typedef struct pass {
     DF_VEC(df_launch) launches;
     DF_VEC(df_plan_buf) bufs;
     DF_VEC(df_region) regions;
-    DF_VEC(uint32_t) from;
-    df_buf *in_buf;    /* per input: its buffer, or DF_NO_BUF */
-    uint32_t n_levels; /* launches */
-    uint32_t *seen;    /* per group: the last path search that reached it */
-    uint32_t n_seen, seen_mark;
+    DF_VEC(uint32_t) from;         /* nodes that segments compute: see df_seg.from */
+    df_buf *in_buf;                /* per input: its buffer, or DF_NO_BUF */
+    uint32_t n_levels;             /* launches */
+    uint32_t *seen;                /* per group: the last path search that reached it */
+    uint32_t n_seen, seen_mark;    /* entries of `seen`; the number of the latest path search */
     int64_t search_left;           /* edges that path searches may still follow */
     bool has_checks, checks_first; /* has_checks: some group checks indices while it runs;
                                     * checks_first: see df_plan.checks_first */
     uint32_t n_checked;            /* see df_plan.n_checked */
     uint32_t n_repeated;           /* groups that are computed again because memory is bounded */
-    const uint64_t *part_most;     /* bytes of temporaries that each plan within a part may take, by
-                                * df_subplan.serial; NULL: not bounded, or not known yet */
-    uint32_t n_fused;              /* plans within parts that have been fused so far */
+    /* Per plan within a part, by df_subplan.serial: how many bytes of temporaries it may take.
+     * NULL: not bounded, or not known yet. */
+    const uint64_t *part_most;
+    uint32_t n_fused; /* plans within parts that have been fused so far */
 } pass;
 
 /* The row of an index. The pointer is valid until the next row is added to the table. */
@@ -404,10 +429,12 @@ DF_INLINE uint8_t class_of_op(const pass *p, uint32_t n)
 /* ---- plan.c ---- */
 
 /* Initialises a pass over t, which the pass borrows like limits and mem. *out is a new empty plan;
- * the caller owns it. Returns DEFT_E_MEMORY when memory runs out; *out is then NULL. */
+ * the caller owns it. Returns DEFT_E_MEMORY when memory runs out. *out is then NULL, and there is
+ * nothing to end. */
 deft_status df_fuse_begin(pass *p, df_diag *d, const df_trace *t, const df_limits *limits,
                           const df_mem *mem, bool fuse, df_plan **out);
-/* Copies slots, guards, kernels, segments and so on from the pass into the arena of its plan. */
+/* Copies slots, guards, kernels, segments and so on from the pass into the arena of its plan. The
+ * caller checks p->st before. */
 deft_status df_fuse_copy_out(pass *p);
 /* Frees all memory of the pass. The plan stays. */
 void df_fuse_end(pass *p);
@@ -416,9 +443,11 @@ void df_fuse_end(pass *p);
 
 /* Adds SLOT_ZERO and SLOT_ONE. Must come first. Returns false when memory runs out. */
 bool df_fuse_slots_init(pass *p);
-/* Appends s behind all other slots, even if an equal slot exists. All other functions return the
- * equal slot that exists, so that two slots are equal exactly when their numbers are. */
+/* Appends s behind all other slots, even if an equal slot exists. Only df_fuse_splice uses it: no
+ * other function finds s later. All others return the slot that they made before for the same
+ * expression. So, except for spliced slots, equal expressions have one number. */
 void df_fuse_put_slot(pass *p, df_slot_def s);
+/* The number v. */
 df_slot df_fuse_const(pass *p, int64_t v);
 /* The extent of this very axis. df_fuse_axis_extent gives the extent of its class instead. */
 df_slot df_fuse_node_extent(pass *p, uint32_t node, uint32_t axis);
@@ -426,20 +455,22 @@ df_slot df_fuse_node_extent(pass *p, uint32_t node, uint32_t axis);
 df_slot df_fuse_arg(pass *p, uint32_t arg);
 /* The stride of an input along an axis, in elements, as the run gives it. */
 df_slot df_fuse_stride(pass *p, uint32_t input, uint32_t axis);
+/* a + b, and so on. Overflow wraps. */
 df_slot df_fuse_add(pass *p, df_slot a, df_slot b);
 df_slot df_fuse_sub(pass *p, df_slot a, df_slot b);
 df_slot df_fuse_mul(pass *p, df_slot a, df_slot b);
 df_slot df_fuse_max(pass *p, df_slot a, df_slot b);
-/* a, rounded up to a multiple of unit. */
+/* a, which is not negative, rounded up to a multiple of unit. */
 df_slot df_fuse_round_up(pass *p, df_slot a, int64_t unit);
-/* Adds a guard. Does nothing when an equal guard exists. The three functions after this one make
- * the guard, and assert that the kind fits their arguments. */
+/* Adds a guard, which must hold on the current trace. Does nothing when an equal guard exists. The
+ * three functions after this one make the guard, and assert that the kind fits their arguments. */
 void df_fuse_guard(pass *p, df_guard g);
 /* A guard of two slots: equal, same_place. */
 void df_fuse_guard_slots(pass *p, df_guard_kind kind, df_slot a, df_slot b);
 /* A guard of one slot and a number: is_const, at_least, at_most. */
 void df_fuse_guard_slot(pass *p, df_guard_kind kind, df_slot a, int64_t want);
-/* A guard of an input. `other` is an axis (unit), another input (disjoint), or 0. */
+/* A guard of an input. `other` is an axis (unit), another input (disjoint), or 0. `want` is 1 for
+ * contiguous and unit (guards/guard.h). */
 void df_fuse_guard_input(pass *p, df_guard_kind kind, uint32_t input, uint32_t other, int64_t want);
 /* Notes why nodes a and b were fused or not; a == b notes a decision on a alone. `what` is static.
  * A different `what` on the same pair replaces the note; the same `what` keeps the first reason.
@@ -451,13 +482,15 @@ const char *df_fuse_name(const pass *p, uint32_t node);
 
 /* ---- parts.c ---- */
 
-/* Moves slots, guards and reasons of a plan that was made for a part of p->t into p. The plan must
- * have been translated to nodes and inputs of p->t. *slot0 is where its first slot is among the
- * slots of p. */
+/* Adds what a plan that was made for a part of p->t needs to p. The caller has translated the plan
+ * to nodes and inputs of p->t (df_plan_translate). Slots and reasons are copied; *slot0 is the
+ * number of its first slot in p. Guards and the list of copied updates move: `plan` has none
+ * afterwards. Guards on memory of the enclosing plan always hold, and are dropped. */
 deft_status df_fuse_splice(pass *p, df_plan *plan, uint32_t *slot0);
 
-/* Bytes that are live while part i of plan runs, without the temporaries of the plans within it:
- * cells, and for a loop the states and rows of an iteration. */
+/* Bytes that are live while part i of plan runs, without the temporaries of the plans within it.
+ * These are the cells (df_cell: values that pass between parts) that are no roots. A loop adds the
+ * states and the rows that its iterations yield. `slots` has the values of the plan's slots. */
 int64_t df_fuse_around_bytes(const df_plan *plan, uint32_t i, const int64_t *slots);
 
 /* ---- outline.c ---- */
@@ -480,7 +513,8 @@ df_slot df_fuse_numel(pass *p, uint32_t node);
 /* The row-major strides of node, in elements. */
 void df_fuse_contiguous(pass *p, uint32_t node, df_slot stride[DEFT_MAX_RANK]);
 /* The strides of an input, in elements. Adds guards under which they are simple: contiguous, an
- * innermost stride of 1, or a stride that spans the axes inside it. */
+ * innermost stride of 1, or a stride that spans the axes inside it. The array belongs to the pass.
+ */
 const df_slot *df_fuse_input_strides(pass *p, uint32_t input);
 
 /* ---- maps.c ---- */
@@ -494,11 +528,12 @@ map_id df_map_zero(pass *p, uint32_t rank);
 /* The map whose axis j is driven by loop j. */
 map_id df_map_identity(pass *p, uint32_t rank);
 /* The map of the operand of view `node` that shows the elements that map m shows of the view.
- * Returns DF_NONE when no map does: then the operand must be stored, or, with *self set, the view
- * itself. */
+ * Returns DF_NONE when no map does. *self is then true: the view itself must be stored. Otherwise
+ * *self is false. */
 map_id df_map_view(pass *p, uint32_t node, map_id m, bool *self);
 /* The map of an operand of elementwise node `node` at map m. Returns DF_NONE when m is linear and
- * the operand is broadcast: there is no such map. */
+ * the operand is broadcast along some axes: there is no such map. An operand of one element has a
+ * map all the same. */
 map_id df_map_operand(pass *p, uint32_t node, uint32_t operand, map_id m);
 /* Map m with loop l renamed to to[l]. */
 map_id df_map_rename(pass *p, map_id m, const uint8_t to[MAX_LOOPS]);
@@ -512,10 +547,12 @@ location df_map_locate(pass *p, map_id m, const df_slot *stride);
 
 /* Empties c. The caller then sets sp, group, level and grow, and strict if it is wanted. */
 void df_cone_begin(pass *p, cone *c);
+/* Adds a head, before df_cone_run. Reports only a shortage of memory. */
 deft_status df_cone_add_head(pass *p, cone *c, head h);
 /* Finds all items that the heads need. The status reports only a shortage of memory. When no kernel
  * can compute the heads, c->failed is set, and c->marks lists what must be stored first. */
 deft_status df_cone_run(pass *p, cone *c);
+/* Frees the lists of c. */
 void df_cone_finish(cone *c, const df_mem *mem);
 /* The space of a head that evaluates expr alone, and the map of expr over it. The loops are the
  * axes of expr, or of the operand when expr is a reduction. Axes of class ONE have no loop. */
@@ -533,8 +570,7 @@ df_slot df_space_total(pass *p, const space *sp);
 
 /* ---- vals.c ---- */
 
-/* Each of the four appends a row and returns its number. When memory runs out, they set p->st, and
- * the number is 0. */
+/* Each of the four appends a row. Those that return a value return the number of the row. */
 /* A val for node. A visible val is the one that other kernels load for the node. */
 val_id df_fuse_new_val(pass *p, uint32_t node, bool visible);
 /* A group without heads. `kind` is a df_seg_kind; `node` is the node that explanations name. */
@@ -548,10 +584,12 @@ place_id df_fuse_new_place(pass *p, uint32_t kind, uint32_t index, uint32_t node
 /* ---- single.c ---- */
 
 /* Whether a kernel with several stages over these rows keeps the threads busy, or is too small for
- * that to matter. With `guard`, the answer becomes part of the plan, and guards keep it true. */
+ * that to matter. With `guard`, guards are added, so that the plan serves only runs in which the
+ * answer is the same. */
 bool df_fuse_pays(pass *p, const space *sp, bool guard);
-/* Whether a kernel can reduce over the RED loops of the cone. The answer is false if they do not
- * merge into one loop, and a kernel that goes run by run would have too much to reduce. */
+/* Whether a kernel can reduce over the RED loops of the cone. It can when the innermost loop is not
+ * RED, or when the RED loops merge into one. Otherwise the kernel must go run by run (plan.h). That
+ * allows at most DF_MAX_RUN_REDS reductions, and no scan. */
 bool df_fuse_red_is_fine(pass *p, const cone *c);
 /* Pushes val v on the stack of vals that are planned next. */
 void df_fuse_push_val(pass *p, val_id v);
@@ -559,7 +597,8 @@ void df_fuse_push_val(pass *p, val_id v);
  * itself. Returns false if the node already is a val. */
 bool df_fuse_demand(pass *p, uint32_t node, uint32_t user, const char *why);
 /* Computes the cone of head h alone, in the space *sp. Sets *progress if other vals were pushed
- * that must be planned before h; the caller then tries again. */
+ * that must be planned before h; the caller then tries again. Returns DEFT_E_INTERNAL when no
+ * kernel can compute h, and no other val would help. */
 deft_status df_fuse_run_alone(pass *p, const head *h, const space *sp, bool *progress);
 
 /* ---- join.c ---- */
@@ -612,14 +651,15 @@ bool df_hazard_may_order(pass *p, load_id list, val_id v, hazard *h);
 void df_hazard_order(pass *p, load_id list, val_id v);
 /* Whether v can be ordered after every earlier writer of its place: val over, and the vals that
  * `over` was written over in turn. An earlier writer need not come first when v shares no element
- * with it. Then v becomes loose, and every reader of the place must be orderable with v. `input` is
- * the input whose memory the place is, or DF_NONE. If the answer is false, *h receives the
- * obstacle, unless it has one. */
+ * with it. v is then loose, and every reader of the place must be orderable with v. `input` is the
+ * input whose memory the place is, or DF_NONE. If the answer is true, the function sets val.loose
+ * of v, which df_hazard_follow_writers reads. If it is false, *h receives the obstacle, unless it
+ * has one. */
 bool df_hazard_after_writers(pass *p, val_id over, uint32_t input, val_id v, hazard *h);
 /* Adds the edges and guards for that order. Only after df_hazard_after_writers returned true. */
 void df_hazard_follow_writers(pass *p, val_id over, uint32_t input, val_id v);
-/* Stages update v, after one of the two questions above was answered with false and set *h. The
- * value of v is then computed into a temporary, and a copy in a later launch writes the place,
+/* Stages update v, after df_hazard_may_order or df_hazard_after_writers returned false and set *h.
+ * The value of v is then computed into a temporary, and a copy in a later launch writes the place,
  * after all loads of the list. `over` is the val under v in the same place; DF_NONE: v is written
  * over an input. in_input: the place is memory of an input. Returns false when staging does not
  * help, does not pay, or memory runs out. */
@@ -673,7 +713,7 @@ typedef struct access {
 
 /* A kernel body in progress. */
 typedef struct body {
-    df_emit emit; /* first: recipes get a pointer to it */
+    df_emit emit; /* first: functions of ops/recipe.h get a pointer to it, which is cast to body */
     pass *p;
     group_id g;           /* the group */
     uint8_t stage, level; /* where the next instruction goes: stage, df_level */
@@ -686,9 +726,11 @@ typedef struct body {
     uint32_t tile; /* the access that reads the product's tile, or DF_NONE */
 } body;
 
+/* Initialises an empty body of a pass. */
 void df_body_init(body *b, pass *p);
 /* Empties the body. Must come before each kernel. */
 void df_body_reset(body *b);
+/* Frees the lists of the body. */
 void df_body_finish(body *b);
 /* Appends an instruction at the body's stage and level, or finds an equal one that is usable there.
  * Returns its index. Operands beyond those of op are ignored. */
@@ -710,8 +752,9 @@ uint32_t df_body_access(body *b, access a);
 void df_fuse_find_unused(pass *p);
 /* Makes the kernels, segments and launches of the plan. */
 deft_status df_fuse_bodies(pass *p);
-/* Makes a kernel of body b. Fills in the kernel, binds, extents and numbers of *seg. The caller
- * sets mode, axes, stages and flags in shape; order and extent are those of df_fuse_pick_axes. */
+/* Makes a kernel of the instructions and accesses of b, or finds an equal kernel of the plan. Fills
+ * in the kernel, binds, extents and numbers of *seg. The caller sets mode, axes, stages and flags
+ * in shape. Arrays order and extent are those of df_fuse_pick_axes. */
 deft_status df_fuse_seal_body(pass *p, body *b, df_kernel shape, const uint8_t *order,
                               const df_slot *extent, df_seg *seg);
 /* Chooses the axes of a LOOP kernel. Its only RED loop counts the iterations. Arguments as in
@@ -721,7 +764,7 @@ void df_fuse_loop_axes(pass *p, const space *sp, const access *a, uint32_t n, df
 /* Chooses mode, axes and roles of a kernel with n accesses a, and sets them in *k. Entry x of order
  * is the loop whose strides axis x has; MAX_LOOPS: an axis of one element along which nothing
  * moves. Entry x of extent is the extent of axis x. Both have room for MAX_LOOPS + 1 entries. With
- * keep_all the kept loops are not merged (the epilogue of a product). */
+ * keep_all, each kept loop becomes an axis of its own (the epilogue of a product). */
 void df_fuse_pick_axes(pass *p, const space *sp, const access *a, uint32_t n, bool keep_all,
                        df_kernel *k, uint8_t *order, df_slot *extent);
 /* Finds the live range of every place. */
@@ -731,9 +774,9 @@ deft_status df_fuse_regions(pass *p);
 /* Gives each of n live ranges a region, so that no two of one region overlap in time. Sorts the
  * array. *total: bytes of all regions, each rounded up to a multiple of 64. */
 deft_status df_fuse_pack(pass *p, df_life *life, uint32_t n, uint32_t *n_regions, int64_t *total);
-/* Brings the plan within the bound on temporaries, if the trace has one: some values are not kept,
- * but computed again before a late reader. Needs the live ranges and keeps them up to date. Returns
- * DEFT_E_MEMORY when the bound cannot be met. */
+/* Decides which values are kept and which are computed again before a late reader, so that the plan
+ * is within the bound on temporaries. Does nothing when the trace has no bound. Needs the live
+ * ranges and keeps them up to date. Returns DEFT_E_MEMORY when the bound cannot be met. */
 deft_status df_fuse_keep(pass *p);
 /* The buffer of a place, which is added on first use. */
 df_buf df_fuse_place_buf(pass *p, place_id at);

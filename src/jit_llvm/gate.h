@@ -8,11 +8,13 @@
 
 #include <stdbool.h>
 
-/* Called once this library and all libraries that it needs are loaded; later calls only return the
- * result. Returns false when the process is ending or a handler of exit() could not be registered.
- * Then no thread can enter. */
+/* Called when this library and all libraries that it needs are loaded, before any thread enters.
+ * The first call registers a handler of exit(), which waits until no thread is inside. Each call
+ * returns whether threads may still enter. The answer is false when the process is ending, or when
+ * the handler could not be registered. */
 bool df_llvm_gate_open(void);
-/* Called in a forked child, by the thread that forked, before any thread enters. */
+/* Called in a forked child, by the thread that forked, before any thread enters. When any thread
+ * was inside at the fork, also this one, no thread can enter. */
 void df_llvm_gate_forked(void);
 
 /* Enters the gate. Returns false when the process is ending, when it was forked while a thread was
@@ -23,7 +25,8 @@ bool df_llvm_gate_enter(bool alone);
 /* Leaves the gate. alone: as in the call of df_llvm_gate_enter, which returned true. */
 void df_llvm_gate_leave(bool alone);
 
-/* Called when a thread has left LLVM in the middle of a call. No thread can enter from then on. */
+/* Called when a thread has jumped out of LLVM before a call had ended. No thread can enter from
+ * then on. Threads that are inside stay inside. The caller must still call df_llvm_gate_leave. */
 void df_llvm_gate_abandon(void);
 
 #endif

@@ -178,7 +178,9 @@ static deft_status open_library(const df_host *host, df_diag *d)
 static void run_opening(void *user)
 {
     opening_call *const c = user;
-    const bool is_ours = is_mine(); /* a later handler of the same fork() computes */
+    /* True when this thread forks and has taken the lock in before_fork. Another handler of the
+     * same fork then calls the library. */
+    const bool is_ours = is_mine();
     if (!is_ours && !opening_lock_take_to_open()) {
         c->st = c->host->fail(
             c->d, DEFT_E_BACKEND,
@@ -253,6 +255,7 @@ static deft_status late_start(void *self, df_diag *d)
     late *const l = self;
     state now = atomic_load_explicit(&l->state, memory_order_acquire);
     if (now == WAITING) {
+        /* True in a child: a thread that is missing here held the lock at the fork. */
         const bool is_left = df_fork_lock_take(&l->lock);
         now = atomic_load_explicit(&l->state, memory_order_relaxed);
         if (now == WAITING && is_left)

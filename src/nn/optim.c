@@ -193,8 +193,9 @@ typedef enum number {
 } number;
 
 typedef struct numbers {
-    deft_tensor *at[N_NUMBERS]; /* bare numbers; NULL for those that are not needed */
-    deft_tensor *only_if;       /* a bool [] that decides whether to update; NULL: always */
+    deft_tensor *at[N_NUMBERS]; /* bare numbers, as of deft_num; NULL: not needed */
+    /* A bool of shape [] that decides whether parameters and states change; NULL: they do. */
+    deft_tensor *only_if;
 } numbers;
 
 /* A df_layer_number_fn, which each replay of a capture also calls (lazy/layer.h). */
@@ -224,6 +225,8 @@ static bool needs_number(const deft_optim *o, number n)
     return false;
 }
 
+/* Records the numbers that the optimizer needs. The rate is a bare number. Returns false after a
+ * mistake. */
 static bool make_numbers(const deft_optim *o, deft_tensor *rate, numbers *out)
 {
     const df_layer_source from = { .what = "optim_step: the rate",
@@ -239,11 +242,13 @@ static bool make_numbers(const deft_optim *o, deft_tensor *rate, numbers *out)
     return true;
 }
 
+/* Assigns v, or keeps `to` as it is when only_if is false. */
 static void optim_assign(const numbers *k, deft_tensor *to, deft_tensor *v)
 {
     deft_assign(to, k->only_if ? deft_where(k->only_if, v, to) : v);
 }
 
+/* The gradient with weight decay, for optimizers that add the decay to the gradient. */
 static deft_tensor *decayed(const deft_optim *o, deft_tensor *p, deft_tensor *g)
 {
     const double decay = o->opt.weight_decay;
@@ -279,7 +284,8 @@ static void update_adam(const deft_optim *o, size_t i, deft_tensor *g, const num
 }
 
 /* Checks that a step is open, and that each gradient has the dtype and shape of its parameter. A
- * gradient may be NULL. Else records a mistake that has the index of the parameter. */
+ * gradient may be NULL. Returns false after recording a mistake. A mistake about a gradient names
+ * its index. */
 static bool check_step_gradients(const deft_optim *o, const char *what, deft_tensor *const *grads)
 {
     deft_ctx *const cx = o->nn->cx;
@@ -299,6 +305,8 @@ static bool check_step_gradients(const deft_optim *o, const char *what, deft_ten
     return true;
 }
 
+/* Records one update. only_if may be NULL; otherwise it decides whether parameters and their state
+ * change. In any case the sums become 0 and the update counts. */
 static bool optim_step(deft_optim *o, deft_tensor *const *grads, deft_tensor *rate,
                        deft_tensor *only_if)
 {

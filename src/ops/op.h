@@ -9,11 +9,16 @@
 #include "ops/kop.h"
 #include "ops/recipe.h"
 
-/* Flags of algebra: f(a, b) = f(b, a); f(f(x)) = f(x); f(f(x)) = x. */
-enum { DF_COMMUTES = 1, DF_IDEMPOTENT = 2, DF_INVOLUTES = 4 };
+/* Flags of algebra. */
+enum {
+    DF_COMMUTES = 1,   /* f(a, b) = f(b, a) */
+    DF_IDEMPOTENT = 2, /* f(f(x)) = f(x) */
+    DF_INVOLUTES = 4   /* f(f(x)) = x */
+};
 /* In place of a number of arguments: two per axis of the operand. */
 enum { DF_PER_AXIS2 = 255 };
 
+/* The operators, in the order of ops.def. */
 typedef enum df_op {
 #define OP(name, n_src, class, facets) DF_OP_##name,
 #include "ops/ops.def"
@@ -94,17 +99,17 @@ typedef enum df_lower_how {
     DF_LOWER_fuser
 } df_lower_how;
 
-/* Appends the kernel ops of one elementwise operator and returns the id of the result. The operands
- * have dtype t; for where, src[1] has it. The result has dtype out. Only casts and where may have
- * halves. Only df_op_emit calls these functions. */
+/* Appends the kernel ops of one elementwise operator and returns the id of the result. Arguments as
+ * in df_op_emit, which alone calls these functions. Only the operators `cast` and `where` may have
+ * halves here. */
 typedef uint32_t (*df_body_fn)(df_emit *e, deft_dtype t, deft_dtype out, const uint32_t src[3],
                                uint32_t attr);
 
 /* The properties of an operator, from its row of ops.def. */
 typedef struct df_op_info {
-    const char *name;
-    const char *doc;
-    df_body_fn body; /* of a unary, binary or ternary operator; else NULL */
+    const char *name; /* as in ops.def: "add" */
+    const char *doc;  /* text for people */
+    df_body_fn body;  /* of a unary, binary or ternary operator; else NULL */
     /* algebra is a set of flags, kop a df_kop, and n_args may be DF_PER_AXIS2. The others are of
      * the enums above. */
     uint8_t n_src, cls, dtype_rule, shape_rule, algebra, how, kop, n_args, mixed;
@@ -112,7 +117,8 @@ typedef struct df_op_info {
 
 extern const df_op_info df_op_infos[DF_N_OPS];
 
-/* The number of view operators. Code that handles each kind of view asserts this number. */
+/* DF_N_VIEWS is the number of view operators: each row of ops.def adds DF_VIEWS_<class>, which is 1
+ * for views. Code that handles each kind of view asserts this number. */
 #define DF_VIEWS_leaf 0
 #define DF_VIEWS_unary 0
 #define DF_VIEWS_binary 0
@@ -155,8 +161,9 @@ DF_INLINE bool df_op_takes_indices(df_op op)
 }
 
 /* Appends the kernel ops of a unary, binary or ternary operator and returns the id of the result.
- * The operands have dtype t; for where, src[1] has it. The result has dtype out. Arithmetic on
- * halves is done in f32, and the result is rounded once at the end. */
+ * `src` has the ids of the operands. They have dtype t, except that src[0] of the operator `where`
+ * is a bool. The result has dtype out. attr is the attribute of the node. Arithmetic on halves is
+ * done in f32, and the result is rounded once at the end. Failures are those of the emitter. */
 uint32_t df_op_emit(df_emit *e, df_op op, deft_dtype t, deft_dtype out, const uint32_t src[3],
                     uint32_t attr);
 
@@ -172,10 +179,10 @@ DF_INLINE uint32_t df_op_n_args(df_op op, uint32_t src_rank)
     return n == DF_PER_AXIS2 ? 2 * src_rank : n;
 }
 
-/* Bits of attr: of reductions, of argsort and of which. */
-#define DF_REDUCE_KEEPDIMS 0x100u
-#define DF_ORDER_DESCENDING 1u
-#define DF_WHICH_ZEROS 1u /* positions after the last one found are 0 instead of -1 */
+/* Bits of attr, the attribute of a node. */
+#define DF_REDUCE_KEEPDIMS 0x100u /* reductions, whose bits 0-7 are the reduced axes */
+#define DF_ORDER_DESCENDING 1u    /* the operator `argsort` */
+#define DF_WHICH_ZEROS 1u         /* the operator `which`: 0 instead of -1 in unused rows */
 
 /* ---- tags of loops ---- */
 
@@ -184,10 +191,13 @@ DF_INLINE uint32_t df_op_n_args(df_op op, uint32_t src_rank)
  * records the loop guarantees that the tag is true. The tag remains true when the loop is recorded
  * again node by node, also with more batch axes.
  *
- *   attention       Rows: k and v, of shape [..., block, D], and the positions of the keys in the
- *                   block, which are 0, 1, ... over all blocks. States: m, l and acc, which start
- *                   at -infinity, 0 and 0. The scores are q k^T (lazy/layers/attention.c).
- *   attention_grad  The same rows. State: dq, which starts at 0. Stacked rows: dk and dv.
+ *   attention       The loop runs over blocks of keys. q has shape [..., S, D]. An iteration reads
+ *                   a row of each of three inputs: keys k [..., block, D], values v [..., block, E]
+ *                   and positions [block] of the keys. Positions are 0, 1, 2, ... over all blocks.
+ *                   The states m, l and acc pass from one iteration to the next. They start at
+ *                   -infinity, 0 and 0. The scores are q k^T (lazy/layers/attention.c).
+ *   attention_grad  The same rows. State: dq, which starts at 0. Each iteration yields dk and dv of
+ *                   its block, and the loop stacks them.
  */
 typedef enum df_loop_kind {
     DF_LOOP_PLAIN,
@@ -196,6 +206,7 @@ typedef enum df_loop_kind {
     DF_N_LOOP_KINDS
 } df_loop_kind;
 
+/* The tag of a loop, which its attr encodes. */
 typedef struct df_loop_tag {
     df_loop_kind kind; /* DF_LOOP_PLAIN: the loop has no tag, and all other fields are 0 */
     bool is_causal;    /* query i uses only the keys 0 .. i */
@@ -205,7 +216,8 @@ typedef struct df_loop_tag {
 
 /* The attr of a loop with this tag. */
 uint32_t df_loop_attr(df_loop_tag tag);
-/* The tag in the attr of a loop. Returns false when no loop can have that attr. */
+/* The tag in the attr of a loop. Returns false when no loop can have that attr. *out is written in
+ * both cases. */
 bool df_loop_tag_of(uint32_t attr, df_loop_tag *out);
 /* The name in the text form: "attention". "" for DF_LOOP_PLAIN. */
 const char *df_loop_kind_name(df_loop_kind kind);

@@ -19,8 +19,10 @@
 
 /* ---- kernel ABI (CPU) ---- */
 
-/* Arguments of one segment. All threads share them, except scratch memory, `partial` and `fault`.
- * Arrays are indexed by access, axis or number slot of the kernel. */
+/* Arguments of one segment. Arrays are indexed by access, axis or number slot of the kernel. All
+ * threads share the arrays, except for `fault` and the scratch memory in `ptr`, which each thread
+ * has for itself. `partial` points to the results of the row that a call of part or fin works on.
+ * Threads that work on the same row share them. */
 typedef struct df_kargs {
     /* Per access: the address at which all indices are 0. NULL for INDEX accesses. SCRATCH accesses
      * point into memory of the thread. */
@@ -29,7 +31,7 @@ typedef struct df_kargs {
     const int64_t *base;   /* per access: base value of an INDEX access */
     const int64_t *extent; /* per axis */
     const uint64_t *num;   /* per number slot: the bits of the number */
-    uint64_t *partial;     /* results of blocks, in split reductions: see df_kernel_fn */
+    uint64_t *partial;     /* results of blocks, in SPLIT kernels: see df_kernel_fn */
     /* {id + 1, index, extent} of a check that failed; {0, ...} when none did. When several checks
      * fail, any of them is kept. */
     int64_t *fault;
@@ -39,12 +41,13 @@ typedef struct df_kargs {
  * anywhere: the bits are the same.
  *
  *   main  computes rows [o0, o1) of the linearized OUTER axes (one row without such axes).
- *         In MAP and COL, [i0, i1) is a range of INNER. In ROW, i0 = 0 and i1 = 1.
+ *         In MAP, COL and LOOP, [i0, i1) is a range of INNER. In ROW, i0 = 0 and i1 = 1.
  *   part  runs stage 0 for blocks [i0, i1) of row o0. A block is DF_BLOCK reduced elements.
  *   fin   joins the blocks of row o0 for i in [i0, i1), and runs the last stage.
  *
- * Only SPLIT kernels have part and fin. part evaluates ROW-level instructions of stage 0 again.
- * The result of a block is stored at
+ * fuser/plan.h describes modes, axes and stages. Only SPLIT kernels have part and fin, for which
+ * o1 is o0 + 1. part evaluates ROW-level instructions of stage 0 again. The result of a block is
+ * stored at
  *
  *     partial[(acc * n_blocks + block) * inner + i]
  *
@@ -90,12 +93,14 @@ typedef struct df_code {
     void *shown[DF_CODE_PIECES];   /* results of show_debugger; for naming.c only */
 } df_code;
 
+/* How much code is optimised: quickly compiled, or fast. */
 typedef enum df_opt { DF_OPT_O0, DF_OPT_O2 } df_opt;
 
 /* A CPU code generator. A plug-in fills this in. Any thread may call all functions, except destroy.
  *
- * A compiler may offer `start`, which loads the large libraries that compiling needs. The other
- * functions start the compiler by themselves when it has not started. */
+ * A compiler may offer `start`, which loads the large libraries that compiling needs. compile,
+ * specialize, show and gemm start the compiler by themselves when it has not started. The other
+ * functions never start it. */
 typedef struct df_compiler {
     const char *name; /* "llvm 19.1.7 znver5 64-byte vectors"; NULL when start is not NULL */
     void *self;
@@ -107,13 +112,14 @@ typedef struct df_compiler {
      * destroy. Returns NULL before the start. vector_bytes may be NULL; *vector_bytes is 0 unless
      * the compiler has started. The member is NULL when start is NULL. */
     const char *(*describe)(void *self, uint32_t *vector_bytes);
-    /* Compiles n kernels as one module. out has n entries. On failure there is no code at all. */
+    /* Compiles n kernels as one module. out has n entries, and is unchanged on failure. The caller
+     * releases each entry. */
     deft_status (*compile)(void *self, df_diag *d, const df_kernel *const *k, uint32_t n,
                            df_opt level, df_code *out);
     /* Compiles a variant of k that relies on facts: only `main`, at O2. NULL: not offered. */
     deft_status (*specialize)(void *self, df_diag *d, const df_kernel *k, const df_facts *facts,
                               df_code *out);
-    /* Frees code. No thread may be running it. */
+    /* Frees the code of one kernel. No thread may be running it. */
     void (*release)(void *self, df_code *code);
     /* Appends the IR or the assembly of k for a named target ("x86-64-v4") to out, for dumps. */
     deft_status (*show)(void *self, df_diag *d, const df_kernel *k, const char *target,
@@ -122,8 +128,8 @@ typedef struct df_compiler {
      * destroy. */
     deft_status (*gemm)(void *self, df_diag *d, deft_dtype t, df_gemm_kernel *out);
     /* Shows `size` bytes of code at `start` to debuggers under a name, which is copied. Returns
-     * what hide_debugger needs, or NULL when memory runs out. The code must exist until
-     * hide_debugger has returned. Both members are NULL when this is not offered. */
+     * what hide_debugger needs, or NULL on failure. The code must exist until hide_debugger has
+     * returned. Both members are NULL when this is not offered. */
     void *(*show_debugger)(void *self, const char *name, const void *start, size_t size);
     void (*hide_debugger)(void *self, void *shown); /* shown may be NULL */
     void (*destroy)(void *self);
@@ -144,8 +150,9 @@ typedef struct df_host {
     bool keep_frames;          /* code keeps frame pointers, for profilers and debuggers */
 } df_host;
 
-/* The only symbol of a CPU code generator, `df_plugin_cpu`. Fills in *out. Fails for a host of
- * another build. */
+/* The only symbol of a CPU code generator, `df_plugin_cpu`. Fills in *out. The plug-in copies
+ * *host. What the members of *host point to must outlive the compiler. Returns DEFT_E_BACKEND for a
+ * host of another build: build_id and host->build_id must both equal the id of the plug-in. */
 typedef deft_status (*df_plugin_cpu_fn)(const df_host *host, const char *build_id, df_diag *d,
                                         df_compiler *out);
 #define DF_PLUGIN_CPU_SYMBOL "df_plugin_cpu"
@@ -154,8 +161,8 @@ typedef deft_status (*df_plugin_cpu_fn)(const df_host *host, const char *build_i
 
 /* What a run gets in addition to the plan and the trace. */
 typedef struct df_launch_io {
-    /* Per root: NULL on entry. On success, roots with a buffer of their own get a new reference;
-     * the others stay NULL. */
+    /* Per root: NULL on entry. On success, each root that was not written into memory of the caller
+     * gets a new reference. The others stay NULL. Roots may share a buffer. */
     df_buffer **root;
     /* Per trace input: its buffer, which a root may reuse when the input is donated. The array, or
      * an entry, may be NULL: that input is then not donated. */
@@ -165,7 +172,7 @@ typedef struct df_launch_io {
     bool (*interrupted)(void *user);
     void *user;
     struct df_ring *ring; /* gets a note for each launch; NULL: no notes */
-    /* Called with `user` for each run in a replayed queue that was not a plain hit. May be NULL. */
+    /* Called with `user` for each run in a replayed queue that was not a simple replay. May be NULL. */
     df_replay_event_fn decided;
     /* Used while the run waits for code; may be NULL. When the waiter stops the wait, the run fails
      * as if it was interrupted before its first launch. */
@@ -173,6 +180,7 @@ typedef struct df_launch_io {
     struct df_queue *queue; /* where a device with device memory enqueues the run; else NULL */
 } df_launch_io;
 
+/* What one run did. */
 typedef struct df_run_stats {
     uint64_t forks; /* launches in which more than one thread took part, or could have */
     uint64_t launches, segments, bytes_allocated, donated, interpreted_segments;
@@ -221,8 +229,9 @@ typedef struct df_device_memory_ops {
     /* Enqueues a copy within the device. */
     deft_status (*copy)(df_device *dev, df_diag *d, struct df_queue *q, void *to, const void *from,
                         size_t bytes);
-    /* Enqueues in q a copy from another device of this kind. The copy waits for the work that is
-     * in the queue `others` of that device now. Later work of `others` waits for the copy. */
+    /* Enqueues in q a copy from `other`, another device of this kind. The copy waits for the work
+     * that is now in `others`, a queue of that device. Later work of `others` waits for the copy.
+     * This call uses both queues. */
     deft_status (*copy_peer)(df_device *dev, df_diag *d, struct df_queue *q, void *to,
                              df_device *other, struct df_queue *others, const void *from,
                              size_t bytes);
@@ -230,7 +239,7 @@ typedef struct df_device_memory_ops {
      * df_work.key). out gets w->n_out new references. */
     deft_status (*work)(df_device *dev, df_diag *d, struct df_queue *q, const df_work *w,
                         df_buffer **out);
-    df_allocator_stats (*read)(df_device *dev);
+    df_allocator_stats (*read)(df_device *dev); /* returns how much memory is in use */
     /* Gives back cached memory and the memory of graphs. Graphs that are in flight are freed after
      * they have ended. */
     void (*trim)(df_device *dev);
@@ -238,8 +247,9 @@ typedef struct df_device_memory_ops {
      * background. */
     void (*settle)(df_device *dev);
 
-    /* The members from here to each_replay are all NULL when the device offers no graphs. For a
-     * queue without replay, they do nothing, or return zeros. */
+    /* The members from here to each_replay are all NULL when the device offers no graphs. All but
+     * `replay` may be called for a queue without replay. Then they do nothing. read_replay returns
+     * zeros, and show_replay returns true. */
 
     /* Replays the runs of q as graphs from now on. To be called at most once, before the first run
      * of q. DEFT_E_BACKEND: the device cannot do this, and q is unchanged. */
@@ -265,7 +275,8 @@ struct df_device {
      * w stopped the wait. */
     deft_status (*prepare)(df_device *dev, df_diag *d, df_plan *plan, df_waiter *w);
     /* Runs a plan whose guards hold; slots are evaluated. All memory is allocated before the first
-     * launch. On failure no root exists, and no input was changed. stats may be NULL. */
+     * launch. On failure no root exists, and no input was changed. stats may be NULL. Otherwise
+     * *stats is overwritten on success, and may be on failure. */
     deft_status (*run)(df_device *dev, df_diag *d, const df_plan *plan, const df_trace *t,
                        const int64_t *slots, df_launch_io *io, df_run_stats *stats);
     void (*release)(df_device *dev, df_plan *plan); /* undoes prepare */

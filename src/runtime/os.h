@@ -16,7 +16,7 @@
 /* Maps zeroed pages. From 2 MiB up the address is a multiple of 2 MiB, and huge pages are
  * requested. Returns NULL on failure. */
 void *df_os_map(size_t size);
-void df_os_unmap(void *p, size_t size);
+void df_os_unmap(void *p, size_t size); /* p and size as of df_os_map */
 
 /* Returns true when `size` bytes could be mapped in one piece. Nothing stays mapped, so another
  * thread may use up that memory first. */
@@ -49,9 +49,9 @@ bool df_os_thread(pthread_t *out, void *(*run)(void *), void *user, int cpu);
 #define DF_OS_STACK ((size_t)8 << 20)
 
 /* Calls run(user) and returns true after that call has ended. When the calling thread has less than
- * `stack` bytes of stack left, run is called on a new thread, as df_os_thread makes it. The main
- * thread counts as having 128 KiB left. Returns false, without a call of run, when no thread can
- * be started. */
+ * `stack` bytes of stack left, run is called on a new thread, as df_os_thread makes it. So `stack`
+ * must not exceed DF_OS_STACK. The main thread is assumed to have 128 KiB left, which is not
+ * checked. Returns false, without a call of run, when no thread can be started. */
 bool df_os_call(size_t stack, void (*run)(void *user), void *user);
 
 int df_os_cpu(void);                       /* processor of the calling thread; -1: unknown */
@@ -59,7 +59,7 @@ void df_os_pin(pthread_t thread, int cpu); /* the system may refuse; this is not
 /* Asks that the calling thread does not preempt the thread that wakes it. The system may refuse. */
 void df_os_be_patient(void);
 
-uint64_t df_os_now_ns(void);
+uint64_t df_os_now_ns(void); /* time of the monotonic clock */
 
 /* Appends n bytes to the file at path. A new file is readable and writable by its owner only.
  * Returns false on failure. */

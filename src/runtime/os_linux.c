@@ -78,6 +78,8 @@ void df_os_wake(_Atomic uint32_t *word, uint32_t n)
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
 }
 
+/* Reads at most size - 1 bytes of a file, and ends them with a zero. Returns their number; 0 when
+ * the file cannot be read. */
 static size_t read_text(const char *path, char *text, size_t size)
 {
     text[0] = '\0';
@@ -89,7 +91,8 @@ static size_t read_text(const char *path, char *text, size_t size)
     return n > 0 ? (size_t)n : 0;
 }
 
-/* cpu.max of control groups version 2: "QUOTA PERIOD" or "max PERIOD". */
+/* The smaller of n and the quota of processors in a file cpu.max of control groups version 2. The
+ * file has "QUOTA PERIOD" or "max PERIOD". */
 static uint32_t quota(const char *path, uint32_t n)
 {
     char text[64], *end;
@@ -160,11 +163,12 @@ bool df_os_thread(pthread_t *out, void *(*run)(void *), void *user, int cpu)
     return ok;
 }
 
-/* The stack of the main thread grows on demand. Its limit could only be found by reading a file. */
+/* How much stack the main thread is assumed to have left. Its stack grows on demand, and the limit
+ * could only be found by reading a file. */
 #define MAIN_STACK ((size_t)128 << 10)
 
-/* Returns the bytes of stack that the calling thread has left, for main a lower bound. 0: unknown.
- */
+/* Returns the bytes of stack that the calling thread has left. For the main thread, returns
+ * MAIN_STACK without a check. 0: unknown. */
 static size_t stack_left(void)
 {
     void *base = NULL;
@@ -217,6 +221,7 @@ void df_os_pin(pthread_t thread, int cpu)
     (void)pthread_setaffinity_np(thread, sizeof set, &set);
 }
 
+/* A thread of SCHED_BATCH that is woken does not preempt. */
 void df_os_be_patient(void)
 {
     const struct sched_param none = { 0 };

@@ -3,8 +3,8 @@
  * Counters and events of graph trees (docs/graphs.md). Devices that replay graphs report them, for
  * the program and for the structured log. Terms are those of replay/tree.h.
  */
-#ifndef DF_RUNTIME_REPLAY_TOLD_H
-#define DF_RUNTIME_REPLAY_TOLD_H
+#ifndef DF_RUNTIME_REPLAY_EVENT_H
+#define DF_RUNTIME_REPLAY_EVENT_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,50 +13,80 @@
 
 /* ---- a queue's tree ---- */
 
-enum { DF_REPLAY_REASONS = 16 };
+enum { DF_REPLAY_REASONS = 16 }; /* more than there are reasons: DF_TREE_N_REASONS */
 
+/* Counters since the tree was created, and sizes at the moment. */
 typedef struct df_replay_stats {
-    bool is_on;
-    /* calls: runs of plans and of external work, the sum of plain to reshaped. works: runs of
-     * external work among them. work_calls: calls of df_work.fn. */
-    uint64_t calls, works, work_calls;
-    uint64_t plain, recorded, replayed, placed, reshaped; /* runs by df_tree_action */
-    uint64_t updates;                   /* graph nodes whose argument words were set anew */
-    uint64_t tables;                    /* tables of words that were enqueued before a graph */
+    bool is_on;     /* the queue replays graphs. If not, all other fields are 0 */
+    uint64_t calls; /* runs of plans and of external work */
+    uint64_t works; /* those of them that are external work */
+    /* Calls of df_work.fn. A run of external work whose graph is replayed makes no such call. */
+    uint64_t work_calls;
+    /* Runs by df_tree_action, `calls` in total: by plain launches, graph recorded, graph replayed,
+     * graph placed anew, graph of another signature reused. */
+    uint64_t plain, recorded, replayed, placed, reshaped;
+    uint64_t updates; /* graph nodes whose argument words were set anew */
+    /* Uploads of a table of argument words, which is enqueued before a graph whose kernels read
+     * their words there. Tables of conditional graphs are not counted. */
+    uint64_t tables;
     uint64_t launches;                  /* launches of graphs */
     uint64_t reason[DF_REPLAY_REASONS]; /* runs by df_tree_reason */
-    const char *reason_text[DF_REPLAY_REASONS]; /* NULL from the number of reasons on */
-    /* As in df_tree_stats. mapped_bytes is the memory that is mapped for the pool. */
-    uint64_t n_nodes, n_graphs, graph_bytes, pool_bytes, mapped_bytes, peak_path_bytes,
-        separate_bytes, held, held_bytes, outside;
-    uint64_t evicted, trims, pauses, hits; /* hits: since the latest df_replay_event */
+    /* Per reason: text for people, for example "replayed". Static; NULL after the last reason. */
+    const char *reason_text[DF_REPLAY_REASONS];
+    uint64_t n_nodes, n_graphs, graph_bytes; /* graph_bytes: an estimate, of all graphs */
+    uint64_t pool_bytes;                     /* bytes of the graph pool that the tree backs */
+    uint64_t mapped_bytes;                   /* GPU memory that is mapped for the pool */
+    uint64_t peak_path_bytes;  /* the most bytes needed at once since the latest trim */
+    uint64_t separate_bytes;   /* bytes that the graphs would need if each had its own pool */
+    uint64_t held, held_bytes; /* outputs in the pool that are held, and their bytes */
+    uint64_t outside;          /* outputs of nodes that are outside the pool */
+    uint64_t evicted, trims;   /* nodes that were evicted; how often all graphs were dropped */
+    uint64_t pauses;           /* how often recording was paused */
+    uint64_t hits;             /* simple replays since the latest df_replay_event of a run */
+    /* Per reason: its short name, for example "hit". Static; NULL after the last reason. */
     const char *reason_name[DF_REPLAY_REASONS];
-    char failure[512]; /* the latest failure of the device after which a run was plain; "": none */
+    /* The latest failure of the device to record, update or launch a graph. The run that failed
+     * then used plain launches. "": none. */
+    char failure[512];
 } df_replay_stats;
 
 /* ---- a run, or a node ---- */
 
-/* A run that was not a plain hit, or the state of one node of a graph tree. docs/trace-format.md
- * describes the fields (`graph`, `graph_node`). Pointers are valid during the call of
- * df_replay_event_fn. */
+/* A run that was not a simple replay, or the state of one node of a graph tree. The fields of a
+ * state that describe a run or the tree are 0. docs/trace-format.md describes the fields too
+ * (`graph`, `graph_node`). Pointers are valid during the call of df_replay_event_fn. */
 typedef struct df_replay_event {
     uint64_t node, parent, depth; /* node 0: the run made none; parent 0: the root */
-    uint64_t owner, number;       /* owner and number of the plan; number 0: it has none */
+    /* Of a run: owner and number of the plan. number 0: it has none (external work). */
+    uint64_t owner, number;
+    /* Of a run: call site of the cut that made the plan, or of the external work. */
     uintptr_t site;
-    uint64_t variant;            /* signature of the call */
-    const char *action, *reason; /* names as in docs/graphs.md; action NULL: state of a node */
-    const char *failure;         /* failure of the device in this run; NULL: none */
-    uint64_t path, hits;         /* paths that have begun so far; hits since the event before */
-    uint64_t updates;            /* graph nodes that were set since the event before */
+    uint64_t variant;    /* signature of the call */
+    const char *action;  /* name as in docs/graphs.md; NULL: this is the state of a node */
+    const char *reason;  /* name as in docs/graphs.md. Of a node: of its latest call */
+    const char *failure; /* of a run: failure of the device in it; NULL: none */
+    /* Of a run: generations that have begun so far. A path that begins after max_path calls is not
+     * counted. */
+    uint64_t path;
+    /* Of a run: simple replays, and graph nodes that were set, since the event before. */
+    uint64_t hits, updates;
     uint64_t calls, replays, recordings, placements, graph_bytes; /* of the node */
-    uint64_t arena, arena_bytes;                                  /* offset in the pool, and size */
+    /* Offset in the pool, and size, of the memory that the node uses only during a run. */
+    uint64_t arena, arena_bytes;
     uint64_t node_bytes; /* bytes of the pool that the node's graph uses */
     /* Per output: its offset or DF_REPLAY_OUTSIDE, and its size. out NULL: not placed. */
     const uint64_t *out, *out_bytes;
-    uint32_t n_out, n_outside, device;
+    uint32_t n_out, n_outside; /* outputs of the node, and those of them outside the pool */
+    uint32_t device;           /* ordinal of the GPU */
     bool has_graph;
-    uint64_t pool_bytes, held_bytes, evicted, trims, pauses, pause_left; /* of the tree */
+    /* Of the tree, as in df_replay_stats. pause_left: calls until the pause of recording ends; 0:
+     * recording is not paused. */
+    uint64_t pool_bytes, held_bytes, evicted, trims, pauses, pause_left;
 } df_replay_event;
-typedef void (*df_replay_event_fn)(void *user, const df_replay_event *told);
+
+/* Receives one event. The thread that runs the plan or asks for the nodes calls this function. That
+ * thread holds the lock of the graph tree. So the function must not run plans, or ask for
+ * statistics, on that queue. */
+typedef void (*df_replay_event_fn)(void *user, const df_replay_event *event);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The addresses of the elements of an input, computed from its extents and strides.
+ * Which bytes an input covers, whether its elements are dense, and copies of its elements to and
+ * from packed memory.
  */
 #include "trace/trace.h"
 

@@ -136,7 +136,7 @@ DF_INLINE int64_t df_trace_numel(const df_trace *t, uint32_t node)
 
 /* Computes which bytes an input can touch, from its extents and strides. They start at
  * data + *low, where *low <= 0, and there are *bytes of them. Both are 0 when the input has no
- * elements. Returns false when a number overflows. */
+ * elements. Returns false when a number overflows, also for an input without elements. */
 bool df_input_reach(const df_trace *t, uint32_t input, int64_t *low, int64_t *bytes);
 
 /* df_input_gather copies the elements of an input to `packed`, row-major without gaps.

@@ -45,6 +45,8 @@ deft_status df_outline_need_cell(outline *o, uint32_t n, uint32_t *out)
     pass *const p = o->p;
     const uint32_t key = stored(o, n);
     if (o->cell[key] == DF_NONE) {
+        /* Parts are made in reverse order, so the part that asks first is the last that reads the
+         * cell. */
         df_cell cell = { .kind = DF_CELL_PART,
                          .last = (uint32_t)o->parts.n,
                          .bytes = df_outline_bytes(o, n, 0) };
@@ -71,8 +73,11 @@ deft_status df_outline_need_cell(outline *o, uint32_t n, uint32_t *out)
 bool df_is_part_of(const outline *o, uint32_t n, where w)
 {
     const uint32_t loop = df_outline_top_of(o, n);
+    /* A node in a loop belongs to the iterations of that loop. It also belongs to the side of a
+     * branch on which the whole loop runs. */
     if (w.kind == IN_LOOP) return loop == w.at;
     if (loop != DF_NONE) return w.kind == IN_SIDE && df_same_where(o->loop_home[loop], w);
+    /* A run part contains no units, so it computes neither results of loops nor branches. */
     if (w.kind == IN_RUN && (df_ended_loop(o, n) != DF_NONE || df_is_outer_cond(o, n)))
         return false;
     const uint32_t ended = df_ended_loop(o, n);
@@ -218,6 +223,7 @@ deft_status df_outline_fuse(outline *o, const cut_trace *cut, df_subplan *out)
     deft_status st = DEFT_OK;
     pass *const p = o->p;
     df_plan *plan = NULL;
+    /* A verifier that runs out of memory has found nothing, so DEFT_E_MEMORY counts as success. */
     df_assert_slow(df_trace_verify(NULL, &cut->t) % DEFT_E_MEMORY == 0);
     df_trace t = cut->t;
     const uint32_t serial = p->n_fused++;
@@ -234,6 +240,7 @@ deft_status df_outline_take_plan(outline *o, const cut_trace *cut, df_plan *plan
     deft_status st = DEFT_OK;
     pass *const p = o->p;
     df_plan_translate(plan, cut->from, cut->input);
+    /* From here on *out owns the plan, also when a later step fails. */
     *out = (df_subplan){ .plan = plan, .serial = DF_NONE, .trace = cut->t };
     out->trace.shape = NULL;
     out->trace.site = NULL;

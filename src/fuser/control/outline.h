@@ -138,7 +138,8 @@ deft_status df_outline_need_cell(outline *o, uint32_t n, uint32_t *out);
 /* Begins a trace of at most n_nodes nodes and n_roots roots. Empties o->ports, its list of ports.
  */
 deft_status df_outline_begin_cut(outline *o, uint32_t n_nodes, uint32_t n_roots, cut_trace *cut);
-/* Appends x, which takes shape and call site of node n of o->t. Returns its number in the cut. */
+/* Appends x, which takes shape and call site of node n of o->t. The cut must have room for x.
+ * Returns its number in the cut. */
 uint32_t df_outline_append(const outline *o, cut_trace *cut, uint32_t n, df_node x);
 /* Appends an input that stands for node n and is read through *port. *out: its node in the cut. */
 deft_status df_outline_add_port(outline *o, cut_trace *cut, uint32_t n, const df_port *port,

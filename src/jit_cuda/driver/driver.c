@@ -3,8 +3,8 @@
  * The table of the Driver API.
  *
  * What must hold: every fault of the library (none, a stub, too old, no GPU) is a status
- * whose sentence says what was tried. The library is never unloaded, because its threads
- * are not ours to end.
+ * with a sentence that says what is wrong. The library is never unloaded, because its
+ * threads are not ours to end.
  *
  * CUDA 11.4 is the oldest version that works: it is the first with
  * cuGraphInstantiateWithFlags. The NVRTC that nvrtc.c needs came with 11.2.
@@ -20,8 +20,11 @@
 #include "base/fork.h"
 #include "jit_cuda/driver/library.h"
 
-enum { OLDEST = 11040 };
+enum { OLDEST = 11040 }; /* CUDA 11.4, as cuDriverGetVersion counts */
 
+/* The detector reports a fork only once, so is_child remembers the fork. Other threads wait
+ * in df_fork_detector_seen until df_fork_detector_done. Therefore they see is_child, and
+ * relaxed order suffices. */
 struct df_driver_forks {
     df_fork_detector mark;
     atomic_bool is_child;
@@ -32,6 +35,7 @@ typedef struct opened {
     struct df_driver_forks forks;
 } opened;
 
+/* Finds the calls in the library. Fails when a required call is missing. */
 static deft_status find_calls(df_diag *d, df_driver *dr, void *library)
 {
 #define FIND(field, symbol, parameters)                                                            \
@@ -46,6 +50,7 @@ static deft_status find_calls(df_diag *d, df_driver *dr, void *library)
     return DEFT_OK;
 }
 
+/* Initialises the driver. Checks that it is not too old, and that it has a GPU. */
 static deft_status start(df_diag *d, df_driver *dr)
 {
     df_cu_result r = dr->init(0);

@@ -414,7 +414,7 @@ static bool memory_reserve_bytes(df_gpu *g, uint64_t size)
     return fits;
 }
 
-/* Ends a request of memory_reserve_bytes(): the block is k, or could not be allocated when k is NULL. */
+/* Ends a request of memory_reserve_bytes. The block is k; NULL: it could not be allocated. */
 static void memory_end_reservation(df_queue *q, uint64_t size, df_gpu_block *k)
 {
     df_gpu *const g = q->g;

@@ -10,7 +10,8 @@
  *   {"name": {"dtype": "F32", "shape": [2,3], "data_offsets": [0,24]}, ...,
  *    "__metadata__": {"k": "v"}}
  *
- * Offsets are bytes from the start of the data section, which the tensors cover exactly.
+ * Offsets are bytes from the start of the data section. The tensors cover the section
+ * without gaps and without overlap.
  */
 #ifndef DF_LAZY_SAFETENSORS_H
 #define DF_LAZY_SAFETENSORS_H
@@ -21,9 +22,10 @@
 
 /* Maximum size of the JSON in bytes, as in the reference implementation. */
 #define DF_SAFETENSORS_MAX_HEADER ((uint64_t)100000000)
-#define DF_SAFETENSORS_PREFIX 8u
-#define DF_SAFETENSORS_OTHER (-1)
+#define DF_SAFETENSORS_PREFIX 8u  /* bytes of the length before the JSON */
+#define DF_SAFETENSORS_OTHER (-1) /* a dtype that deft does not have */
 
+/* One tensor of a file. */
 typedef struct df_safetensors_entry {
     const char *name; /* UTF-8, without terminating zero when it was parsed */
     uint32_t name_size;
@@ -41,10 +43,12 @@ typedef struct df_safetensors_table {
     const df_mem *mem;
 } df_safetensors_table;
 
-/* Parses header[0, n). Names are decoded in place, so the header is overwritten and must
- * outlive the table. data_bytes: size of the data section. file: the name for messages.
- * The caller ends *out with df_safetensors_finish. On failure *out is empty, and the
- * status is DEFT_E_FORMAT or DEFT_E_MEMORY. */
+/* Parses header[0, n), which is the JSON without the prefix. Names are decoded in place, so
+ * the header is overwritten and must outlive the table. data_bytes: size of the data
+ * section. file: the name for messages. Entries of __metadata__ are checked but not kept.
+ * The caller compares n with DF_SAFETENSORS_MAX_HEADER, and ends *out with
+ * df_safetensors_finish. On failure *out is empty, and the status is DEFT_E_FORMAT or
+ * DEFT_E_MEMORY. */
 deft_status df_safetensors_parse(df_diag *d, const df_mem *mem, const char *file, char *header,
                                  size_t n, uint64_t data_bytes, df_safetensors_table *out);
 void df_safetensors_finish(df_safetensors_table *t); /* frees the table; t may be all zero */
@@ -52,10 +56,13 @@ void df_safetensors_finish(df_safetensors_table *t); /* frees the table; t may b
 /* The entry with that name; NULL when there is none. */
 const df_safetensors_entry *df_safetensors_find(const df_safetensors_table *t, const char *name);
 
-/* Appends prefix and header to out. begin and end of each entry must be set. Returns
- * DEFT_E_ARG for names that are empty, not UTF-8, "__metadata__" or not distinct. Returns
- * DEFT_E_LIMIT for a header too long to be read back, and DEFT_E_MEMORY when memory runs
- * out. */
+/* Appends prefix and header of n entries to out. All members of each entry but dtype_text
+ * must be set. dtype must be a deft_dtype, and rank at most DEFT_MAX_RANK. begin and end are
+ * not checked.
+ *
+ * Returns DEFT_E_ARG for names that are empty, not UTF-8, "__metadata__" or not distinct.
+ * Returns DEFT_E_LIMIT for a header too long to be read back, and DEFT_E_MEMORY when memory
+ * runs out. After a failure, out may contain a part of the header. */
 deft_status df_safetensors_write(df_diag *d, const df_mem *mem, const df_safetensors_entry *list,
                                  size_t n, df_str *out);
 

@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The kernel moves at most 2^31 - 4096 bytes per call. */
+/* Bound on the bytes of one call of write. Linux writes at most 2^31 - 4096 at once. */
 #define MAX_TRANSFER ((size_t)1 << 30)
 
 static size_t element_size(const df_trace *t, uint32_t input)
@@ -33,6 +33,8 @@ static uint64_t input_bytes(const df_trace *t, uint32_t input)
 
 typedef char input_name[16];
 
+/* Places the inputs in the data section, in the order in which put_inputs writes them, and
+ * writes the header. entry and name have room for all inputs. */
 static deft_status make_header(df_store *s, df_diag *d, df_safetensors_entry *entry,
                                input_name *name)
 {
@@ -87,10 +89,11 @@ void df_store_finish(df_store *s)
 
 /* ---- files ---- */
 
+/* A file that is being written. */
 typedef struct file {
     df_diag *d;
-    int dir, fd;
-    char path[1024];
+    int dir, fd;     /* dir: the folder that path starts from */
+    char path[1024]; /* with the ending */
 } file;
 
 static deft_status failed(const file *f, const char *call)
@@ -141,6 +144,7 @@ static deft_status put_input(const df_store *s, file *f, uint32_t input)
     return st;
 }
 
+/* Writes the header and then all inputs, in the order of make_header. */
 static deft_status put_inputs(const df_store *s, file *f)
 {
     deft_status st = put(f, s->header.at, s->header.n);
@@ -158,6 +162,7 @@ static deft_status end(file *f, deft_status st)
     return st;
 }
 
+/* Writes NAME.trace and NAME.safetensors. Leaves neither on failure. */
 static deft_status write_both(const df_store *s, file *f, const char *name)
 {
     deft_status st = create(f, name, ".trace");
@@ -190,7 +195,7 @@ deft_status df_store_write(const df_store *s, df_diag *d, int dir, const char *n
     return st;
 }
 
-/* ---- requests of the program ---- */
+/* ---- deft_store_next ---- */
 
 void df_store_forget(deft_ctx *cx)
 {

@@ -3,19 +3,27 @@
  * The reference interpreter. It runs the instructions of a kernel directly, and every other path
  * must give the same bits.
  *
- * Each instruction is one C loop over a chunk of DF_CHUNK lanes. The functions are the entry points
- * of df_kernel_fn (device.h), with the kernel and the workspace in front. A kernel contains kernel
- * ops alone, because the fuser has expanded recipes.
+ * Each instruction is one C loop over a chunk of at most DF_CHUNK lanes (interp_ops.h). A kernel
+ * contains only kernel ops (ops/kops.def). The fuser has already replaced all other operators by
+ * sequences of kernel ops.
  */
 #ifndef DF_RUNTIME_INTERP_H
 #define DF_RUNTIME_INTERP_H
 
 #include "runtime/device.h"
 
-/* Returns the bytes of workspace that one call needs. Each thread needs a workspace of its own. */
+/* Returns the bytes of workspace that one call needs. A workspace may have any alignment. Each
+ * thread needs one of its own, which all its calls may use, one after the other. */
 size_t df_interp_work_size(const df_kernel *k);
 
-/* `work` is workspace of that size. Its content before and after the call means nothing. */
+/* Run kernel k as df_kernel_fn (device.h) says. All ends of ranges are exclusive.
+ *
+ *   main  computes rows [o0, o1) for [i0, i1)
+ *   part  computes blocks [b0, b1) of row o
+ *   fin   joins the blocks of row o for [i0, i1)
+ *
+ * `work` is workspace of the size above. Its content before and after the call means nothing. No
+ * call fails. A check that finds an index out of range stores it in a->fault. */
 void df_interp_main(const df_kernel *k, void *work, const df_kargs *a, int64_t o0, int64_t o1,
                     int64_t i0, int64_t i1);
 void df_interp_part(const df_kernel *k, void *work, const df_kargs *a, int64_t o, int64_t b0,
@@ -23,8 +31,8 @@ void df_interp_part(const df_kernel *k, void *work, const df_kargs *a, int64_t o
 void df_interp_fin(const df_kernel *k, void *work, const df_kargs *a, int64_t o, int64_t i0,
                    int64_t i1);
 
-/* Writes the low `size` bytes of v to dst, as a value of that size. size is 1, 2, 4 or 8. Works for
- * either byte order. */
+/* Writes the low `size` bytes of v to dst, as a value of that size. size is 1, 2, 4 or 8. dst may
+ * have any alignment. Works for either byte order. */
 void df_put_bits(void *dst, uint64_t v, size_t size);
 
 #endif

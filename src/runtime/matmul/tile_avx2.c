@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Tiles with AVX2 and FMA: 4 x 24 floats or 4 x 12 doubles. 12 of the 16 registers are
- * accumulators. Tiles of 6 x 16 floats are as fast, but packing transposes squares of 4 rows.
+ * accumulators. Tiles of 6 x 16 floats are as fast. They are not used, because packing
+ * transposes squares of 4 rows, and 6 is not a multiple of 4.
  */
 #include "runtime/matmul/tile.h"
 
@@ -9,9 +10,12 @@
 
 #define AVX2 __attribute__((target("avx2,fma")))
 
-/* Eight words from 8 - n on are a mask of n lanes: n times -1, then 0. */
+/* The eight words that begin at index 8 - n are a mask: the first n words are -1, the others 0. A
+ * lane of f32 takes one word, and a lane of f64 takes two. */
 static const int32_t first_lanes[16] = { -1, -1, -1, -1, -1, -1, -1, -1 };
 
+/* These two transpose a square of 4 x 4 elements. Rows of `from` are from_row elements apart, and
+ * rows of `to` are to_row elements apart. */
 AVX2 DF_INLINE void transpose_f32(float *to, int64_t to_row, const float *from, int64_t from_row)
 {
     __m128 r0 = _mm_loadu_ps(from), r1 = _mm_loadu_ps(from + from_row);
@@ -36,6 +40,7 @@ AVX2 DF_INLINE void transpose_f64(double *to, int64_t to_row, const double *from
     _mm256_storeu_pd(to + 3 * to_row, _mm256_permute2f128_pd(s1, s3, 0x31));
 }
 
+/* tile_body.h explains these macros, and undefines them at its end. */
 #define T float
 #define V __m256
 #define W 8
@@ -50,6 +55,7 @@ AVX2 DF_INLINE void transpose_f64(double *to, int64_t to_row, const double *from
 #define FMA(a, b, c) _mm256_fmadd_ps((a), (b), (c))
 #define MR 4
 #define NV 3
+/* TRANSPOSE turns SQ rows of LONG elements into LONG rows of SQ elements. */
 #define SQ 4
 #define LONG 4
 #define TRANSPOSE(to, to_row, from, from_row) transpose_f32((to), (to_row), (from), (from_row))
@@ -78,5 +84,11 @@ AVX2 DF_INLINE void transpose_f64(double *to, int64_t to_row, const double *from
 #define NAME(x) x##_f64
 #include "runtime/matmul/tile_body.h"
 
-const df_tiles df_tiles_avx2_f32 = { 4, 24, block_f32, pack_f32, df_tile_dots_f32, 4 };
-const df_tiles df_tiles_avx2_f64 = { 4, 12, block_f64, pack_f64, df_tile_dots_f64, 4 };
+/* Only for CPUs with AVX2 and FMA: df_tiles_pick checks that. The dots functions are in
+ * tile_dots.c. */
+const df_tiles df_tiles_avx2_f32 = {
+    .mr = 4, .nr = 24, .block = block_f32, .pack = pack_f32, .dots = df_tile_dots_f32, .n_dots = 4
+};
+const df_tiles df_tiles_avx2_f64 = {
+    .mr = 4, .nr = 12, .block = block_f64, .pack = pack_f64, .dots = df_tile_dots_f64, .n_dots = 4
+};
