@@ -83,6 +83,7 @@ typedef struct fn {
     unsigned in_a, in_b; /* handed in */
     unsigned out_a, out_b;
     int64_t limit; /* while: of the counter, its last state */
+    bool has_stop; /* while: the first state is a bool that ends the loop */
     bool test;
 } fn;
 
@@ -182,23 +183,27 @@ static void put_scan(env *e, pool *p, uint64_t seed, int depth)
 
 /* ---- while ---- */
 
-/* States: tensors, numbers, and an i32 counter. */
+/* States: with has_stop a bool, then tensors, numbers, and an i32 counter. */
 static deft_status call_test(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
                              size_t n_out, void *user)
 {
     const fn *const f = user;
     (void)cx, (void)n_out;
-    deft_tensor *const more = deft_lt(in[n_in - 1], f->limit);
-    out[0] = f->in_b ? deft_logical_and(more, deft_lt(in[f->in_a], 0.5)) : more;
+    deft_tensor *const more =
+        f->has_stop ? deft_logical_not(in[0]) : deft_lt(in[n_in - 1], f->limit);
+    deft_tensor *const first_b = in[f->has_stop + f->in_a];
+    out[0] = f->in_b ? deft_logical_and(more, deft_lt(first_b, 0.5)) : more;
     return DEFT_OK;
 }
 
 static deft_status call_body(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
                              size_t n_out, void *user)
 {
+    const fn *const f = user;
     (void)cx;
-    run(user, in, out);
+    run(f, in + f->has_stop, out + f->has_stop);
     out[n_out - 1] = deft_add(in[n_in - 1], 1);
+    if (f->has_stop) out[0] = deft_ge(out[n_out - 1], f->limit);
     return DEFT_OK;
 }
 
@@ -215,23 +220,28 @@ static void while_in_c(fn *f, deft_tensor **now, unsigned n, int64_t most)
 
 static void put_while(env *e, pool *p, uint64_t seed, int depth)
 {
-    const unsigned n_a = pick(&seed, 3), n_b = pick(&seed, 2), n = n_a + n_b + 1;
+    const bool has_stop = pick(&seed, 3) == 0;
+    const unsigned n_a = pick(&seed, 3), n_b = pick(&seed, 2), n = has_stop + n_a + n_b + 1;
     const int64_t most = pick(&seed, 4) ? 1 << 20 : pick(&seed, 4);
     deft_tensor *in[8];
     fn f = { .e = e, .around = p, .seed = oracle_next(&seed), .depth = depth - 1 };
     f.limit = pick(&seed, MOST_STEPS);
     f.in_a = f.out_a = n_a;
     f.in_b = f.out_b = n_b;
-    for (unsigned i = 0; i < n_a; i++) in[i] = any_a(p, &seed);
-    for (unsigned i = 0; i < n_b; i++) in[n_a + i] = any_b(p, &seed);
+    f.has_stop = has_stop;
+    deft_tensor **const state = in + has_stop;
+    if (has_stop) in[0] = deft_zeros(e->cx, DEFT_SHAPE(), DEFT_BOOL);
+    for (unsigned i = 0; i < n_a; i++) state[i] = any_a(p, &seed);
+    for (unsigned i = 0; i < n_b; i++) state[n_a + i] = any_b(p, &seed);
     in[n - 1] = deft_zeros(e->cx, DEFT_SHAPE(), DEFT_I32);
     if (e->in_c)
         while_in_c(&f, in, n, most);
     else if (!deft_while(e->cx, call_test, call_body, &f, in, n, most, in))
         e->failed = true;
     if (e->failed) return;
-    for (unsigned i = 0; i < n_a; i++) put_a(p, &seed, in[i]);
-    for (unsigned i = 0; i < n_b; i++) put_b(p, &seed, in[n_a + i]);
+    for (unsigned i = 0; i < n_a; i++) put_a(p, &seed, state[i]);
+    for (unsigned i = 0; i < n_b; i++) put_b(p, &seed, state[n_a + i]);
+    if (has_stop) put_b(p, &seed, deft_where(in[0], p->b[0], deft_num(e->cx, 0.5)));
     put_b(p, &seed, deft_div(in[n - 1], 8));
 }
 

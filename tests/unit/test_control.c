@@ -132,6 +132,35 @@ Test(control, while_does_not_exceed_its_bound)
     cr_assert_eq(count, 0);
 }
 
+/* States: whether to stop, and x. */
+FN(not_stopped)
+{
+    UNUSED;
+    out[0] = deft_logical_not(in[0]);
+    return DEFT_OK;
+}
+
+FN(doubled_until_it_is_large)
+{
+    UNUSED;
+    out[1] = deft_add(in[1], deft_sum(in[1], DEFT_ALL_AXES, false));
+    out[0] = deft_gt(deft_sum(out[1], DEFT_ALL_AXES, false), 1000);
+    return DEFT_OK;
+}
+
+/* The result of a test may have dtype and shape of the first state. It must not be stored in the
+ * memory of that state. */
+Test(control, a_test_leaves_the_states_alone)
+{
+    bool stopped = false;
+    deft_tensor *out[2], *const init[] = { deft_zeros(cx, DEFT_SHAPE(), DEFT_BOOL),
+                                           ROW(1, 1, 1, 1) };
+    cr_assert(deft_while(cx, not_stopped, doubled_until_it_is_large, NULL, init, 2, 100, out));
+    OK(deft_item(out[0], &stopped));
+    cr_assert(stopped);
+    EXPECT(out[1], 625, 625, 625, 625);
+}
+
 FN(always)
 {
     UNUSED;

@@ -253,7 +253,7 @@ done:
     return st;
 }
 
-deft_status df_outline_extract(outline *o, where w, df_subplan *out)
+deft_status df_outline_extract(outline *o, where w, uint32_t n_next, df_subplan *out)
 {
     deft_status st = DEFT_OK;
     uint32_t high = 0, n_nodes = 0;
@@ -279,7 +279,7 @@ deft_status df_outline_extract(outline *o, where w, df_subplan *out)
     for (size_t r = 0; r < o->roots.n; r++) {
         df_root *const root = &cut.t.roots[r];
         *root = (df_root){ .node = o->at[o->roots.at[r]], .into = DF_NONE, .donor = DF_NONE };
-        for (uint32_t i = 0; i < cut.t.n_inputs; i++)
+        for (uint32_t i = 0; r < n_next && i < cut.t.n_inputs; i++)
             if (o->ports.at[i].kind == DF_PORT_STATE && o->ports.at[i].index == r) root->donor = i;
     }
     TRY(df_outline_fuse(o, &cut, out));

@@ -50,7 +50,7 @@ static deft_status make_run(outline *o, uint32_t level)
         TRY(add_root(o, n));
     }
     if (out.n == 0) goto done;
-    TRY(df_outline_extract(o, df_in_run(level), &part.body));
+    TRY(df_outline_extract(o, df_in_run(level), 0, &part.body));
     TRY(push_part(o, part, out.at, out.n));
 done:
     if (st != DEFT_OK) drop_part(o, &part, st);
@@ -72,7 +72,7 @@ static deft_status make_cond(outline *o, uint32_t first)
             if (side == 0 && !df_vec_push(o->p->mem, &out, o->cell[n]))
                 TRY(df_outline_no_memory(o));
         }
-        TRY(df_outline_extract(o, (where){ IN_SIDE, first, side },
+        TRY(df_outline_extract(o, (where){ IN_SIDE, first, side }, 0,
                                side ? &part.other : &part.body));
     }
     TRY(df_outline_need_cell(o, df_at(o, first)->src[0].i, &part.cond));
@@ -96,7 +96,7 @@ static deft_status cut_iteration(outline *o, uint32_t loop, df_part *part)
         TRY(add_root(o, df_at(o, l->list[k])->src[is_state].i));
         if (!is_state) row_bytes[k - l->n_states] = df_outline_bytes(o, l->list[k], 1);
     }
-    TRY(df_outline_extract(o, (where){ IN_LOOP, loop, 0 }, &part->body));
+    TRY(df_outline_extract(o, (where){ IN_LOOP, loop, 0 }, l->n_states, &part->body));
     part->row_bytes = row_bytes;
 done:
     return st;
@@ -171,7 +171,7 @@ static deft_status make_loop(outline *o, uint32_t loop)
         if (l->proceed != DF_NONE) {
             o->roots.n = 0;
             TRY(add_root(o, df_at(o, l->proceed)->src[0].i));
-            TRY(df_outline_extract(o, (where){ IN_LOOP, loop, 0 }, &part.other));
+            TRY(df_outline_extract(o, (where){ IN_LOOP, loop, 0 }, 0, &part.other));
         }
     }
     TRY(push_part(o, part, out.at, out.n));

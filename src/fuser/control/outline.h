@@ -147,8 +147,9 @@ deft_status df_outline_add_port(outline *o, cut_trace *cut, uint32_t n, const df
 /* Fuses the cut. *out receives the plan, translated to o->t. */
 deft_status df_outline_fuse(outline *o, const cut_trace *cut, df_subplan *out);
 /* Extracts and fuses the trace whose roots are the nodes in o->roots. Nodes that are not computed
- * at w become inputs with ports. *out receives the plan. */
-deft_status df_outline_extract(outline *o, where w, df_subplan *out);
+ * at w become inputs with ports. *out receives the plan. The first n_next roots are the next values
+ * of the states of the loop in w: root k may be stored in the memory of state k. */
+deft_status df_outline_extract(outline *o, where w, uint32_t n_next, df_subplan *out);
 /* Makes *out own plan, which was made for the cut, and adds its slots and guards to the enclosing
  * plan. *out owns the plan even on failure. */
 deft_status df_outline_take_plan(outline *o, const cut_trace *cut, df_plan *plan, df_subplan *out);
