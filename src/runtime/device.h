@@ -172,7 +172,8 @@ typedef struct df_launch_io {
     bool (*interrupted)(void *user);
     void *user;
     struct df_ring *ring; /* gets a note for each launch; NULL: no notes */
-    /* Called with `user` for each run in a replayed queue that was not a simple replay. May be NULL. */
+    /* Called with `user` for each run in a replayed queue that was not a simple replay. May be
+     * NULL. */
     df_replay_event_fn decided;
     /* Used while the run waits for code; may be NULL. When the waiter stops the wait, the run fails
      * as if it was interrupted before its first launch. */
