@@ -265,7 +265,8 @@ public:
     }
     /** The elements in another dtype. */
     tensor cast(deft_dtype to) const { return deft_cast(t_, to); }
-    /** Makes the tensor outlive its scope. `kept` below drops it again. */
+    /** Makes the tensor outlive its scope, until deft_drop is called for it (deft_keep). The class
+     * `kept` below keeps and drops by itself: do not pass it the result of keep(). */
     tensor keep() const { return deft_keep(t_); }
     /** A new tensor with the value on that device. A pending value is computed first. */
     tensor on(deft_device where) const { return deft_to(t_, where); }
@@ -362,9 +363,10 @@ inline tensor operator~(tensor x)
 
 /* ---- sizes known only by computing ---- */
 
-/** What nonzero, compress and unique find: auto [rows, count] = deft::nonzero(x, 100). rows has
- * max rows, and count is the number of rows that were found, as an i64 of shape []. Both are
- * false after a mistake. */
+/** What nonzero, compress and unique find: auto [rows, count] = deft::nonzero(x, 100). The first
+ * member has max rows. The second is the number of rows that were found, as an i64 of shape []. It
+ * may be larger than max; when it is smaller, further rows hold 0. Both are false after a
+ * mistake. */
 struct found {
     tensor rows;  /**< The rows that were found. Rows after these hold 0. */
     tensor count; /**< The number of rows that were found. */
@@ -701,12 +703,14 @@ public:
     {
         return deft_optim_step(o_, grads, rate);
     }
-    /** The same with the rate as a bare number (deft_num), as a captured function needs it. */
+    /** The same with the rate as a bare number (deft_optim_step_t). In a captured function the rate
+     * is a deft_param_f or deft_const_f. */
     bool step(deft_tensor *const *grads, tensor rate) const
     {
         return deft_optim_step_t(o_, grads, rate.get());
     }
-    /** The same where condition, a bool of shape [], is true; else parameters stay. */
+    /** The same, but parameters and their state change only where condition, a bool of shape [], is
+     * true. The update counts in both cases (deft_optim_step_if). */
     bool step_if(deft_tensor *const *grads, double rate, tensor condition) const
     {
         return deft_optim_step_if(o_, grads, rate, condition.get());
@@ -778,7 +782,9 @@ public:
     /** Drops the tensor, and takes that of other. */
     kept &operator=(kept &&other) noexcept
     {
-        std::swap(t_, other.t_);
+        if (this == &other) return *this;
+        deft_drop(&t_);
+        t_ = std::exchange(other.t_, nullptr);
         return *this;
     }
     ~kept() { deft_drop(&t_); }
@@ -804,9 +810,10 @@ public:
     explicit operator bool() const { return status_ == DEFT_OK; }
     /** The result of deft_map. */
     deft_status status() const { return status_; }
-    /** The size of the elements in bytes, and their address as a pointer to T, read only. */
+    /** The size of the elements in bytes. */
     size_t bytes() const { return m_.bytes; }
-    /** The elements. Undefined when t was not mapped. */
+    /** The address of the elements, read only. T must be the C type of the tensor's dtype, which is
+     * not checked. Undefined when t was not mapped. */
     template <class T>
     const T *data() const
     {

@@ -19,11 +19,11 @@ typedef struct df_mem {
 /* malloc, realloc and free. */
 extern const df_mem df_mem_system;
 
-/* Returns size > 0 bytes, or NULL on failure. */
+/* Allocates size bytes; size is above 0. Returns NULL on failure. */
 void *df_mem_alloc(const df_mem *mem, size_t size);
 /* The same, zeroed. */
 void *df_mem_zalloc(const df_mem *mem, size_t size);
-/* Frees p, which was allocated with that size. p may be NULL. */
+/* Frees p, which was allocated with that mem and size. p may be NULL. */
 void df_mem_free(const df_mem *mem, void *p, size_t size);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Growable arrays as plain structs: { T *at; size_t n, cap; }. DF_VEC(T) declares one; zeros are an
- * empty array. Every call must pass the same df_mem.
+ * empty array. All calls for one array must pass the same df_mem. The macros evaluate mem and v
+ * more than once. Growth moves the elements, so pointers to them become invalid.
  */
 #ifndef DF_BASE_VEC_H
 #define DF_BASE_VEC_H
@@ -15,7 +16,7 @@
     }
 
 /* Makes room for n_more elements of elem bytes after the first n. Returns false when memory runs
- * out, and then changes nothing. Use df_vec_reserve. */
+ * out, and then changes nothing. Callers use df_vec_reserve and df_vec_push instead. */
 bool df_vec_grow(const df_mem *mem, void **at, size_t n, size_t *cap, size_t elem, size_t n_more);
 
 /* Makes room for n_more elements. Evaluates to false when memory runs out. */

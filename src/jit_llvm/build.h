@@ -31,10 +31,12 @@ LLVMValueRef df_gen_intrinsic(df_gen *g, const char *name, LLVMTypeRef *types, u
 
 /* ---- values that are known while code is generated ---- */
 
-/* Whether v is a constant integer, as the facts of a variant make extents. Sets *out if it is. */
+/* Whether v is a constant integer. Sets *out if it is. Extents that a variant knows (df_facts) are
+ * constants. */
 bool df_gen_known(LLVMValueRef v, int64_t *out);
 bool df_gen_is(LLVMValueRef v, int64_t value);
-/* Whether the functions `part` and `fin` are generated beside `main`. */
+/* Whether the kernel gets three functions: main, and part and fin, which divide a reduction between
+ * threads (runtime/device.h). Variants have main alone. */
 bool df_gen_splits(const df_gen *g);
 /* The smaller of two signed i64. */
 LLVMValueRef df_gen_min(df_gen *g, LLVMValueRef a, LLVMValueRef b);
@@ -51,9 +53,9 @@ LLVMBasicBlockRef df_gen_block(df_gen *g, const char *name);
 /* The stride of an access along an axis: in bytes, or in units for an access of kind INDEX. In
  * flow.c. */
 LLVMValueRef df_gen_stride(df_gen *g, uint32_t access, int axis);
-/* `size` bytes of the generator's own memory, all 0, which live until the kernel is written. When
- * memory runs out, the function does not return: it jumps to df_gen_kernel, which discards the
- * module. Only frames of the generator lie between. */
+/* `size` bytes, all 0, which live until df_gen_kernel returns and are never freed singly. When
+ * memory runs out, the function does not return: longjmp goes to df_gen_kernel, which discards
+ * the module. No frame of LLVM is skipped. Callers must hold nothing that has to be released. */
 void *df_gen_array(df_gen *g, size_t size);
 /* The same for n values, all NULL. */
 LLVMValueRef *df_gen_values(df_gen *g, uint32_t n);

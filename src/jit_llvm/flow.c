@@ -7,12 +7,12 @@
  * like an odometer, and all addresses are computed from the indices again. With one axis nothing
  * can carry.
  *
- *   from -> index --> rebase: address = in + sum of index * stride
- *                       |        ^
- *                       v        +--- carry <------------+
- *                     body <---- address += stride <-no- | -yes
- *                       |                                |
- *                       +-----> does the last axis wrap? +
+ *   index = the indices of `from`
+ *   rebase:  address = origin + sum of index * stride
+ *   body:    ...
+ *            after the last index:            leave
+ *            when the innermost axis wraps:   carry, then go to rebase
+ *            otherwise:                       address += stride, then go to body
  */
 #include "jit_llvm/gen.h"
 
@@ -81,7 +81,8 @@ void df_loop_end(df_gen *g, df_loop *l)
 
 /* ---- loop nests ---- */
 
-/* Whether nests leave the access's address alone. */
+/* Whether the access has the same address on all axes. The address of an AT access follows from an
+ * index that the kernel computes. */
 static bool stays(const df_access *a)
 {
     return a->kind == DF_ACCESS_SCRATCH || a->kind == DF_ACCESS_AT;

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * LOOP kernels: lanes run along INNER. A vector of lanes goes through all iterations before the
- * next one begins, with its states in registers (phis) all the time.
+ * next one begins, with its states in registers (phis) all the time. Stages, levels, and the
+ * instructions carry, next and proceed are explained in fuser/plan.h. RED is the axis of the
+ * iterations. The predicate is the operand of the proceed: the loop ends when the predicate is
+ * false.
  *
  *   pre     row level of stage 0; no iteration at all? ---------------------------+
  *   enter   values that are the same in all iterations                            |
@@ -15,17 +18,21 @@
  * One iteration is a chain of dependent instructions and waits for the iteration before it. So a
  * single vector leaves the CPU idle, and bodies are written for several neighbouring vectors at
  * once (df_gen_copies). The vectors of a row that remain after that would take as long one by one
- * as several take together. So where masks are instructions, they are done together under a mask.
- * Only a rest of one vector is done alone.
+ * as several take together. So where masked loads and stores are instructions (native_masks), these
+ * vectors are done together under a mask. Only a rest of one vector is done alone.
  */
 #include "jit_llvm/gen.h"
 
+/* A state of the loop. */
 typedef struct state {
-    uint32_t carry, next;
-    uint32_t n; /* values of the three arrays: one per copy of the body, or one scalar */
+    uint32_t carry, next; /* indices of these two instructions */
+    uint32_t n;           /* values of the three arrays: one per copy of the body, or one scalar */
+    /* Values at the start of an iteration, before the loop, and at the end of an iteration. Once
+     * the loop is written, phi is the value after the loop. */
     LLVMValueRef phi[DF_COPIES], init[DF_COPIES], last[DF_COPIES];
 } state;
 
+/* The loop over iterations while it is written. */
 typedef struct iteration {
     /* left: the block that leaves the loop when the predicate is false; NULL: no proceed. latch:
      * the last block of an iteration. */
@@ -38,6 +45,7 @@ typedef struct iteration {
 
 /* ---- states ---- */
 
+/* Whether instruction i has a value per lane. If not, it has one scalar. */
 static bool is_lanes(const df_gen *g, uint32_t i)
 {
     return g->val[i].place == PLACE_BODY || g->val[i].place == PLACE_LANES;
@@ -64,6 +72,7 @@ static void define(df_gen *g, const state *s, uint32_t ins, const LLVMValueRef *
     }
 }
 
+/* Fills in l->states, each with its values before the loop. */
 static void find_states(df_gen *g, iteration *l)
 {
     for (uint32_t i = 0; i < g->k->n_ins; i++) l->n_states += g->k->ins[i].op == DF_K_next;
@@ -82,12 +91,14 @@ static void find_states(df_gen *g, iteration *l)
 
 /* ---- the loop ---- */
 
+/* Whether each iteration touches other elements through the access. */
 static bool moves_along_red(const df_gen *g, uint32_t access)
 {
     const df_access *a = &g->k->access[access];
     return a->kind != DF_ACCESS_AT && a->step[g->red[0]] != DF_STEP_ZERO;
 }
 
+/* Begins the block `head`: phis for the index, the addresses and the states. */
 static void begin_loop(df_gen *g, iteration *l)
 {
     LLVMValueRef zero = df_gen_i64(g, 0);
@@ -108,6 +119,7 @@ static void begin_loop(df_gen *g, iteration *l)
     for (state *s = l->states; s < l->states + l->n_states; s++) define(g, s, s->carry, s->phi);
 }
 
+/* Marks the instructions of an iteration that the predicate depends on, or all others. */
 static void mark_deciding(df_gen *g, bool decides)
 {
     for (uint32_t i = 0; i < g->k->n_ins; i++)
@@ -129,6 +141,7 @@ static void test_proceed(df_gen *g, iteration *l)
     }
 }
 
+/* Ends the iteration: completes the phis, and branches to the next iteration or out of the loop. */
 static void end_loop(df_gen *g, iteration *l)
 {
     LLVMValueRef r = LLVMBuildAdd(g->b, l->r, df_gen_i64(g, 1), "");
@@ -205,6 +218,7 @@ static void iterate(df_gen *g, bool has_lanes)
 
 /* ---- lanes ---- */
 
+/* Whether an instruction of the kernel has this place (gen.h). */
 static bool has_place(const df_gen *g, df_gen_level place)
 {
     for (uint32_t i = 0; i < g->k->n_ins; i++)
@@ -212,6 +226,7 @@ static bool has_place(const df_gen *g, df_gen_level place)
     return false;
 }
 
+/* Writes the row-level instructions of a stage that have lanes, for all copies of the body. */
 static void row_lanes(df_gen *g, uint32_t stage)
 {
     for (uint32_t c = 0; c < g->n_copies; c++) {
@@ -220,7 +235,8 @@ static void row_lanes(df_gen *g, uint32_t stage)
     }
 }
 
-/* Writes a row for the lanes of n vectors from lane0 on: row level, iterations, row level. */
+/* Writes a row for the lanes of n vectors from lane0 on: row level, iterations, row level. Lanes
+ * from `end` on are masked; end NULL: all lanes are valid. */
 static void vectors(df_gen *g, LLVMValueRef lane0, LLVMValueRef end, uint32_t n)
 {
     df_gen_copies_begin(g, lane0, end, n);
@@ -232,6 +248,7 @@ static void vectors(df_gen *g, LLVMValueRef lane0, LLVMValueRef end, uint32_t n)
     row_lanes(g, 1);
 }
 
+/* Writes a loop over the lanes [from, to) in steps of n vectors. end: as for vectors(). */
 static void vectors_loop(df_gen *g, LLVMValueRef from, LLVMValueRef to, LLVMValueRef end,
                          uint32_t n)
 {
@@ -241,6 +258,7 @@ static void vectors_loop(df_gen *g, LLVMValueRef from, LLVMValueRef to, LLVMValu
     df_loop_end(g, &l);
 }
 
+/* Divides the lanes [i0, i1_) into groups of copies, single vectors and a tail. */
 static void all_lanes(df_gen *g)
 {
     const uint32_t n = df_gen_copies(g);
@@ -263,7 +281,9 @@ static void all_lanes(df_gen *g)
     df_if_end(g, &tail);
 }
 
-/* A loop whose body has no vectors runs once per row. Lanes may read its results at row level. */
+/* Called inside the loop over rows. g->red[0] is the axis of the iterations, and g->length is their
+ * number. A loop whose body has no vectors runs once per row. Lanes may read its results at row
+ * level. */
 void df_iterate_row(df_gen *g)
 {
     df_gen_mark(g, 0);

@@ -3,24 +3,30 @@
  * Reductions and scans: what reduce.c, row.c and col.c offer to each other and to the other files.
  * base/limits.h defines the order in which elements are reduced. Private to the plug-in; included
  * by gen.h.
+ *
+ * A kernel is a sequence of stages (fuser/plan.h). Instructions of a stage use the results of
+ * reductions of earlier stages. A function that finds no memory does not return: see df_gen_array.
  */
 #ifndef DF_JIT_LLVM_REDUCE_H
 #define DF_JIT_LLVM_REDUCE_H
 
 /* ---- reduce.c ---- */
 
-/* Fills g->reds and g->n_reds from the reduce instructions of the kernel. */
+/* Fills g->reds and g->n_reds from the reduce instructions of the kernel. g->reds has room for
+ * g->k->n_ins entries. To be called before all other functions of this file. */
 void df_reduce_plan(df_gen *g);
 /* The number of reductions in `stage`. */
 uint32_t df_reduce_count(const df_gen *g, uint32_t stage);
-/* Adds the vector x to the accumulators of reduce instruction `ins`. If g->gather is set, stores x
- * as an operand for df_reduce_gathered instead. */
+/* Joins the vector x to the accumulators of reduce instruction `ins`, with the op of that
+ * reduction. When g->gather is set, x is stored in df_gen_red.operands at index g->lane0 +
+ * g->gather instead, and df_reduce_gathered joins it later. */
 void df_reduce_accumulate(df_gen *g, uint32_t ins, LLVMValueRef x);
-/* Adds one vector of stored operands to the accumulators, for each reduction of `stage`. The vector
- * is that of g->lane0, in the block whose first element is g->gathered. */
+/* For each reduction of `stage`, loads one vector of stored operands and joins it to the
+ * accumulators. The vector begins at index g->lane0 - g->gathered of df_gen_red.operands, where
+ * g->gathered is the index of the block's first element. */
 void df_reduce_gathered(df_gen *g, uint32_t stage);
-/* Writes stage `stage` of one row of a ROW kernel, which has at least one reduction, and defines
- * the results of its reductions. In row.c. */
+/* Writes one stage of one row of a ROW kernel, with its scans. The stage contains at least one
+ * reduction. Afterwards the results of its reductions are defined. In row.c. */
 void df_reduce_row_stage(df_gen *g, uint32_t stage);
 
 /* The first reduction of `stage` at or after `from`, which points into g->reds; NULL: none. */
@@ -34,7 +40,9 @@ enum { DF_BLOCK_LOG2 = 12 };
 _Static_assert(1 << DF_BLOCK_LOG2 == DF_BLOCK, "blocks are counted by a shift");
 /* The type in memory of one lane of r's accumulator. */
 LLVMTypeRef df_reduce_type(const df_gen *g, const df_gen_red *r);
-/* The value that an accumulator of r starts with, in w lanes. */
+/* The identity of r's op in w lanes; a scalar when w is 1. For argmin and argmax, the worst value.
+ * Accumulators start with the identity, except in COL when a float sum has no elements: it is
+ * +0. */
 LLVMValueRef df_reduce_identity(df_gen *g, const df_gen_red *r, uint32_t w);
 /* The address of element `index` of an array of vectors at mem, which have g->w lanes of t. */
 LLVMValueRef df_reduce_at(df_gen *g, LLVMValueRef mem, LLVMTypeRef t, LLVMValueRef index);
@@ -46,16 +54,21 @@ LLVMValueRef df_reduce_load(df_gen *g, LLVMValueRef mem, LLVMTypeRef t, LLVMValu
 typedef struct df_pair {
     LLVMValueRef v, i;
 } df_pair;
-/* older op newer, where the op is that of r. */
-df_pair df_reduce_join(df_gen *g, const df_gen_red *r, df_pair older, df_pair newer);
+/* a op b, where the op is that of r. base/limits.h fixes the order of the arguments. For argmin and
+ * argmax the order does not matter: of equal values, that with the lower position wins. */
+df_pair df_reduce_join(df_gen *g, const df_gen_red *r, df_pair a, df_pair b);
 /* The n blocks of the reduction, of which this call handles [from, to). */
 typedef struct df_blocks {
     LLVMValueRef from, to, n;
 } df_blocks;
-/* The blocks of the reduction. With is_split, a call of `part` handles the blocks [i0, i1) only. */
+/* Emits the range of blocks of this call. With is_split the kernel is a SPLIT kernel
+ * (runtime/device.h), whose function `part` handles only the blocks [i0, i1), its parameters. All
+ * other functions handle all blocks. */
 df_blocks df_reduce_blocks(df_gen *g, bool is_split);
-/* How often the two newest results on the stack are joined, after the result of block b was pushed
- * onto `height` others. After the last block, as often as leaves one result. */
+/* Emits how often the two newest results on the stack are joined, after the result of block b was
+ * pushed onto `height` others. This is the number of trailing zero bits of b + 1 (base/limits.h).
+ * After block n - 1 it is `height`, which leaves one result. `part` joins nothing, and ignores
+ * it. */
 LLVMValueRef df_reduce_joins(df_gen *g, const df_blocks *blocks, LLVMValueRef b,
                              LLVMValueRef height);
 
@@ -64,7 +77,8 @@ LLVMValueRef df_reduce_joins(df_gen *g, const df_blocks *blocks, LLVMValueRef b,
 void df_scan_begin(df_gen *g, uint32_t stage);
 /* The value that the scan `ins` starts with, in g->w lanes. */
 LLVMValueRef df_scan_start(df_gen *g, uint32_t ins);
-/* Adds x to the running value of the scan `ins` and returns the sum. */
+/* Adds x, which has g->w lanes, to the running value of the scan `ins`. Returns the sum, which
+ * includes x. In ROW kernels with a scan, g->w is 1. */
 LLVMValueRef df_scan_step(df_gen *g, uint32_t ins, LLVMValueRef x);
 
 /* ---- col.c ---- */

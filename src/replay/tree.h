@@ -22,11 +22,12 @@
  *
  * A held output is never overwritten and never moved. Every replay compares the placement of its
  * node with the outputs that are held. So the tree is only a prediction: correctness does not
- * depend on the path, and a path may begin anywhere. For programs without generations, a new path
- * begins after max_path calls. When a held output is in the way of a node's placement, the node is
- * placed again around it and its graph is updated to the new addresses. An output that was in the
- * way more than `learn_after` times gets memory of its own outside the pool (DF_TREE_OUTSIDE). The
- * address of that memory is one more parameter of the graph.
+ * depend on the path, and a path may begin anywhere. A path has at most max_path calls; the next
+ * call begins a new one, also within a generation. When a held output is in the way of a node's
+ * placement, the node is placed again around that output and its graph is updated to the new
+ * addresses. An output that was in the way more than `learn_after` times gets memory of its own
+ * outside the pool (DF_TREE_OUTSIDE). The address of that memory is one more parameter of the
+ * graph.
  *
  * One function may have at most max_variants signatures below one node. For a further signature,
  * the least recently used of these nodes is reused and its graph is updated. The number of nodes
@@ -42,7 +43,7 @@
  * again after 1 call, then after 2, 4, ... 1024. When a plain run has too little memory, all graphs
  * are dropped, the pool is trimmed, and the run is repeated once.
  *
- * Every decision has a reason, which is counted and logged.
+ * Every decision has a reason, which is counted.
  *
  * One thread uses a tree. Only df_tree_drop and df_tree_is_held may be called by any thread.
  */
@@ -120,7 +121,8 @@ typedef struct df_tree_call {
     df_tree_action action;
     df_tree_reason reason;
     uint64_t node; /* out: number of its node, which is never used for another; 0: no node */
-    bool failed;   /* out: the device failed at the attempt (df_tree_failure), and c ran plainly */
+    bool failed;   /* out: the device failed at the attempt (df_tree_failure), and the call
+                      ran plainly */
 } df_tree_call;
 
 /* Where the memory of a node is. Valid only during the callback that receives it. */
@@ -151,7 +153,7 @@ typedef struct df_tree_device {
     deft_status (*back)(void *self, df_diag *d, uint64_t bytes);
 } df_tree_device;
 
-/* 0 selects the default of an option. */
+/* 0 selects the default of an option. A value above a bound is reduced to the bound. */
 typedef struct df_tree_options {
     uint32_t warm_after;      /* plain calls at a node before it is recorded; default 1. UINT32_MAX
                                  switches graphs off */
@@ -170,8 +172,8 @@ typedef struct df_tree df_tree;
  * DEFT_E_MEMORY only. */
 deft_status df_tree_create(df_diag *d, const df_mem *mem, const df_tree_device *dev,
                            const df_tree_options *o, df_tree **out);
-/* Destroys a tree and all graphs, and frees the pool. All outputs must have been dropped. *t may be
- * NULL, and is NULL afterwards. */
+/* Destroys a tree and all graphs, and frees the pool. All outputs must have been dropped, and no
+ * other thread may be in a call. *t may be NULL, and is NULL afterwards. */
 void df_tree_destroy(df_tree **t);
 
 /* Begins a generation: a new path starts at the root. Held outputs remain held. */
@@ -179,16 +181,17 @@ void df_tree_begin(df_tree *t);
 /* Runs c in the way that the tree chooses. Fails only when the `plain` callback fails, and then no
  * output exists. */
 deft_status df_tree_run(df_tree *t, df_diag *d, df_tree_call *c);
-/* The latest failure of a graph whose call then ran plainly, with the device's sentence. Its status
- * is DEFT_OK when there was none. */
+/* The latest failure of a device callback that did not fail the call, with the device's sentence.
+ * Its status is DEFT_OK when there was none. It belongs to the tree, and the next df_tree_run or
+ * df_tree_trim may change it. */
 const df_diag *df_tree_failure(const df_tree *t);
 /* Ends the holding of an output. The next call may reuse its memory. A ticket that names nothing,
  * for example one that was dropped before, has no effect. Any thread may call this. */
 void df_tree_drop(df_tree *t, df_tree_ticket k);
 /* Whether k still names an output that is held. Any thread may call this. */
 bool df_tree_is_held(const df_tree *t, df_tree_ticket k);
-/* Drops all graphs and frees the memory of the pool behind the last held output. Nodes remain, and
- * remain warm. */
+/* Drops all graphs, and frees the memory of the pool at offsets above all held outputs. When the
+ * device fails to free it, the memory stays. Nodes remain, and remain warm. */
 void df_tree_trim(df_tree *t);
 
 /* Counters since the tree was created, and sizes at the moment. */
@@ -213,15 +216,15 @@ typedef struct df_tree_about {
     uint64_t fn, variant, calls, replays, arena, arena_bytes, pool_bytes, graph_bytes;
     uint64_t recordings, placements; /* placements: how often its graph got a new placement */
     /* Per output: offset or DF_TREE_OUTSIDE, and size. `out` is NULL when the node has no
-     * placement. Both belong to the tree and are valid until its next call. */
+     * placement. Both belong to the tree and are valid until the next df_tree_run. */
     const uint64_t *out, *out_bytes;
     uint32_t depth, n_out, n_outside; /* depth is 1 for a child of the root */
     bool has_graph;
     const void *graph;     /* the device's graph, or NULL */
     df_tree_reason latest; /* of the latest call at this node */
 } df_tree_about;
-/* Describes the node of the latest call. Returns false when that call had no node, or when a path
- * has begun since. */
+/* Describes the node of the latest call that succeeded. Returns false when that call had no node,
+ * or when a path has begun since. *out is then not set. */
 bool df_tree_latest(const df_tree *t, df_tree_about *out);
 /* Calls f for each node, in the order of their numbers. */
 void df_tree_each(const df_tree *t, void (*f)(void *user, const df_tree_about *a), void *user);

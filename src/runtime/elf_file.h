@@ -9,11 +9,12 @@
 
 #include "base/compiler.h"
 
-/* Returns true when the file at path is a complete shared library for this machine. All that the
- * loader reads must be inside the file and inside the range that it maps.
+/* Returns true when the file at path is a complete shared library for this machine, and leaves why
+ * as it is. All that the loader reads must be inside the file and inside the range that it maps.
  *
- * Otherwise writes a sentence with the path to why, at most size bytes, and returns false. When
- * the file does not exist, the sentence contains "No such file". */
+ * Otherwise returns false, and writes a terminated sentence with the path to why, of size bytes.
+ * When the file does not exist, the sentence ends with the text of ENOENT, "No such file or
+ * directory" in the C locale. */
 bool df_elf_file_check(const char *path, char *why, size_t size);
 
 #endif

@@ -9,6 +9,7 @@
 
 #include <inttypes.h>
 
+/* Prints name, and n numbers from v on, of which each is `step` entries behind the one before. */
 static void put_list(df_str *out, const char *name, const int64_t *v, uint32_t n, uint32_t step)
 {
     df_str_fmt(out, "%s[", name);
@@ -28,6 +29,8 @@ static void put_mask(df_str *out, uint32_t mask)
     df_str_putc(out, ']');
 }
 
+/* Prints what is particular to input k. Its ordinal, the index in t->inputs, is printed only when
+ * it differs from `expected`. */
 static void put_input(df_str *out, const df_trace *t, uint32_t k, uint32_t expected)
 {
     const uint32_t ordinal = t->nodes[k].attr;

@@ -8,10 +8,13 @@
  * one launch. The loop over elements is outside, the loop over iterations inside. The condition of
  * proceed consists of single values, and the loop of every element computes it again.
  *
- *   kernel of shape S     row 0     load initial states and values that do not change
- *                         elem 0    operands of proceed; proceed; load rows; the other values;
+ *   kernel of shape S     ROW 0     load initial states and values that do not change
+ *                         ELEM 0    operands of proceed; proceed; load rows; the other values;
  *                                   store rows; next
- *                         row 1     store the states
+ *                         ROW 1     store the states
+ *
+ * ROW and ELEM are levels, followed by the stage (fuser/plan.h). A *row* is the part of an array
+ * that one iteration reads or stores. A single value is a value of rank 0.
  */
 #include "fuser/control/outline.h"
 
@@ -19,11 +22,12 @@
 
 enum { ROWS = 2 }; /* in builder.use: an input of which each iteration reads one row */
 
+/* The plan of one loop while it is made. */
 typedef struct builder {
-    const whole *w;
-    cut_trace cut;
-    pass q; /* the pass that makes the plan of the kernels */
-    body b;
+    const whole *w;         /* which loop, and how many iterations a run does */
+    cut_trace cut;          /* the nodes of the loop and what they read */
+    pass q;                 /* the pass that makes the plan of the kernels */
+    body b;                 /* of the current kernel */
     uint8_t *use;           /* per node of the cut: the current kernel computes it; or ROWS */
     uint8_t *done;          /* per node: a kernel stores it */
     uint32_t *id;           /* per node: its instruction in the current kernel */
@@ -66,11 +70,13 @@ static bool loop_kernel_accepts_loop(outline *o, const whole *w)
 
 /* ---- extracting the loop ---- */
 
+/* Whether n is a number of the trace, which costs no input. */
 static bool loop_kernel_is_number(const outline *o, uint32_t n)
 {
     return o->t->nodes[n].op == DF_OP_num || o->t->nodes[n].op == DF_OP_cst;
 }
 
+/* Appends an input to the cut for node n, which is outside the loop. Sets *out to its node. */
 static deft_status loop_kernel_add_input(outline *o, builder *w, uint32_t n, uint32_t *out)
 {
     const df_node *const x = &o->t->nodes[n];
@@ -105,8 +111,8 @@ done:
     return st;
 }
 
-/* Sets *out to the initial value of state k, which is carry n. With a chunk it is the current
- * state. */
+/* Sets *out to the value from which state k, which is carry n, starts. With a chunk, a run does
+ * only some of the iterations, and starts from the state that the run before has left. */
 static deft_status loop_kernel_add_start(outline *o, builder *w, uint32_t n, uint32_t k,
                                          uint32_t *out)
 {
@@ -115,6 +121,8 @@ static deft_status loop_kernel_add_start(outline *o, builder *w, uint32_t n, uin
     return loop_kernel_add_outer(o, w, o->t->nodes[n].src[0].i, false, out);
 }
 
+/* Appends node n of the loop to the cut, with its operands replaced by nodes of the cut. The
+ * operand that is the initial value of a carry is left to cut_loop(). */
 static deft_status loop_kernel_copy_node(outline *o, builder *w, uint32_t n)
 {
     deft_status st = DEFT_OK;
@@ -238,7 +246,9 @@ static bool loop_kernel_reads_rows(const builder *w, uint32_t n)
     return rows->op == DF_OP_input && rows->rank > 0;
 }
 
-/* Whether the extents of n do not follow from those of its operands. */
+/* Whether n needs a guard for its extents, because they may not follow from its operands. This
+ * is so for every node with a single value among its operands. All of them may be single values,
+ * because loop_kernel_add_outer() replaces an expand by its operand. */
 static bool brings_extents(const builder *w, uint32_t n)
 {
     const df_node *const x = loop_kernel_node(w, n);
@@ -280,6 +290,7 @@ static bool loop_kernel_choose_nodes(builder *w, uint32_t first)
 
 /* ---- one kernel: instructions ---- */
 
+/* Instructions that follow belong to this stage and level. */
 static void go_to(builder *w, uint8_t stage, df_level level)
 {
     w->b.stage = stage;
@@ -299,6 +310,7 @@ static location contiguous(builder *w, bool by_iteration)
     return l;
 }
 
+/* The number of elements of n. */
 static df_slot numel(builder *w, uint32_t n)
 {
     df_slot k = SLOT_ONE;
@@ -307,6 +319,8 @@ static df_slot numel(builder *w, uint32_t n)
     return k;
 }
 
+/* The buffer of input or root `index`, which has the elements of `node`. Added on first use. When
+ * memory runs out, q->st is set. */
 static df_buf buffer(builder *w, uint32_t kind, uint32_t index, uint32_t node)
 {
     pass *const q = &w->q;
@@ -365,6 +379,7 @@ static uint32_t iteration(builder *w)
     return df_body_ins(&w->b, DF_K_index, DEFT_I64, 0, 0, 0, df_body_access(&w->b, a));
 }
 
+/* Emits elementwise node n, a branch as a select, or an expand, which costs no instruction. */
 static uint32_t loop_kernel_emit_map(builder *w, uint32_t n)
 {
     const df_node *const x = loop_kernel_node(w, n);
@@ -379,8 +394,8 @@ static uint32_t loop_kernel_emit_map(builder *w, uint32_t n)
                       (deft_dtype)loop_kernel_node(w, x->src[typed].i)->dtype, t, src, x->attr);
 }
 
-/* Emits row 0: numbers, initial states, and values that do not change. Rows are loaded in the loop.
- */
+/* Emits level ROW of stage 0: numbers, initial states, and values that do not change. Rows of
+ * arrays are loaded in the loop. */
 static void emit_start(builder *w)
 {
     go_to(w, 0, DF_LEVEL_ROW);
@@ -411,6 +426,7 @@ static void emit_values(builder *w, const uint8_t *use, uint8_t *there)
     }
 }
 
+/* Emits level ELEM of stage 0: one iteration. */
 static deft_status emit_iteration(builder *w)
 {
     const df_trace *const t = &w->cut.t;
@@ -443,7 +459,8 @@ static deft_status emit_iteration(builder *w)
     return w->q.st;
 }
 
-/* Stores the states that have the shape of the kernel. Returns the number of stages. */
+/* Emits level ROW of stage 1: stores the states that have the shape of the kernel, which stores
+ * root `first`. Returns the number of stages. */
 static uint8_t emit_end(builder *w, uint32_t first)
 {
     const df_trace *const t = &w->cut.t;
@@ -459,6 +476,7 @@ static uint8_t emit_end(builder *w, uint32_t first)
     return stages;
 }
 
+/* Notes in the plan which nodes the kernel of seg computes. */
 static deft_status loop_kernel_list_nodes(builder *w, df_seg *seg)
 {
     pass *const q = &w->q;

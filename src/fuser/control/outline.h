@@ -165,8 +165,10 @@ typedef struct whole {
 } whole;
 /* Makes a plan that runs the iterations of a loop as kernels, one for each shape that is stored,
  * when the body of the loop is elementwise. Its roots are the nodes in o->roots, which are of the
- * list of the loop. With a chunk they must name all states. out->plan stays NULL when there is no
- * such plan. */
+ * list of the loop. With a chunk they must name all states. *out owns the plan.
+ *
+ * Returns DEFT_OK also when there is no such plan. out->plan then stays NULL, and the reason is
+ * noted (df_fuse_why). */
 deft_status df_outline_loop_kernel(outline *o, const whole *w, df_subplan *out);
 
 /* ---- tagged.c ---- */

@@ -5,8 +5,13 @@
  * numbers, so the answer holds for every run. Then the mode is chosen:
  *
  *   MAP  no RED loop; the innermost axis is the vector.
- *   ROW  memory is contiguous along the last reduced axis, which is the vector.
- *   COL  the reduced axes are not innermost in memory: a kept axis is the vector.
+ *   ROW  the last reduced axis is the vector.
+ *   COL  a kept axis is the vector: the one along which most accesses move by one element.
+ *   LOOP a loop kernel (df_fuse_loop_axes); the innermost kept axis is the vector.
+ *
+ * ROW and COL are chosen by counts of accesses that move along a reduced axis. ROW is chosen when
+ * more of them move by one element along the last reduced axis than along any kept axis.
+ * df_fuse_pick_axes decides ties, and kernels without kept axes.
  *
  * Only the speed of a reduction depends on the mode, not its order: in every mode the elements are
  * numbered row-major over the RED loops.
@@ -117,6 +122,8 @@ void df_fuse_pick_axes(pass *p, const space *sp, const access *a, uint32_t n, bo
         if (kept.n == 0) put_axis(k, DF_AXIS_INNER, MAX_LOOPS, SLOT_ONE, order, extent);
         return;
     }
+    /* With several RED axes, ROW needs the last loop to be reduced. A tie chooses ROW only when
+     * it is. */
     const uint32_t row_score = unit_along(a, n, &red, red.loop[red.n - 1]);
     const bool row = (red.n == 1 || last_red) &&
                      (kept.n == 0 || (last_red ? row_score >= best_score : row_score > best_score));
@@ -158,7 +165,10 @@ void df_fuse_loop_axes(pass *p, const space *sp, const access *a, uint32_t n, df
         put_axis(k, DF_AXIS_INNER, MAX_LOOPS, SLOT_ONE, order, extent);
 }
 
-/* ---- sealing ---- */
+/* ---- sealing ----
+ *
+ * Sealing makes the canonical bytes of a kernel, which are its key, and adds the kernel to the plan
+ * unless the plan has an equal one. */
 
 /* df_access.same_as: the first earlier access to the same memory, when either of the two stores;
  * else i itself. */
@@ -180,7 +190,8 @@ static uint8_t step_of(const access *a, uint8_t loop, bool last)
     return last && df_same_slot(a->at.stride[loop], SLOT_ONE) ? DF_STEP_UNIT : DF_STEP_ANY;
 }
 
-/* Whether the kernel may have the flag DF_KERNEL_SPLIT. */
+/* Whether the reduction may be split between threads, in a PART and a FIN phase
+ * (DF_KERNEL_SPLIT). */
 static bool is_split(const body *b, const df_kernel *k)
 {
     bool reduces = false;

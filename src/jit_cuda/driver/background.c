@@ -2,7 +2,7 @@
  *
  * Background compilation of entries whose runs use a more general entry as the fallback.
  * One thread compiles a few entries to a program. So each entry arrives soon, and
- * destroying the device waits for one program at most.
+ * destroying the device waits for a few entries at most.
  *
  * What must hold:
  * - A job owns copies of all that it needs, because plans come and go.

@@ -3,32 +3,36 @@
  * runtime/routine.h on a GPU: argsort, which, scatter_add and index_add as CUDA kernels,
  * with the bits of the CPU. Nothing here launches. A job with addresses of the device
  * becomes a list of launches for one stream, and a set of kernels becomes the text with
- * their entries. Needs neither a driver nor a GPU. Nothing is allocated; any thread.
+ * their entries. Needs neither a driver nor a GPU. Only df_cuda_routine_text allocates memory, for
+ * its text. Any thread.
  *
- * For one segment (DF_SEG_ROUTINE), always in this order:
+ * For one segment (DF_SEG_ROUTINE), always in this order; scatters have two functions of their own:
  *
- *   work = df_cuda_routine_work_size(job)            bytes, 256-byte aligned; 0: none
- *   df_cuda_routine_plan(d, job, work, &list)        DEFT_E_LIMIT: refused, with a sentence
+ *   size = df_cuda_routine_work_size(job)            bytes of workspace; 0: none
+ *   df_cuda_routine_plan(d, job, work, &list)        work: device address of size bytes, a multiple
+ *                                                    of 256. DEFT_E_LIMIT: refused, with a sentence
  *   text = prelude + df_cuda_routine_text(list.kernels)      once for each set, then kept
  *   for each launch: the entry df_cuda_routine_name(launch.kernel), a grid of n_blocks by
  *       df_cuda_routine_threads(launch.kernel) threads, no dynamic shared memory, one parameter by
  *       value: launch.params, launch.size bytes
  *
- * The set depends on the job's dtype and extents, and on whether there is a `fault`.
+ * The set of kernels depends on op, dtype, extents and steps of the job, and on whether there is a
+ * `fault`. It does not depend on addresses.
  * Workspace and result may hold anything before the launches, except a scatter's `out`,
  * which is added to. The contents of the workspace mean nothing afterwards, so routines of
  * one stream may share it.
  *
- * Checks of indices (scatter_add, index_add). `fault` is the address of three i64 words on
- * the device, or 0. When fault[0] is still 0, the first index outside [-n, n) is reported as
- * {id + 1, index, n}. It is the first in the order of the CPU, and negative indices are
- * counted from n. The words are those of runtime/exec/exec_routine.c.
+ * Checks of indices (scatter_add, index_add). An index is valid in [-n, n). `fault` is the
+ * address of three i64 words on the device, the first of which is 0 before the first launch. A
+ * bad index is reported there as {id + 1, index, n}, where a negative index is reported as index
+ * + n. Of several bad indices, the one that the CPU meets first is reported. When fault[0] is
+ * not 0, the words stay as they are. runtime/exec/exec_routine.c has the same words.
  *
- * Values whose index is outside are not added, with or without `fault`. So pass 0 where the
- * indices were checked before. df_cuda_scatter_check_plan does only the check
- * (df_run_check_inputs).
+ * Values whose index is bad are not added, with or without `fault`. So pass 0 where the indices
+ * were checked before. df_cuda_scatter_check_plan does only the check (df_run_check_inputs).
  *
- * Additions have the order of scatter.c for each element of the result, also with FAST.
+ * A scatter gives the bits of scatter.c, also with FAST. Floats are added in its order; integers
+ * may be added in any order.
  */
 #ifndef DF_JIT_CUDA_ROUTINE_H
 #define DF_JIT_CUDA_ROUTINE_H
@@ -38,25 +42,38 @@
 #include "runtime/routine.h"
 
 /* X(kernel, parameter): each is an entry, routine_<kernel>. The parameter is a struct of
- * routine_params.h, by value. */
+ * routine_params.h, by value.
+ *
+ *   sort_rows, sort_rows_64   argsort of short rows in shared memory; of dtypes of 8 bytes
+ *   sort_count, _scan, _move  a pass of a radix sort: counts the digits of each piece, computes the
+ *                             position of each digit, and moves the words there
+ *   which_count, which_write  counts the elements found in each piece, and writes their positions
+ *   scatter_begin, _check,    notes that no bad index is known, looks for the first, and reports it
+ *   _tell                     to `fault`
+ *   scatter_atomic            integers of 4 and 8 bytes: a thread for each value
+ *   scatter_walk              a thread for each element of the result, which adds all values that
+ *                             meet there
+ *   scatter_slots, _runs      for many values: checks indices and writes words to sort by target;
+ *                             after the sort, a thread for each target adds its values
+ */
 #define DF_CUDA_ROUTINES(X)                                                                        \
-    X(sort_rows, rows_params)    /* argsort of short rows, in shared memory */                     \
-    X(sort_rows_64, rows_params) /* the same for 8-byte dtypes */                                  \
-    X(sort_count, sort_params)   /* a pass of a radix sort: digits of each piece, */               \
-    X(sort_scan, sort_params)    /* where they go, */                                              \
-    X(sort_move, sort_params)    /* and there */                                                   \
-    X(which_count, which_params) /* per piece */                                                   \
+    X(sort_rows, rows_params)                                                                      \
+    X(sort_rows_64, rows_params)                                                                   \
+    X(sort_count, sort_params)                                                                     \
+    X(sort_scan, sort_params)                                                                      \
+    X(sort_move, sort_params)                                                                      \
+    X(which_count, which_params)                                                                   \
     X(which_write, which_params)                                                                   \
-    X(scatter_begin, scatter_params) /* no bad index is known */                                   \
+    X(scatter_begin, scatter_params)                                                               \
     X(scatter_check, scatter_params)                                                               \
-    X(scatter_tell, scatter_params)       /* the first bad index, to fault */                      \
-    X(scatter_atomic_u32, scatter_params) /* integers: a thread per value */                       \
+    X(scatter_tell, scatter_params)                                                                \
+    X(scatter_atomic_u32, scatter_params)                                                          \
     X(scatter_atomic_u64, scatter_params)                                                          \
-    X(scatter_walk_u8, scatter_params) /* a thread per element that is kept */                     \
+    X(scatter_walk_u8, scatter_params)                                                             \
     X(scatter_walk_f32, scatter_params)                                                            \
     X(scatter_walk_f64, scatter_params)                                                            \
-    X(scatter_slots, scatter_params)   /* checks, and makes words to sort by target */             \
-    X(scatter_runs_u8, scatter_params) /* sorted: a thread per target and element of it */         \
+    X(scatter_slots, scatter_params)                                                               \
+    X(scatter_runs_u8, scatter_params)                                                             \
     X(scatter_runs_f32, scatter_params)                                                            \
     X(scatter_runs_f64, scatter_params)
 
@@ -74,8 +91,9 @@ enum {
 
 typedef struct df_cuda_launch {
     df_cuda_routine kernel;
-    uint32_t n_blocks; /* at least 1; fewer are correct, too */
-    uint32_t size;     /* bytes of params */
+    uint32_t
+        n_blocks;  /* at least 1; a smaller grid is correct too, because threads stride over it */
+    uint32_t size; /* bytes of params */
     uint64_t params[DF_CUDA_ROUTINE_WORDS];
 } df_cuda_launch;
 
@@ -87,10 +105,11 @@ typedef struct df_cuda_launches {
 
 /* ---- argsort, which ---- */
 
-/* Bytes of workspace. The addresses of the job may still be 0. */
+/* The bytes of workspace. The addresses of the job may still be 0. */
 size_t df_cuda_routine_work_size(const df_routine_job *job);
-/* Plans the launches of argsort or which. work: address of the workspace on the device.
- * Returns DEFT_E_LIMIT for rows of 2^32 - 1 or more elements to sort. */
+/* Plans the launches of argsort or which. work: address of the workspace on the device; ignored
+ * when its size is 0. Returns DEFT_E_LIMIT for rows of 2^32 - 1 or more elements to sort; the
+ * list is then empty. */
 deft_status df_cuda_routine_plan(df_diag *d, const df_routine_job *job, uint64_t work,
                                  df_cuda_launches *out);
 
@@ -98,11 +117,12 @@ deft_status df_cuda_routine_plan(df_diag *d, const df_routine_job *job, uint64_t
 
 /* Bytes of workspace, at least 8. The addresses of the job may still be 0. */
 size_t df_cuda_scatter_work_size(const df_scatter_job *job);
-/* Plans the launches of a scatter. id: of the check, the `fault` of df_seg. */
+/* Plans the launches of a scatter. A bad index is reported at the address `fault`, with `id`, which
+ * is the node number in df_seg.fault. With fault 0 nothing is reported. */
 void df_cuda_scatter_plan(const df_scatter_job *job, uint32_t id, uint64_t fault, uint64_t work,
                           df_cuda_launches *out);
-/* Plans only the check of indices; nothing is added. Of the addresses of the job only
- * `index` must be set. Needs 8 bytes of workspace. */
+/* Plans only the check of indices; nothing is added. fault must not be 0. Of the addresses of
+ * the job only `index` must be set. Needs 8 bytes of workspace. */
 void df_cuda_scatter_check_plan(const df_scatter_job *job, uint32_t id, uint64_t fault,
                                 uint64_t work, df_cuda_launches *out);
 

@@ -266,5 +266,6 @@ void df_cuda_scatter_check_plan(const df_scatter_job *j, uint32_t id, uint64_t f
                                 df_cuda_launches *out)
 {
     begin(out);
+    df_assert(fault);
     if (extents(j) > 0) plan_check(j, id, fault, work, out);
 }

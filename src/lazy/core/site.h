@@ -9,6 +9,7 @@
 
 #include "lazy/core/context.h"
 
+/* The slow path of df_rec_site. */
 uintptr_t df_rec_site_named(const deft_ctx *cx, uint32_t i);
 /* The call site of record i: the line and labels that held when it was recorded, or its return
  * address. */
@@ -17,8 +18,10 @@ DF_INLINE uintptr_t df_rec_site(const deft_ctx *cx, uint32_t i)
     return DF_LIKELY(!cx->site_ranges.n) ? cx->rec.site[i] : df_rec_site_named(cx, i);
 }
 
+/* The slow path of df_here. */
 uintptr_t df_here_named(const deft_ctx *cx, uintptr_t site);
-/* The call site of a call that runs at this moment, whose return address is `site`. */
+/* The call site of a call that runs at this moment, whose return address is `site`. When memory or
+ * names run out, the labels are left out. */
 DF_INLINE uintptr_t df_here(const deft_ctx *cx, uintptr_t site)
 {
     return DF_LIKELY(!cx->line && !cx->label) ? site : df_here_named(cx, site);
@@ -31,12 +34,13 @@ const char *df_ctx_site_text(const deft_ctx *cx, uintptr_t site, char *buf, size
 /* Prints t as text, each record with its call site as a comment. */
 void df_sites_print(const deft_ctx *cx, df_str *out, const df_trace *t);
 
-/* Called when the line or label changes: the records that follow have the new ones. */
+/* Called after cx->line or cx->label has changed: the records that follow have the new ones. When
+ * memory runs out, lines and labels are left out until the next epoch. */
 void df_site_ranges_begin(deft_ctx *cx);
 /* Called before the records from n on are removed. */
 void df_site_ranges_truncate(deft_ctx *cx, uint32_t n);
-/* Called when records are removed among others. below[i] is how many of the first i records
- * stay. */
+/* Called when records are removed from the middle. below[i] is how many of the first i records
+ * stay, for i from 0 to the number of records. */
 void df_site_ranges_renumber(deft_ctx *cx, const uint32_t *below);
 
 #endif

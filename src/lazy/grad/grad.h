@@ -30,7 +30,8 @@ enum {
     /* the record depends, through floats, on a tensor whose gradient is wanted */
     DF_GRAD_ACTIVE = 1,
     DF_GRAD_ANNOTATED = 2, /* the record has gradient annotations */
-    /* an update that fills memory which nothing else has filled yet (df_grad_is_joined) */
+    /* The record is an update in a chain that fills an empty tensor piece by piece, as deft_concat
+     * records it. No piece is written twice, so the gradient passes to the base unchanged. */
     DF_GRAD_JOINED = 4,
     DF_GRAD_ASKED = 8,  /* the gradient of this record itself is wanted */
     DF_GRAD_PIECES = 16 /* its gradient so far is a list of pieces in df_grad.piece */
@@ -53,8 +54,9 @@ typedef bool (*df_grad_rule)(struct df_grad *w, uint32_t k, uint32_t g);
 /* What a walk does at each record that has a gradient. */
 typedef struct df_grad_rules {
     df_grad_rule of_op[DF_N_OPS];
-    /* Called when the gradient of the annotated record k is complete. Sets *goes_on to
-     * false when the rule of its op must not run. Returns false with the error recorded. */
+    /* Called when the gradient of the annotated record k is complete, with *goes_on true. Sets
+     * *goes_on to false when the rule of its op must not run. Returns false with the error
+     * recorded. */
     bool (*meet_annotations)(struct df_grad *w, uint32_t k, bool *goes_on);
 } df_grad_rules;
 
@@ -69,9 +71,12 @@ typedef struct df_grad {
     uint32_t *sum;
     uint8_t *flags; /* per record: DF_GRAD_* */
     DF_VEC(df_grad_piece) piece;
-    uintptr_t site;      /* call site of the record whose rule runs */
-    uint32_t end;        /* end of the list of the loop whose finals were checked last, */
-    bool end_is_active;  /* and whether a record in its list is active */
+    uintptr_t site; /* call site of the record whose rule runs */
+    /* A cache of df_grad_trace. A loop ends with a list of records of ops `next` and `stack`. The
+     * last record of the list that was checked last is `end`, or DF_BAD. Whether a record of that
+     * list is active is in end_is_active. */
+    uint32_t end;
+    bool end_is_active;
     uint32_t n_mistakes; /* df_mistakes when the walk began; later mistakes are its own */
     uint8_t mixed;       /* the context's policy of mixed precision, which is off during the walk */
 } df_grad;
@@ -84,14 +89,15 @@ bool df_grad_init(df_grad *w, deft_ctx *cx, const char *what, uint32_t from,
 /* Frees the lists of the walk, and restores the context's policy of mixed precision. */
 void df_grad_finish(df_grad *w);
 
-/* Asks for the gradient of record k. Called before df_grad_trace. */
+/* Asks for the gradient of record k. A record outside the range of the walk is ignored. Called
+ * before df_grad_trace. */
 void df_grad_with(df_grad *w, uint32_t k);
 /* Marks the records that depend on those as active. Called before df_grad_give and
  * df_grad_walk. */
 void df_grad_trace(df_grad *w);
 /* Adds g to the gradient of record k, unless k is not active. k's shape must broadcast to
  * the shape of g. The call sums g down to that shape and casts g to k's dtype. Returns
- * false on an error, and when g is DF_BAD. */
+ * false on an error, and when g is DF_BAD; else true, also when k is not active. */
 bool df_grad_give(df_grad *w, uint32_t k, uint32_t g);
 /* Walks from the last record to the first. After that df_grad_of gives complete
  * gradients. Returns false with the error recorded. */
@@ -112,12 +118,13 @@ DF_INLINE uint32_t df_grad_map2(df_grad *w, df_op op, uint32_t a, uint32_t b)
 /* Returns the gradient of record x with g added at the elements that view k of x shows.
  * sum: the gradient of x so far, or DF_BAD. The first view writes into zeros, later ones
  * into the gradient so far. So a tensor with many views has one gradient, and not a sum
- * with a term for each view. DF_BAD: an error. */
+ * with a term for each view. The caller stores the result in w->sum. DF_BAD: an error. */
 uint32_t df_grad_add_place(df_grad *w, uint32_t x, uint32_t sum, uint32_t k, uint32_t g);
-/* Records the gradient of record k from its pieces. DF_BAD: an error. */
+/* Records the gradient of record k from its pieces, stores it in w->sum, and clears DF_GRAD_PIECES,
+ * which k must have. Resets the arena cx->pass. DF_BAD: an error. */
 uint32_t df_grad_join(df_grad *w, uint32_t k);
 
-/* The gradient of record k so far. DF_BAD: it has none, or an error. */
+/* The gradient of record k so far. DF_BAD: it has none, or an error. May call df_grad_join. */
 DF_INLINE uint32_t df_grad_of(df_grad *w, uint32_t k)
 {
     if (k - w->from >= w->n) return DF_BAD;
@@ -131,7 +138,8 @@ DF_INLINE uint32_t df_grad_src(const df_grad *w, uint32_t k, uint32_t i)
     return w->cx->rec.nodes[k].src[i].i;
 }
 
-/* Whether record k is DF_GRAD_JOINED. The flags of the earlier records must be set. */
+/* Computes whether record k is DF_GRAD_JOINED. The flags of all earlier records have been
+ * computed. */
 bool df_grad_is_joined(const df_grad *w, uint32_t k);
 
 /* Zeros of record k's shape and dtype. */
@@ -152,8 +160,9 @@ uint32_t df_grad_turned(df_grad *w, uint32_t a, uint32_t axis);
 
 /* ---- custom functions and hooks (custom.c), records recorded again (replay.c) ---- */
 
-/* deft_custom_grad for the call that returns to `site`. is_ours: the functions belong to
- * the library, so their records get that call site. */
+/* Does what deft_custom_grad does. site: return address of the user's call. is_ours: both functions
+ * belong to the library, so the records that they make get the user's call site. Returns false with
+ * the error recorded, and then all of out are NULL. */
 bool df_custom_grad(deft_ctx *cx, deft_body_fn forward, deft_backward_fn backward, void *user,
                     deft_tensor *const *in, size_t n_in, deft_tensor **out, size_t n_out,
                     uintptr_t site, bool is_ours);
@@ -174,14 +183,14 @@ typedef struct df_captures {
 typedef struct df_replay {
     deft_ctx *cx;
     uint32_t low, high;
-    uint32_t *map; /* per record of the range: its copy, or DF_BAD: not recorded again */
-    /* the loop whose body is copied, or DF_BAD; and the loop that is open while copying */
-    uint32_t loop, around;
+    uint32_t *map;   /* per record of the range: its copy, or DF_BAD: not recorded again */
+    uint32_t loop;   /* the loop whose body is copied, or DF_BAD */
+    uint32_t around; /* the new loop, which the copies name in its place */
     /* captures that have replacements; NULL: records from outside are used themselves */
     const df_captures *outer;
-    /* df_vmap_call when the copies have an axis of examples more; else NULL */
+    const uint32_t *local; /* per capture of outer: its replacement */
+    /* df_vmap_call when the copies have one more axis, that of examples; else NULL */
     df_map_each_fn map_each;
-    const uint32_t *local; /* per capture: its replacement */
 } df_replay;
 
 /* The record that a copy uses in place of record k: its copy, its replacement, or k

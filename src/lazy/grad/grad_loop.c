@@ -12,6 +12,8 @@
  * The backward body records the forward body once more, from a kept s and x, and walks
  * back through it. Of each iteration, only the states are kept.
  *
+ * trace/control.h explains the ops loop, carry, each, next, stack and final.
+ *
  * A branch is differentiated within a branch. So gradients of what only the other branch
  * computes are not recorded, and no 0 is multiplied by the values that happen to be
  * there.
@@ -29,7 +31,8 @@ static bool grad_loop_no_memory(const df_grad *w)
     return false;
 }
 
-/* The custom function of which record k is a result, or NULL. */
+/* The custom function (deft_custom_grad) of which record k is a result. NULL: there is none, or
+ * k is outside the range of the walk. */
 static const df_custom *annotated_custom_of(const df_grad *w, uint32_t k)
 {
     const bool is_marked = k - w->from < w->n && w->flags[k - w->from] & DF_GRAD_ANNOTATED;
@@ -53,7 +56,8 @@ static void capture_record(df_captures *c, uint32_t k)
 
 /* ---- recording again ---- */
 
-/* Whether operand i of op names the loop of the record, and is not a value. */
+/* Whether operand i of op only says in which loop the record is: the enclosing loop of a loop,
+ * and the loop of a carry or each. In a copy, it is the loop whose body is open (p->around). */
 static bool names_loop(df_op op, uint32_t i)
 {
     return (op == DF_OP_loop && i == 0) || ((op == DF_OP_carry || op == DF_OP_each) && i == 1);
@@ -82,6 +86,8 @@ static bool is_float_record(const deft_ctx *cx, uint32_t k)
 
 typedef struct loop_form {
     df_grad *w; /* the walk that has met the loop's results */
+    /* body_end: the first record of the list of next and stack records that ends the loop. end: the
+     * last one. */
     uint32_t loop, body_end, end, first_final;
     uint32_t *states, *stacks, *rows; /* its records of ops next, stack and each */
     uint32_t n_states, n_stacks, n_rows;
@@ -484,8 +490,9 @@ static bool differentiate(loop_form *l, df_arena *a)
            give_all(&b, out);
 }
 
-/* The results of a loop are adjacent records. When the walk meets the first that has a
- * gradient, all of them are complete. */
+/* The results of a loop are adjacent records. The walk goes from the last record to the first,
+ * so it meets the lowest result that has a gradient last. Then the gradients of all results are
+ * complete. */
 bool df_grad_final(df_grad *w, uint32_t k, uint32_t g)
 {
     const df_node *const nodes = w->cx->rec.nodes;

@@ -124,6 +124,7 @@ static deft_tensor *key_positions(deft_ctx *cx, int64_t n_keys)
     return deft_reshape(deft_iota(cx, DEFT_SHAPE(n * BLOCK), 0), DEFT_SHAPE(n, BLOCK));
 }
 
+/* The task of the scaled queries q and the keys k, as the forward pass needs it. */
 static task task_of(deft_tensor *q, deft_tensor *k, df_loop_tag tag)
 {
     const int64_t n_keys = deft_dim(k, -2);
@@ -135,8 +136,9 @@ static task task_of(deft_tensor *q, deft_tensor *k, df_loop_tag tag)
 }
 
 /* Runs a scan over the blocks. The attribute of its loop says what the scan computes, so
- * that a device may use an implementation of its own. With padded keys the attribute is
- * 0. */
+ * that a device may use an implementation of its own. With padded keys the attribute is 0,
+ * because the tag does not say which keys are padding. The scan then runs as an ordinary
+ * loop. */
 static bool scan_blocks(deft_ctx *cx, deft_body_fn body, df_loop_kind kind, task *a,
                         deft_tensor *const *init, size_t n_states, deft_tensor *const *rows,
                         size_t n_outs, deft_tensor **end)
@@ -205,6 +207,8 @@ static deft_status attend_backward_block(deft_ctx *cx, deft_tensor *const *in, s
     return DEFT_OK;
 }
 
+/* in: q, k, v. out, grad_out: as `out` of forward, and their gradients, of which none is NULL.
+ * grad_in: the gradients of in. */
 static deft_status backward(deft_ctx *cx, deft_tensor *const *in, deft_tensor *const *out,
                             deft_tensor *const *grad_out, deft_tensor **grad_in, df_loop_tag tag)
 {
@@ -285,6 +289,8 @@ static bool common_batch(const operands *o, df_shape *out)
     return true;
 }
 
+/* Checks shapes and dtypes, and sets *batch (common_batch). Returns false with the error
+ * recorded. */
 static bool check_attention_operands(deft_ctx *cx, const operands *o, df_shape *batch)
 {
     char q[DF_SHAPE_TEXT], k[DF_SHAPE_TEXT], v[DF_SHAPE_TEXT];
@@ -310,7 +316,8 @@ static bool check_attention_operands(deft_ctx *cx, const operands *o, df_shape *
     return false;
 }
 
-/* Makes handles of the operands in the open body: with equal batch axes, and q scaled. */
+/* Makes handles of the operands in the open body: with equal batch axes, and q scaled.
+ * Returns false with the error recorded. */
 static bool make_attention_inputs(deft_ctx *cx, const operands *o, const df_shape *batch,
                                   double scale, deft_tensor *in[3], uintptr_t site)
 {
@@ -329,7 +336,8 @@ static bool make_attention_inputs(deft_ctx *cx, const operands *o, const df_shap
     return true;
 }
 
-/* The record of the result, computed in a body. DF_BAD with the error recorded. */
+/* Computes the result within a body (lazy/run/body.h), whose handles end with it. Returns the
+ * record of the result, or DF_BAD with the error recorded. */
 static uint32_t attend(deft_ctx *cx, const operands *o, const df_shape *batch, double scale,
                        df_loop_tag tag, uintptr_t site)
 {
@@ -340,7 +348,7 @@ static uint32_t attend(deft_ctx *cx, const operands *o, const df_shape *batch, d
     const uint32_t first = cx->rec.n;
     if (ok && o->s[1].dim[o->s[1].rank - 2] <= BLOCK) {
         ok = at_once(cx, in, out, tag) == DEFT_OK;
-        df_rec_sites_set(cx, first, site);
+        df_rec_sites_set(cx, first, site); /* df_custom_grad does this for its own records */
     } else if (ok) {
         ok = df_custom_grad(cx, forward_of, backward_of, (void *)(uintptr_t)df_loop_attr(tag), in,
                             3, out, 2, site, true);
@@ -374,17 +382,18 @@ deft_tensor *deft_attention(deft_tensor *q, deft_tensor *k, deft_tensor *v,
     if (!check_attention_operands(cx, &x, &batch)) return NULL;
     const double scale = o.scale != 0 ? o.scale : 1 / sqrt((double)x.s[0].dim[x.s[0].rank - 1]);
     /* Halves are cast to f32, and the result is rounded once, as in other composites. */
-    const deft_dtype met = df_dtype_at(cx, x.node[0]);
+    const deft_dtype callers_dtype = df_dtype_at(cx, x.node[0]);
     for (unsigned i = 0; i < 3; i++) {
-        x.node[i] = df_to(cx, x.node[i], df_arithmetic_dtype(met), DF_SITE);
+        x.node[i] = df_to(cx, x.node[i], df_arithmetic_dtype(callers_dtype), DF_SITE);
         if (x.node[i] == DF_BAD) return NULL;
     }
-    const df_loop_tag tag = {
-        .kind = DF_LOOP_ATTENTION, .is_causal = o.is_causal, .is_scaled = o.scale == 0, .from = met
-    };
+    const df_loop_tag tag = { .kind = DF_LOOP_ATTENTION,
+                              .is_causal = o.is_causal,
+                              .is_scaled = o.scale == 0, /* the default, 1 / sqrt(D) */
+                              .from = callers_dtype };
     const uint8_t mixed = cx->mixed;
     cx->mixed = 0; /* the composite computes everything in that dtype */
     const uint32_t made = attend(cx, &x, &batch, scale, tag, DF_SITE);
     cx->mixed = mixed;
-    return df_result(cx, df_to(cx, made, met, DF_SITE));
+    return df_result(cx, df_to(cx, made, callers_dtype, DF_SITE));
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Graph trees in the structured log: decisions when they are made, nodes and totals when
- * a queue is destroyed. The fields are those of docs/trace-format.md. Strings belong to
+ * Graph trees in the structured log: runs that were not only replays, when they have run;
+ * nodes and totals when a queue is destroyed. All functions are called only while the log
+ * is on. The fields are those of docs/trace-format.md. Strings belong to
  * the device, which may be destroyed before the writer runs, so everything is written as
  * records, which are copies.
  */
@@ -28,7 +29,8 @@ static void put_range(df_str *s, uint64_t offset, uint64_t bytes)
     df_json_close(s, ']');
 }
 
-/* Writes the placements of the arena and then of the outputs. */
+/* Writes the placements of the arena and then of the outputs. Writes nothing for a node that is not
+ * placed: its `out` is NULL. An offset is null when the memory is outside the pool. */
 static void put_layout(df_str *s, const df_replay_event *t)
 {
     if (!t->out) return;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The transfers that a cut needs. Before the cut runs, inputs on other devices are copied
- * to the device of the run. The copies are for this run only: wrapped memory may hold
- * something else next time. Values that are needed often should be moved once, by
- * deft_to. Guards check the copies. A copy overlaps nothing, and has the alignment of its
- * original. A result may be stored in place of a copy where it could have been stored in
- * place of the value. After the run, results that belong to memory on another device are
- * copied there.
+ * to the device of the run. The copies are for this run only: wrapped memory belongs to
+ * the program, which may change it before the next run. Values that are needed often
+ * should be moved once, by deft_to. Inputs are copied before a plan is looked for, so the
+ * plan's guards see the copies. A copy overlaps nothing, and has the alignment of its
+ * original. The run may reuse the memory of a copy for a result where it could have
+ * reused that of the value. After the run, results that belong to memory on another
+ * device are copied there.
  *
  *   device of the run         another device
  *   in->data = copy   <-----  m->inputs[k]
@@ -68,9 +69,9 @@ void df_cut_unstage(df_cut *m)
 
 /* ---- after the run ---- */
 
-/* Whether result i of m is copied after the run into host memory (to_host) or into GPU
- * memory. A run on the host never writes GPU memory, because that memory would have made
- * it run on the GPU. */
+/* Whether result i of m has a destination that the run does not write itself, and that is
+ * on the host (to_host) or on a GPU. Called only for runs on a GPU: a destination on a GPU
+ * makes the cut run there. */
 static bool is_copied(const deft_ctx *cx, const df_cut *m, const df_want *w, uint32_t i,
                       bool to_host)
 {

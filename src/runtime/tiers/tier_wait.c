@@ -18,8 +18,9 @@ bool df_wait_level(const df_wait *s, uint32_t i, df_opt *level)
     return s->level || tier == DF_TIER_O0 || tier == DF_TIER_O2;
 }
 
-/* Counts the kernels that are not settled yet. *busy is one that is being compiled, or NULL. The
- * caller holds `lock`. */
+/* Counts the kernels that are not settled yet. A kernel is settled when its code of the wanted
+ * level is done or has failed. *busy is a kernel that is being compiled, or NULL. The caller holds
+ * `lock`. */
 static uint32_t count_open(const df_wait *s, const entry **busy)
 {
     uint32_t n = 0;
@@ -42,7 +43,8 @@ void df_wait_begin(df_wait *s)
     s->n_asked = count_open(s, &busy);
 }
 
-/* Calls the waiter. The caller holds `lock`, which is released during the call. */
+/* Reports the progress to the waiter, which may stop the wait. The caller holds `lock`, which is
+ * released during the call. */
 static void ask(df_wait *s, uint64_t now)
 {
     const entry *busy;
