@@ -524,8 +524,8 @@ done:
 
 /* ---- the plan ---- */
 
-/* Makes all kernels of the loop. *fits: false when some kernel is impossible. */
-static deft_status make_kernels(builder *w, bool *fits)
+/* Makes all kernels of the loop. *why: the reason why some kernel is impossible, or NULL. */
+static deft_status make_kernels(builder *w, const char **why)
 {
     deft_status st = DEFT_OK;
     pass *const q = &w->q;
@@ -540,16 +540,20 @@ static deft_status make_kernels(builder *w, bool *fits)
         TRY(df_fail_mem(q->diag, "fuser", t->n_nodes));
     w->most = w->w->chunk ? df_fuse_const(q, w->w->chunk)
                           : df_fuse_arg(q, loop_kernel_node(w, w->loop)->arg);
-    *fits = true;
-    for (uint32_t r = 0; r < t->n_roots && *fits; r++) {
+    *why = NULL;
+    for (uint32_t r = 0; r < t->n_roots && !*why; r++) {
         if (w->done[t->roots[r].node]) continue;
-        *fits = loop_kernel_choose_nodes(w, r) && !(w->w->chunk && w->use[w->loop]);
-        if (*fits) TRY(make_kernel(w, r));
+        if (!loop_kernel_choose_nodes(w, r))
+            *why = "values of several shapes meet in its body";
+        else if (w->w->chunk && w->use[w->loop])
+            *why = "endless, and asks for the number of the iteration";
+        else
+            TRY(make_kernel(w, r));
     }
     const df_launch all = { .n = (uint32_t)q->segs.n };
     if (!df_vec_push(q->mem, &q->launches, all)) TRY(df_fail_mem(q->diag, "fuser", sizeof all));
     plan->n_roots = t->n_roots;
-    for (uint32_t r = 0; r < t->n_roots && *fits; r++)
+    for (uint32_t r = 0; r < t->n_roots && !*why; r++)
         plan->root_buf[r] = buffer(w, DF_BUF_ROOT, r, t->roots[r].node);
     TRY(q->st);
 done:
@@ -559,26 +563,24 @@ done:
 deft_status df_outline_loop_kernel(outline *o, const whole *w, df_subplan *out)
 {
     deft_status st = DEFT_OK;
-    bool fits = false;
+    const char *why = NULL;
     df_plan *plan = NULL;
     builder b = { .w = w, .loop = DF_NONE, .proceed = DF_NONE };
     if (!loop_kernel_accepts_loop(o, w)) return DEFT_OK;
     TRY(cut_loop(o, &b));
     TRY(df_fuse_begin(&b.q, o->p->diag, &b.cut.t, o->p->lim, o->p->mem, true, &plan));
     df_body_init(&b.b, &b.q);
-    st = make_kernels(&b, &fits);
-    if (st == DEFT_OK && fits) st = df_fuse_copy_out(&b.q);
-    if (st == DEFT_OK && fits) st = df_plan_verify(o->p->diag, plan);
+    st = make_kernels(&b, &why);
+    if (st == DEFT_OK && !why) st = df_fuse_copy_out(&b.q);
+    if (st == DEFT_OK && !why) st = df_plan_verify(o->p->diag, plan);
     df_body_finish(&b.b);
     df_fuse_end(&b.q);
-    if (st == DEFT_OK && fits) {
+    if (st == DEFT_OK && !why) {
         st = df_outline_take_plan(o, &b.cut, plan, out);
         plan = NULL;
     } else if (st == DEFT_OK) {
         const uint32_t node = o->c.loops[w->loop].node;
-        df_fuse_why(o->p, node, node, "an iteration at a time", "%s",
-                    w->chunk ? "endless, and asks for the number of the iteration"
-                             : "values of several shapes meet in its body");
+        df_fuse_why(o->p, node, node, "an iteration at a time", "%s", why);
     }
 done:
     df_plan_destroy(&plan, o->p->mem);
