@@ -12,9 +12,9 @@
 /* Returns true when the file at path is a complete shared library for this machine, and leaves why
  * as it is. All that the loader reads must be inside the file and inside the range that it maps.
  *
- * Otherwise returns false, and writes a terminated sentence with the path to why, of size bytes.
- * When the file does not exist, the sentence ends with the text of ENOENT, "No such file or
- * directory" in the C locale. */
+ * Otherwise returns false, and writes a sentence with the path to why. The sentence is truncated to
+ * size bytes, which include its terminator. When the file does not exist, the sentence ends with
+ * strerror(ENOENT), which contains "No such file" in the C locale. */
 bool df_elf_file_check(const char *path, char *why, size_t size);
 
 #endif

@@ -49,9 +49,10 @@ typedef struct df_flow_ops {
      *
      * Port i of an iteration reads at in[i]. For rows this is the address of the first row, for
      * states it is NULL. The address of a NUMBER port must not be used. Root i writes its final
-     * state, or all its rows, to out[i], which is NULL when nothing reads them. When *done is false,
-     * the device has refused and nothing was done. The loop then runs one iteration at a time. The
-     * member may be NULL: the device always refuses. */
+     * state, or all its rows, to out[i], which is NULL when nothing reads them.
+     *
+     * When *done is false, the device has refused and nothing was done. The loop then runs one
+     * iteration at a time. The member may be NULL: the device always refuses. */
     deft_status (*run_tagged)(void *self, df_diag *d, const df_plan *plan, const df_part *part,
                               const int64_t *slots, void *const *in, void *const *out, bool *done);
     /* Runs a branch, or a loop with a test, so that the device decides, without waiting for the

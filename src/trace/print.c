@@ -9,7 +9,7 @@
 
 #include <inttypes.h>
 
-/* Prints name, and n numbers from v on, of which each is `step` entries behind the one before. */
+/* Prints name, and the n numbers v[0], v[step], v[2 * step], ... in brackets. */
 static void put_list(df_str *out, const char *name, const int64_t *v, uint32_t n, uint32_t step)
 {
     df_str_fmt(out, "%s[", name);

@@ -165,10 +165,7 @@ void df_fuse_loop_axes(pass *p, const space *sp, const access *a, uint32_t n, df
         put_axis(k, DF_AXIS_INNER, MAX_LOOPS, SLOT_ONE, order, extent);
 }
 
-/* ---- sealing ----
- *
- * Sealing makes the canonical bytes of a kernel, which are its key, and adds the kernel to the plan
- * unless the plan has an equal one. */
+/* ---- sealing ---- */
 
 /* df_access.same_as: the first earlier access to the same memory, when either of the two stores;
  * else i itself. */
@@ -205,7 +202,8 @@ static bool is_split(const body *b, const df_kernel *k)
     return reduces;
 }
 
-/* Seals *k. *out: the kernel of the plan that is equal to k, which is added if it is new. */
+/* Seals *k: makes its canonical bytes, which are its key. Adds *k to the plan, unless the plan has
+ * a kernel with the same key. *out: the kernel of the plan with that key. */
 static deft_status add_kernel(pass *p, df_kernel *k, df_kern *out)
 {
     const deft_status st = df_kernel_seal(p->diag, k, &p->plan->arena);

@@ -56,7 +56,7 @@ typedef struct df_cuda_updated {
 deft_status df_cuda_graph_update(df_cuda_graph *g, df_diag *d, const df_cuda_call *r,
                                  df_cu_stream capture, df_cuda_updated *n);
 /* Enqueues the graph of phase i in the queue of r. Does nothing when the phase has no nodes.
- * g is not woven. */
+ * g was not made by df_cuda_graph_weave. */
 deft_status df_cuda_graph_launch(df_cuda_graph *g, df_diag *d, const df_cuda_call *r, uint32_t i);
 
 /* ---- graphs.c ---- */

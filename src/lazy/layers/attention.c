@@ -46,9 +46,9 @@ enum { BLOCK = DEFT_ATTENTION_BLOCK };
 /* What the bodies of both scans need. */
 typedef struct task {
     deft_tensor *q;            /* the queries, scaled */
-    deft_tensor *dout;         /* backward pass: the gradient of the result, */
-    deft_tensor *log_sum;      /* the logarithm of the sum, */
-    deft_tensor *less;         /* and what is subtracted from dout v^T */
+    deft_tensor *dout;         /* backward pass: the gradient of the result */
+    deft_tensor *log_sum;      /* backward pass: the logarithm of the sum */
+    deft_tensor *less;         /* backward pass: what is subtracted from dout v^T */
     int64_t n_queries, n_keys; /* S and T: the numbers of queries and keys */
     bool has_padding;          /* keys from n_keys on are padding */
     df_loop_tag tag;           /* what the scan computes */
@@ -138,7 +138,7 @@ static task task_of(deft_tensor *q, deft_tensor *k, df_loop_tag tag)
 /* Runs a scan over the blocks. The attribute of its loop says what the scan computes, so
  * that a device may use an implementation of its own. With padded keys the attribute is 0,
  * because the tag does not say which keys are padding. The scan then runs as an ordinary
- * loop. */
+ * loop. Returns false with the error recorded. */
 static bool scan_blocks(deft_ctx *cx, deft_body_fn body, df_loop_kind kind, task *a,
                         deft_tensor *const *init, size_t n_states, deft_tensor *const *rows,
                         size_t n_outs, deft_tensor **end)
