@@ -111,8 +111,8 @@ inline deft_tensor *deft_clamp(deft_tensor *t, A low, B high)
 }
 
 /** deft_arange_i, for integers. */
-template <class A, class B, class C, ::deft::detail::if_integer<A> = 0, ::deft::detail::if_integer<B> = 0,
-          ::deft::detail::if_integer<C> = 0>
+template <class A, class B, class C, ::deft::detail::if_integer<A> = 0,
+          ::deft::detail::if_integer<B> = 0, ::deft::detail::if_integer<C> = 0>
 inline deft_tensor *deft_arange(deft_ctx *cx, A start, B stop, C step, deft_dtype dtype)
 {
     return deft_arange_i(cx, static_cast<int64_t>(start), static_cast<int64_t>(stop),
@@ -226,7 +226,9 @@ public:
     /** Whether this is a tensor, and not the result of a mistake. */
     explicit operator bool() const { return t_ != nullptr; }
 
-    /** What the tensor is (tensor.h). These calls compute nothing and never fail. */
+    /* What the tensor is. These calls compute nothing and never fail. tensor.h says what they
+     * return for a null tensor. */
+    /** Calls deft_ctx_of. */
     deft_ctx *ctx() const { return deft_ctx_of(t_); }
     /** Calls deft_dtype_of. */
     deft_dtype dtype() const { return deft_dtype_of(t_); }
@@ -273,7 +275,8 @@ public:
     /** Writes to *out the device on which the value lives. */
     DEFT_MUST_CHECK deft_status device(deft_device *out) const { return deft_device_of(t_, out); }
 
-    /** Computes the tensor and copies its elements to dst. bytes is exactly their size. */
+    /** Computes the tensor and copies its elements to dst, converted to dtype `as`. bytes is
+     * exactly their size in that dtype. */
     DEFT_MUST_CHECK deft_status read(deft_dtype as, void *dst, size_t bytes) const
     {
         return deft_read(t_, as, dst, bytes);
@@ -314,7 +317,8 @@ inline deft_tensor *left(N value, tensor like)
 DEFT_UNARY_OPS(DEFT_HPP_UNARY)
 #undef DEFT_HPP_UNARY
 
-/** Operators with two tensors, or a tensor and a number in either order. */
+/** Operators with two tensors, or a tensor and a number in either order. Comparisons return
+ * tensors of bools. So if (a == b) compiles, but asks only whether the call succeeded. */
 #define DEFT_HPP_BINARY(name, as)                                                                  \
     inline tensor as(tensor a, tensor b)                                                           \
     {                                                                                              \
@@ -452,8 +456,9 @@ inline deft_status vmap_body(deft_ctx *, deft_tensor *const *in, size_t, deft_te
  *
  *     auto g = vmap([&](tensor x, tensor y) { return grad(loss(w, x, y), w); }, xs, ys);
  *
- * The result has the examples along its first axis, and is false after a mistake. fn must
- * not throw. */
+ * fn is called once, while its operations are recorded. The result has the examples along its
+ * first axis, and is false after a mistake. When `first` is false, nothing is recorded. fn
+ * must not throw. */
 template <class F, class... T>
 inline tensor vmap(F fn, tensor first, T... rest)
 {
@@ -521,7 +526,9 @@ public:
     operator deft_ctx *() const { return cx_; }
     /** The result of deft_ctx_create. */
     deft_status status() const { return status_; }
-    /** The functions of context.h and device.h, for this context. */
+    /* ---- functions of context.h and device.h, for this context ---- */
+
+    /** Calls deft_message. */
     const char *message() const { return deft_message(cx_); }
     /** Calls deft_clear. */
     void clear() const { deft_clear(cx_); }
@@ -610,7 +617,8 @@ public:
     /** Calls deft_step_begin_with. */
     step(deft_ctx *cx, const deft_step_options &options) : s_(deft_step_begin_with(cx, &options)) {}
     ~step() { abort(); }
-    /** Ends the step and computes it. */
+    /** Ends the step and computes it. After a failure the step has ended too, and assigned tensors
+     * have their former values. */
     DEFT_MUST_CHECK deft_status end()
     {
         open_ = false;
@@ -639,9 +647,10 @@ private:
     bool open_ = true;
 };
 
-/** Owns the list of a network (deft_nn). Layers are deft_nn_linear and the like, as in C. It is
- * false when the list could not be made; status() then has the reason. It must not outlive
- * its context, and must outlive its optimizers and scalers. */
+/** Owns a deft_nn, the list of the parameters, buffers and numbers of a network. Layers are
+ * deft_nn_linear and the like, as in C. It is false when the list could not be made; status()
+ * then has the reason. It must not outlive its context, and must outlive its optimizers and
+ * scalers. */
 class network : detail::pinned {
 public:
     /** Calls deft_nn_create. status() has its result. */
@@ -658,12 +667,12 @@ public:
     deft_status status() const { return status_; }
     /** The tensor with that full name; false when there is none. */
     tensor find(const char *name) const { return deft_nn_find(nn_, name); }
-    /** Writes the list to a file, or sets it from one. */
+    /** Writes that part of the list to a file (deft_nn_save). */
     DEFT_MUST_CHECK deft_status save(const char *path, deft_nn_part part = DEFT_NN_ALL) const
     {
         return deft_nn_save(nn_, path, part);
     }
-    /** Calls deft_nn_load. */
+    /** Sets that part of the list from a file (deft_nn_load). */
     DEFT_MUST_CHECK deft_status load(const char *path, deft_nn_part part = DEFT_NN_ALL) const
     {
         return deft_nn_load(nn_, path, part);

@@ -12,8 +12,8 @@
  *          (dims.c).
  *   map    an index map: how an element of a node is found from loop indices. Along each axis the
  *          index is off + coef * loop (maps.c).
- *   val    a stored value: the value of a node in memory. A val is *plain* when its kernel writes
- *          all of it, element by element. The result of an update is not plain.
+ *   val    a stored value: the value of a node in memory. A val is *plain* when its writer replaces
+ *          all its elements. The result of an update, a scatter_add or an index_add is not plain.
  *   head   one store of a kernel: which node is evaluated at which map, and where the result goes.
  *   group  what becomes one segment: heads over one loop space, a product with its epilogue, or a
  *          routine alone.
@@ -89,8 +89,9 @@ uint32_t df_table_next(const table *t, uint64_t hash, uint32_t *pos);
 
 /* ---- maps ---- */
 
-/* An index map over a node. df_map_intern compares maps as bytes, so unused fields must be 0.
- * Interned maps are equal exactly when their numbers are. */
+/* An index map over a node. df_map_intern compares maps as bytes. So unused entries of axis must be
+ * FIXED, and all other unused fields 0; df_map_blank makes such a map. Interned maps are equal
+ * exactly when their numbers are. */
 typedef struct index_map {
     uint8_t linear; /* 1: one row-major element number, off[0] + sum of lcoef[d] * driver d */
     uint8_t rank;
@@ -144,7 +145,9 @@ typedef struct storage {
  * `over`, the `over` of that, and so on. */
 typedef struct val {
     uint32_t node;
-    group_id group;  /* the group that writes it (the value of an update); DF_NONE until planned */
+    /* The group that writes it; DF_NONE until planned. Of an update: the group that writes the
+     * updated part. The groups in `frames` copy the rest. */
+    group_id group;
     map_id map;      /* which elements of it the group writes: its axes over the loops */
     uint32_t level;  /* see group.level. An update has a higher level than what it updates */
     place_id place;  /* row of pass.places; DF_NONE until chosen */
@@ -154,7 +157,7 @@ typedef struct val {
     group_id frames; /* update: first of the groups that copy the border; DF_NONE: no such group */
     load_id readers; /* first of the list of loads that read it; DF_NONE: no load */
     bool visible;    /* groups that need node load this val. Else it is a copy for one purpose */
-    bool plain;      /* one head writes all its elements */
+    bool plain;      /* its group writes all its elements; see the top of this file */
     bool loose;  /* update in place that is not ordered after all earlier writers of its place */
     bool staged; /* update: written by a copy of what another kernel computed (hazards.c) */
     /* Of an update in place: along axis apart - 1, it begins at or after the end of the update
@@ -489,8 +492,9 @@ const char *df_fuse_name(const pass *p, uint32_t node);
 deft_status df_fuse_splice(pass *p, df_plan *plan, uint32_t *slot0);
 
 /* Bytes that are live while part i of plan runs, without the temporaries of the plans within it.
- * These are the cells (df_cell: values that pass between parts) that are no roots. A loop adds the
- * states and the rows that its iterations yield. `slots` has the values of the plan's slots. */
+ * These are the cells (df_cell) that are live then and are no roots. A loop adds one state or
+ * row for each result of its body, and the memory of a whole result that no cell receives.
+ * `slots` has the values of the plan's slots. */
 int64_t df_fuse_around_bytes(const df_plan *plan, uint32_t i, const int64_t *slots);
 
 /* ---- outline.c ---- */
@@ -583,13 +587,15 @@ place_id df_fuse_new_place(pass *p, uint32_t kind, uint32_t index, uint32_t node
 
 /* ---- single.c ---- */
 
-/* Whether a kernel with several stages over these rows keeps the threads busy, or is too small for
- * that to matter. With `guard`, guards are added, so that the plan serves only runs in which the
- * answer is the same. */
+/* Whether a kernel with several stages over the space *sp pays. It does when there are at least 4
+ * rows (df_space_rows) for each thread, or when it is too small for that to matter. With
+ * `guard`, guards are added, so that the plan serves only runs in which the answer is the same.
+ * */
 bool df_fuse_pays(pass *p, const space *sp, bool guard);
 /* Whether a kernel can reduce over the RED loops of the cone. It can when the innermost loop is not
- * RED, or when the RED loops merge into one. Otherwise the kernel must go run by run (plan.h). That
- * allows at most DF_MAX_RUN_REDS reductions, and no scan. */
+ * RED, or when the RED loops merge into one. It also can when there are at most DF_MAX_RUN_REDS
+ * reductions and no scan: it then reduces along the last RED axis, one run of elements after the
+ * other (plan.h). */
 bool df_fuse_red_is_fine(pass *p, const cone *c);
 /* Pushes val v on the stack of vals that are planned next. */
 void df_fuse_push_val(pass *p, val_id v);
@@ -651,10 +657,11 @@ bool df_hazard_may_order(pass *p, load_id list, val_id v, hazard *h);
 void df_hazard_order(pass *p, load_id list, val_id v);
 /* Whether v can be ordered after every earlier writer of its place: val over, and the vals that
  * `over` was written over in turn. An earlier writer need not come first when v shares no element
- * with it. v is then loose, and every reader of the place must be orderable with v. `input` is the
- * input whose memory the place is, or DF_NONE. If the answer is true, the function sets val.loose
- * of v, which df_hazard_follow_writers reads. If it is false, *h receives the obstacle, unless it
- * has one. */
+ * with it. v is then loose. In that case the readers of all vals below `over`, and of `input`,
+ * must be orderable too, which this function checks. The caller checks the readers of `over`.
+ * `input` is the input whose memory the place is, or DF_NONE. If the answer is true, the
+ * function sets val.loose of v, which df_hazard_follow_writers reads. If it is false, *h
+ * receives the obstacle, unless it has one. */
 bool df_hazard_after_writers(pass *p, val_id over, uint32_t input, val_id v, hazard *h);
 /* Adds the edges and guards for that order. Only after df_hazard_after_writers returned true. */
 void df_hazard_follow_writers(pass *p, val_id over, uint32_t input, val_id v);
@@ -672,8 +679,9 @@ bool df_hazard_stage(pass *p, load_id list, val_id over, val_id v, bool in_input
 deft_status df_fuse_places(pass *p);
 /* Lists each load of group g as a reader of its val or input, and orders g after the writers. */
 void df_fuse_record_loads(pass *p, group_id g);
-/* Whether a path of edges leads from group `from` to group `to`, or they are one group. May answer
- * true by mistake when p->search_left is used up, never false. */
+/* Whether a path of edges leads from group `from` to group `to`, or they are one group. When
+ * p->search_left is used up, the answer may be true although there is no path. An answer of
+ * false is always right. */
 bool df_fuse_reaches(pass *p, group_id from, group_id to);
 /* Adds the edge that makes group `to` run in a later launch than `from`. */
 void df_fuse_edge(pass *p, group_id from, group_id to);

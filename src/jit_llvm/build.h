@@ -16,6 +16,7 @@ LLVMTypeRef df_gen_type(const df_gen *g, deft_dtype t);
 LLVMTypeRef df_gen_mem_type(const df_gen *g, deft_dtype t);
 /* A vector of w lanes of t, or t itself if w is 1. */
 LLVMTypeRef df_gen_lanes(LLVMTypeRef t, uint32_t w);
+/* The constant v. */
 LLVMValueRef df_gen_i64(const df_gen *g, int64_t v);
 /* The constant of dtype t whose bits are the low bits of `bits`. NaNs keep their payload. */
 LLVMValueRef df_gen_const(const df_gen *g, deft_dtype t, uint64_t bits);
@@ -34,6 +35,7 @@ LLVMValueRef df_gen_intrinsic(df_gen *g, const char *name, LLVMTypeRef *types, u
 /* Whether v is a constant integer. Sets *out if it is. Extents that a variant knows (df_facts) are
  * constants. */
 bool df_gen_known(LLVMValueRef v, int64_t *out);
+/* Whether v is the constant `value`. */
 bool df_gen_is(LLVMValueRef v, int64_t value);
 /* Whether the kernel gets three functions: main, and part and fin, which divide a reduction between
  * threads (runtime/device.h). Variants have main alone. */
@@ -49,6 +51,7 @@ LLVMValueRef df_gen_offset(df_gen *g, LLVMValueRef p, LLVMValueRef bytes);
 LLVMValueRef df_gen_at(df_gen *g, LLVMTypeRef t, LLVMValueRef p, LLVMValueRef index);
 /* An array of n values of t in the frame of the function, allocated once on entry. */
 LLVMValueRef df_gen_alloca(df_gen *g, LLVMTypeRef t, uint64_t n, unsigned align);
+/* Appends an empty block to the function. The builder stays where it is. */
 LLVMBasicBlockRef df_gen_block(df_gen *g, const char *name);
 /* The stride of an access along an axis: in bytes, or in units for an access of kind INDEX. In
  * flow.c. */

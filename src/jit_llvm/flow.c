@@ -98,6 +98,7 @@ static bool moves_along(const df_gen *g, const df_nest *w, uint32_t access)
     return false;
 }
 
+/* p advanced by `by`: bytes, or units for an access of kind INDEX. */
 static LLVMValueRef move(df_gen *g, uint32_t access, LLVMValueRef p, LLVMValueRef by)
 {
     if (g->k->access[access].kind == DF_ACCESS_INDEX) return LLVMBuildAdd(g->b, p, by, "");
@@ -114,6 +115,8 @@ LLVMValueRef df_gen_stride(df_gen *g, uint32_t access, int axis)
     return size == 1 ? elements : LLVMBuildMul(g->b, elements, df_gen_i64(g, size), "");
 }
 
+/* Where the nest stores the current address of the access, and the address it begins with
+ * (origin_of). */
 static LLVMValueRef *place_of(df_gen *g, const df_nest *w, uint32_t access)
 {
     return w->is_outer ? &g->acc[access].row : &g->acc[access].at;
@@ -124,6 +127,7 @@ static LLVMValueRef origin_of(const df_gen *g, const df_nest *w, uint32_t access
     return w->is_outer ? g->acc[access].base : g->acc[access].row;
 }
 
+/* Sets index[0 .. n) to the indices of the linear index w->from. */
 static void decompose(df_gen *g, df_nest *w, LLVMValueRef *index)
 {
     LLVMValueRef rest = w->from;

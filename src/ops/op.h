@@ -109,7 +109,7 @@ typedef uint32_t (*df_body_fn)(df_emit *e, deft_dtype t, deft_dtype out, const u
 typedef struct df_op_info {
     const char *name; /* as in ops.def: "add" */
     const char *doc;  /* text for people */
-    df_body_fn body;  /* of a unary, binary or ternary operator; else NULL */
+    df_body_fn body;  /* unary, binary and ternary operators have one; NULL for the others */
     /* algebra is a set of flags, kop a df_kop, and n_args may be DF_PER_AXIS2. The others are of
      * the enums above. */
     uint8_t n_src, cls, dtype_rule, shape_rule, algebra, how, kop, n_args, mixed;
@@ -188,8 +188,8 @@ DF_INLINE uint32_t df_op_n_args(df_op op, uint32_t src_rank)
 
 /* The attr of a loop may be a tag that names the function which the loop computes. In fast mode a
  * device may compute that function in one routine instead of running the iterations. The code that
- * records the loop guarantees that the tag is true. The tag remains true when the loop is recorded
- * again node by node, also with more batch axes.
+ * records the loop guarantees that the tag is true. The tag remains true when a gradient or
+ * deft_vmap records the loop again, also with more batch axes.
  *
  *   attention       The loop runs over blocks of keys. q has shape [..., S, D]. An iteration reads
  *                   a row of each of three inputs: keys k [..., block, D], values v [..., block, E]

@@ -38,8 +38,8 @@ typedef struct df_naming df_naming;
 
 /* Returns NULL when neither perf nor a debugger can be served: the options ask for nothing,
  * `perf` is not valid, c is NULL, or the compiler has no debugger interface. When memory runs
- * out, this is logged, and files for perf are left out. mem, log and c are borrowed until
- * df_naming_close. *o is read during the call only. */
+ * out, this is logged. The result is then NULL, or serves debuggers only. mem, log and c are
+ * borrowed until df_naming_close. *o is read during the call only. */
 df_naming *df_naming_open(const df_mem *mem, const df_log *log, const df_compiler *c,
                           const df_naming_options *o);
 /* Sets *n to NULL. All code has been hidden before. *n may be NULL. */

@@ -22,9 +22,12 @@ typedef struct df_replay_stats {
     uint64_t works; /* those of them that are external work */
     /* Calls of df_work.fn. A run of external work whose graph is replayed makes no such call. */
     uint64_t work_calls;
-    /* Runs by df_tree_action, `calls` in total: by plain launches, graph recorded, graph replayed,
-     * graph placed anew, graph of another signature reused. */
-    uint64_t plain, recorded, replayed, placed, reshaped;
+    /* Runs that succeeded, by df_tree_action. */
+    uint64_t plain;    /* by plain launches */
+    uint64_t recorded; /* a graph was recorded */
+    uint64_t replayed; /* a graph was launched with its placement unchanged */
+    uint64_t placed;   /* a graph got new addresses in the pool */
+    uint64_t reshaped; /* the graph of another signature was updated for the run */
     uint64_t updates; /* graph nodes whose argument words were set anew */
     /* Uploads of a table of argument words, which is enqueued before a graph whose kernels read
      * their words there. Tables of conditional graphs are not counted. */
@@ -34,15 +37,18 @@ typedef struct df_replay_stats {
     /* Per reason: text for people, for example "replayed". Static; NULL after the last reason. */
     const char *reason_text[DF_REPLAY_REASONS];
     uint64_t n_nodes, n_graphs, graph_bytes; /* graph_bytes: an estimate, of all graphs */
-    uint64_t pool_bytes;                     /* bytes of the graph pool that the tree backs */
-    uint64_t mapped_bytes;                   /* GPU memory that is mapped for the pool */
+    uint64_t pool_bytes; /* the first bytes of the graph pool, behind which the tree needs memory */
+    uint64_t
+        mapped_bytes; /* GPU memory that is mapped for the pool, in pieces of the driver's size */
     uint64_t peak_path_bytes;  /* the most bytes needed at once since the latest trim */
     uint64_t separate_bytes;   /* bytes that the graphs would need if each had its own pool */
     uint64_t held, held_bytes; /* outputs in the pool that are held, and their bytes */
     uint64_t outside;          /* outputs of nodes that are outside the pool */
     uint64_t evicted, trims;   /* nodes that were evicted; how often all graphs were dropped */
     uint64_t pauses;           /* how often recording was paused */
-    uint64_t hits;             /* simple replays since the latest df_replay_event of a run */
+    /* Simple replays (DF_TREE_REPLAY) since the latest df_replay_event of a run. Only runs with a
+     * df_replay_event_fn are counted. */
+    uint64_t hits;
     /* Per reason: its short name, for example "hit". Static; NULL after the last reason. */
     const char *reason_name[DF_REPLAY_REASONS];
     /* The latest failure of the device to record, update or launch a graph. The run that failed
@@ -65,10 +71,11 @@ typedef struct df_replay_event {
     const char *action;  /* name as in docs/graphs.md; NULL: this is the state of a node */
     const char *reason;  /* name as in docs/graphs.md. Of a node: of its latest call */
     const char *failure; /* of a run: failure of the device in it; NULL: none */
-    /* Of a run: generations that have begun so far. A path that begins after max_path calls is not
-     * counted. */
+    /* Of a run: how many generations, such as steps, have begun on this queue. Paths that the tree
+     * begins by itself after max_path calls (replay/tree.h) are not counted. */
     uint64_t path;
-    /* Of a run: simple replays, and graph nodes that were set, since the event before. */
+    /* Of a run: simple replays, and graph nodes that were set, since the event of the preceding run
+     * on this queue. */
     uint64_t hits, updates;
     uint64_t calls, replays, recordings, placements, graph_bytes; /* of the node */
     /* Offset in the pool, and size, of the memory that the node uses only during a run. */

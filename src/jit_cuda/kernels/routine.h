@@ -51,10 +51,11 @@
  *   scatter_begin, _check,    notes that no bad index is known, looks for the first, and reports it
  *   _tell                     to `fault`
  *   scatter_atomic            integers of 4 and 8 bytes: a thread for each value
- *   scatter_walk              a thread for each element of the result, which adds all values that
- *                             meet there
+ *   scatter_walk              a thread for each position along the axes that `out` advances along,
+ *                             which adds all values that meet there
  *   scatter_slots, _runs      for many values: checks indices and writes words to sort by target;
- *                             after the sort, a thread for each target adds its values
+ *                             after the sort, a thread for each target, and each element within
+ *                             it, adds the values
  */
 #define DF_CUDA_ROUTINES(X)                                                                        \
     X(sort_rows, rows_params)                                                                      \
@@ -89,14 +90,16 @@ enum {
     DF_CUDA_ROUTINE_WORDS = 56     /* 8-byte words of a parameter, at most */
 };
 
+/* One launch of a kernel. */
 typedef struct df_cuda_launch {
     df_cuda_routine kernel;
-    uint32_t
-        n_blocks;  /* at least 1; a smaller grid is correct too, because threads stride over it */
-    uint32_t size; /* bytes of params */
+    /* At least 1. A smaller grid gives the same result, because threads stride over the grid. */
+    uint32_t n_blocks;
+    uint32_t size; /* bytes of params that are used */
     uint64_t params[DF_CUDA_ROUTINE_WORDS];
 } df_cuda_launch;
 
+/* The launches of a job, in order. */
 typedef struct df_cuda_launches {
     uint32_t n;       /* 0: there is nothing to do */
     uint64_t kernels; /* set of the kernels of the launches: bits 1 << df_cuda_routine */
@@ -118,7 +121,8 @@ deft_status df_cuda_routine_plan(df_diag *d, const df_routine_job *job, uint64_t
 /* Bytes of workspace, at least 8. The addresses of the job may still be 0. */
 size_t df_cuda_scatter_work_size(const df_scatter_job *job);
 /* Plans the launches of a scatter. A bad index is reported at the address `fault`, with `id`, which
- * is the node number in df_seg.fault. With fault 0 nothing is reported. */
+ * is the node number in df_seg.fault. With fault 0 nothing is reported. work: address of the
+ * workspace on the device. */
 void df_cuda_scatter_plan(const df_scatter_job *job, uint32_t id, uint64_t fault, uint64_t work,
                           df_cuda_launches *out);
 /* Plans only the check of indices; nothing is added. fault must not be 0. Of the addresses of
@@ -129,9 +133,11 @@ void df_cuda_scatter_check_plan(const df_scatter_job *job, uint32_t id, uint64_t
 /* ---- text ---- */
 
 /* Appends the entries of a set of kernels to a program that begins with the prelude, at
- * most once per program. Same set, same text. */
+ * most once per program. Same set, same text. When memory runs out, out->ok is false. */
 void df_cuda_routine_text(uint64_t kernels, df_str *out);
+/* The name of the entry, "routine_" and the kernel. A static string. */
 const char *df_cuda_routine_name(df_cuda_routine kernel);
+/* The threads of a block. */
 uint32_t df_cuda_routine_threads(df_cuda_routine kernel);
 
 #endif

@@ -15,9 +15,9 @@
  * operands, as for reshape, they are those of k. */
 uint32_t df_append_like(deft_ctx *cx, uint32_t k, const uint32_t *src, uintptr_t site);
 /* Records a chain of views again, with another base. `place` is the last view of the chain, and the
- * first one views `base`. The same views are recorded on `onto`, which has the shape of base, each
- * under its earlier call site. Returns the record that corresponds to `place`; `onto` when place is
- * base. Fails with DEFT_E_LIMIT when there are more than 32 views. */
+ * first one views `base`. The same views are recorded on `onto`, which has the shape and dtype
+ * of base, each under its earlier call site. Returns the record that corresponds to `place`;
+ * `onto` when place is base. Fails with DEFT_E_LIMIT when there are more than 32 views. */
 uint32_t df_rebase(deft_ctx *cx, uint32_t place, uint32_t base, uint32_t onto);
 
 #endif

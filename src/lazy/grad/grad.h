@@ -154,6 +154,7 @@ DF_INLINE uint32_t df_grad_zeros(deft_ctx *cx, uint32_t k, uintptr_t site)
 /* a with the elements along one axis in reverse order. */
 uint32_t df_grad_turned(df_grad *w, uint32_t a, uint32_t axis);
 
+/* Declares the rule of each op that has one, as a df_grad_rule. */
 #define OP(name, n_src, class, facets) facets
 #define GRAD(rule) bool df_grad_##rule(df_grad *w, uint32_t k, uint32_t g);
 #include "ops/ops.def"
@@ -185,7 +186,7 @@ typedef struct df_replay {
     uint32_t low, high;
     uint32_t *map;   /* per record of the range: its copy, or DF_BAD: not recorded again */
     uint32_t loop;   /* the loop whose body is copied, or DF_BAD */
-    uint32_t around; /* the new loop, which the copies name in its place */
+    uint32_t around; /* the new loop, which the copies name in its place; DF_BAD: no loop */
     /* captures that have replacements; NULL: records from outside are used themselves */
     const df_captures *outer;
     const uint32_t *local; /* per capture of outer: its replacement */

@@ -14,9 +14,8 @@
  *
  * trace/control.h explains the ops loop, carry, each, next, stack and final.
  *
- * A branch is differentiated within a branch. So gradients of what only the other branch
- * computes are not recorded, and no 0 is multiplied by the values that happen to be
- * there.
+ * A branch is differentiated within a branch. So only the gradients of the branch that is taken
+ * are computed. No gradient of 0 meets values of the other branch: 0 times an infinity is NaN.
  */
 #include "lazy/grad/grad.h"
 
@@ -39,6 +38,7 @@ static const df_custom *annotated_custom_of(const df_grad *w, uint32_t k)
     return is_marked ? df_grad_custom_of(w->cx, k) : NULL;
 }
 
+/* Initialises an empty list of captures, with memory from a. */
 static bool captures_init(df_captures *c, const df_grad *w, df_arena *a)
 {
     *c = (df_captures){ .w = w };
@@ -47,6 +47,7 @@ static bool captures_init(df_captures *c, const df_grad *w, df_arena *a)
     return (c->slot && c->record) || grad_loop_no_memory(w);
 }
 
+/* Appends record k, unless it is not active or is in the list already. */
 static void capture_record(df_captures *c, uint32_t k)
 {
     if (!df_grad_is_active(c->w, k) || c->slot[k - c->w->from]) return;
@@ -57,12 +58,14 @@ static void capture_record(df_captures *c, uint32_t k)
 /* ---- recording again ---- */
 
 /* Whether operand i of op only says in which loop the record is: the enclosing loop of a loop,
- * and the loop of a carry or each. In a copy, it is the loop whose body is open (p->around). */
+ * and the loop of a carry or each. */
 static bool names_loop(df_op op, uint32_t i)
 {
     return (op == DF_OP_loop && i == 0) || ((op == DF_OP_carry || op == DF_OP_each) && i == 1);
 }
 
+/* Records record k again, and notes the copy in p->map. An operand that names p->loop names
+ * p->around in the copy. Returns false with the error recorded. */
 static bool record_again(df_replay *p, uint32_t k)
 {
     deft_ctx *const cx = p->cx;
@@ -84,14 +87,16 @@ static bool is_float_record(const deft_ctx *cx, uint32_t k)
 
 /* ---- the form of a loop ---- */
 
+/* The parts of a loop, as the forward pass recorded them. */
 typedef struct loop_form {
     df_grad *w; /* the walk that has met the loop's results */
     /* body_end: the first record of the list of next and stack records that ends the loop. end: the
      * last one. */
-    uint32_t loop, body_end, end, first_final;
+    uint32_t loop, body_end, end;
+    uint32_t first_final; /* the first of the loop's results, which are adjacent final records */
     uint32_t *states, *stacks, *rows; /* its records of ops next, stack and each */
     uint32_t n_states, n_stacks, n_rows;
-    int64_t length;
+    int64_t length; /* iterations */
     df_captures outer;
     uint8_t *inside; /* per record from loop to body_end: whether it depends on the loop */
     uint32_t *map;   /* work space of a df_replay */
@@ -184,6 +189,7 @@ static uint32_t stacked_row_value(const loop_form *l, uint32_t i)
     return l->w->cx->rec.nodes[l->stacks[i]].src[0].i;
 }
 
+/* Whether record k is a carry or each of this loop. */
 static bool is_loop_entry(const loop_form *l, uint32_t k)
 {
     const df_node *const n = &l->w->cx->rec.nodes[k];
@@ -195,6 +201,8 @@ static void capture_if_outside(loop_form *l, uint32_t k)
     if (!is_inside_loop(l, k)) capture_record(&l->outer, k);
 }
 
+/* Fills in the rest of *l from w, end and first_final, with memory from a. Returns false with
+ * the error recorded. */
 static bool read_form(loop_form *l, df_arena *a)
 {
     if (!read_list(l, a)) return false;
@@ -232,6 +240,7 @@ static uint32_t final_gradient(const loop_form *l, uint32_t of)
     return DF_BAD;
 }
 
+/* A replay of the body into the loop that is being recorded (cx->body_loop). */
 static df_replay start_replay(const loop_form *l)
 {
     deft_ctx *const cx = l->w->cx;
@@ -253,6 +262,8 @@ static bool record_body_again(const loop_form *l, df_replay *p)
 
 /* ---- keeping the states ---- */
 
+/* The body of the loop that runs again (deft_body_fn). Its results are the next states, then the
+ * states at the start of the iteration. */
 static deft_status keep_states(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
                                size_t n_out, void *user)
 {
@@ -352,12 +363,15 @@ static bool seed_body_results(const backward *b, df_grad *w, const df_replay *p,
     return true;
 }
 
+/* The gradient of record k; zeros when it has none. DF_BAD: an error. */
 static uint32_t gradient_or_zero(df_grad *w, uint32_t k)
 {
     const uint32_t g = df_grad_of(w, k);
     return g == DF_BAD ? df_grad_zeros(w->cx, k, w->site) : g;
 }
 
+/* Makes handles of the results of the backward body, in the order of `backward`. sums: the sums
+ * for the captures before this iteration. */
 static bool collect_body_gradients(const backward *b, df_grad *w, deft_tensor *const *sums,
                                    deft_tensor **out)
 {
@@ -375,6 +389,7 @@ static bool collect_body_gradients(const backward *b, df_grad *w, deft_tensor *c
     return df_mistakes(cx) == before;
 }
 
+/* The body of the backward loop (deft_body_fn). */
 static deft_status walk_back(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
                              size_t n_out, void *user)
 {
@@ -404,6 +419,7 @@ static deft_tensor *turned(const loop_form *l, uint32_t a)
     return df_result(l->w->cx, df_grad_turned(l->w, a, 0));
 }
 
+/* Makes handles of the rows of the backward loop, each in reverse order. */
 static bool backward_rows(const backward *b, deft_tensor *const *kept, deft_tensor **rows)
 {
     const loop_form *const l = b->l;
@@ -418,6 +434,7 @@ static bool backward_rows(const backward *b, deft_tensor *const *kept, deft_tens
     return (*rows = turned(l, df_iota_node(cx, &all, 0, l->w->site))) != NULL;
 }
 
+/* Makes handles of the initial states of the backward loop. */
 static bool backward_states(const backward *b, deft_tensor **states)
 {
     const loop_form *const l = b->l;
@@ -452,6 +469,7 @@ static bool give_all(const backward *b, deft_tensor *const *out)
     return true;
 }
 
+/* Selects the states, stacks and rows that take part in the backward loop. */
 static bool choose_differentiable(backward *b, df_arena *a)
 {
     const loop_form *const l = b->l;
@@ -472,6 +490,8 @@ static bool choose_differentiable(backward *b, df_arena *a)
     return true;
 }
 
+/* Records the backward loop, and adds its results to the gradients. Returns false with the error
+ * recorded. */
 static bool differentiate(loop_form *l, df_arena *a)
 {
     backward b = { .l = l };

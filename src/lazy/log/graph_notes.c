@@ -2,14 +2,15 @@
  *
  * Graph trees in the structured log: runs that were not only replays, when they have run;
  * nodes and totals when a queue is destroyed. All functions are called only while the log
- * is on. The fields are those of docs/trace-format.md. Strings belong to
- * the device, which may be destroyed before the writer runs, so everything is written as
- * records, which are copies.
+ * is on. The fields are those of docs/trace-format.md. Strings belong to the device, which
+ * may be destroyed before the writer runs. So everything is written as records, which are
+ * copies.
  */
 #include "lazy/log/notes.h"
 
 #include <stdio.h>
 
+/* Writes n; 0 becomes null. */
 static void put_number_or_null(df_str *s, const char *key, uint64_t n)
 {
     if (n)
@@ -86,6 +87,7 @@ void df_log_graph(void *user, const df_replay_event *t)
     df_record_end(&s, cx->rt->journal);
 }
 
+/* Writes one node of the tree: a df_replay_event_fn. user: the context. */
 static void log_node(void *user, const df_replay_event *t)
 {
     deft_ctx *const cx = user;
@@ -96,6 +98,7 @@ static void log_node(void *user, const df_replay_event *t)
     df_record_end(&s, cx->rt->journal);
 }
 
+/* Writes how many runs had each reason. */
 static void put_reasons(df_str *s, const df_replay_stats *t)
 {
     df_json_open(s, "reasons", '[');
@@ -108,6 +111,7 @@ static void put_reasons(df_str *s, const df_replay_stats *t)
     df_json_close(s, ']');
 }
 
+/* Writes the counters of the whole tree of a queue on GPU `device`. */
 static void log_tree(deft_ctx *cx, uint32_t device, const df_replay_stats *t)
 {
     const struct {

@@ -10,7 +10,7 @@
 
 #include "base/fork.h"
 
-enum { PLACES = 2048, MOST = 1024 }; /* rows of the table; sites, without site 0 */
+enum { PLACES = 2048, MOST = 1024 }; /* rows of the table; the most sites */
 
 struct df_spent {
     const df_mem *mem;

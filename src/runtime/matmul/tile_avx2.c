@@ -85,7 +85,7 @@ AVX2 DF_INLINE void transpose_f64(double *to, int64_t to_row, const double *from
 #include "runtime/matmul/tile_body.h"
 
 /* Only for CPUs with AVX2 and FMA: df_tiles_pick checks that. The dots functions are in
- * tile_dots.c. */
+ * tile_dots.c. They are used for products of at most n_dots rows (tile.h). */
 const df_tiles df_tiles_avx2_f32 = {
     .mr = 4, .nr = 24, .block = block_f32, .pack = pack_f32, .dots = df_tile_dots_f32, .n_dots = 4
 };
