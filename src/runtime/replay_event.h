@@ -28,7 +28,7 @@ typedef struct df_replay_stats {
     uint64_t replayed; /* a graph was launched with its placement unchanged */
     uint64_t placed;   /* a graph got new addresses in the pool */
     uint64_t reshaped; /* the graph of another signature was updated for the run */
-    uint64_t updates; /* graph nodes whose argument words were set anew */
+    uint64_t updates;  /* graph nodes whose argument words were set anew */
     /* Uploads of a table of argument words, which is enqueued before a graph whose kernels read
      * their words there. Tables of conditional graphs are not counted. */
     uint64_t tables;
