@@ -28,8 +28,8 @@ extern "C" {
  * again for all of them.
  *
  *   - fn: sets n_out results from n_in operands, under the rules of a loop's function
- *     (control.h), but it may draw random numbers. Each example gets numbers of its own: row
- *     i of one draw for all examples. Tensors from outside may be used, and are the same for
+ *     (control.h), but it may draw random numbers. A draw of shape S becomes one draw of
+ *     shape [n, S] for n examples, and example i gets row i of it. Tensors from outside may be used, and are the same for
  *     all.
  *   - user: is passed to fn, and need not live longer than the call.
  *   - in: n_in operands, at least 1.
@@ -44,7 +44,8 @@ extern "C" {
  * At least one operand is mapped. All mapped operands have the same number of examples,
  * which may be 0. fn is called in that case too.
  *
- * Results have the bits that fn gives for each example alone. There are two differences:
+ * Results have the bits that fn gives for each example alone. There are three differences:
+ *   - Each example has random numbers of its own, as said above.
  *   - A deft_cond whose condition depends on an example computes both branches. An index
  *     out of range in either branch is an error.
  *   - A deft_while whose test depends on an example iterates until the test holds for no

@@ -81,7 +81,7 @@ DF_INLINE unsigned df_popcount(uint64_t x)
     return (unsigned)__builtin_popcountll(x);
 }
 
-/* a / b, rounded up. a is not negative, and b is positive. No sum overflows. */
+/* a / b, rounded up. a is not negative, and b is positive. The computation cannot overflow. */
 DF_INLINE int64_t df_div_up(int64_t a, int64_t b)
 {
     return a / b + (a % b != 0);

@@ -29,6 +29,11 @@ deft_status df_fail_more(df_diag *d, const char *fmt, ...) DF_PRINTF(2, 3);
 
 /* Writes "<what>: could not get <bytes> bytes" and returns DEFT_E_MEMORY. */
 deft_status df_fail_mem(df_diag *d, const char *what, size_t bytes);
+/* Whether a verifier found no defect. DEFT_E_MEMORY counts too: the verifier could not finish. */
+DF_INLINE bool df_verify_passed(deft_status st)
+{
+    return st == DEFT_OK || st == DEFT_E_MEMORY;
+}
 
 /* Sets status to DEFT_OK and removes the sentence, node and site. */
 void df_diag_clear(df_diag *d);

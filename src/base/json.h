@@ -20,7 +20,8 @@
  * advances *at. When room is smaller than 2 * DF_JSON_MOST, nothing is written. */
 size_t df_json_escape(char *out, size_t room, const char **at, const char *end);
 
-/* Begins an object or a list. bracket is '{' or '['. In an empty string, key is ignored. */
+/* Begins an object or a list. bracket is '{' or '['. While s is empty, key is
+ * ignored: the object or list is then the outermost one. */
 void df_json_open(df_str *s, const char *key, char bracket);
 /* Ends the innermost object or list. bracket is '}' or ']'. */
 void df_json_close(df_str *s, char bracket);

@@ -290,7 +290,8 @@ static bool check_step_gradients(const deft_optim *o, const char *what, deft_ten
 {
     deft_ctx *const cx = o->nn->cx;
     if (!df_ctx_in_step(cx))
-        return df_error(cx, DEFT_E_STATE, "%s: no step is open: a part of it might stay", what);
+        return df_error(cx, DEFT_E_STATE,
+                        "%s: no step is open: a failure could leave half of the update", what);
     for (size_t i = 0; i < o->n; i++) {
         const deft_tensor *const g = grads[i], *const p = o->p[i];
         if (!g) continue;

@@ -110,7 +110,7 @@ static bool update(const deft_scaler *s, deft_tensor *is_finite)
     deft_ctx *const cx = s->nn->cx;
     if (!df_ctx_in_step(cx))
         return df_error(cx, DEFT_E_STATE,
-                        "scaler_update: no step is open: a part of it might stay");
+                        "scaler_update: no step is open: a failure could leave half of the update");
     deft_tensor *const good = deft_add_f(s->good, 1);
     deft_tensor *const grows = deft_ge_f(good, s->interval);
     deft_tensor *const more = deft_minimum_f(deft_mul_f(s->scale, 2), MOST);

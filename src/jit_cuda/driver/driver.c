@@ -41,7 +41,7 @@ static deft_status find_calls(df_diag *d, df_driver *dr, void *library)
 #define FIND(field, symbol, parameters)                                                            \
     if (!df_library_find(library, #symbol, &dr->field))                                            \
         return df_fail(d, DEFT_E_BACKEND,                                                          \
-                       "cuda: the driver has no " #symbol ": 11.4 is the oldest that does");
+                       "cuda: the driver has no " #symbol ": CUDA 11.4 or newer is needed");
     DF_CU_REQUIRED(FIND)
 #undef FIND
 #define FIND(field, symbol, parameters) (void)df_library_find(library, #symbol, &dr->field);
@@ -66,7 +66,7 @@ static deft_status start(df_diag *d, df_driver *dr)
     if (r) return df_driver_fail(dr, d, r, "cuDriverGetVersion");
     if (dr->version < OLDEST)
         return df_fail(d, DEFT_E_BACKEND,
-                       "cuda: the driver is of CUDA %d.%d: 11.4 is the oldest that does",
+                       "cuda: the driver is of CUDA %d.%d: 11.4 or newer is needed",
                        dr->version / 1000, dr->version % 1000 / 10);
     r = dr->device_count(&dr->n_devices);
     if (r) return df_driver_fail(dr, d, r, "cuDeviceGetCount");

@@ -67,10 +67,9 @@ static deft_status ask_facts(df_gpu *g, df_diag *d)
     f->has_conditionals = f->has_graphs && dr->graph_node && dr->graph_condition &&
                           dr->version >= FIRST_WITH_CONDITIONALS;
     if (f->arch < OLDEST_ARCH)
-        return df_fail(
-            d, DEFT_E_BACKEND,
-            "cuda: GPU %d (%s) has compute capability %d.%d: 7.5 is the oldest that does",
-            g->ordinal, f->name, major, minor);
+        return df_fail(d, DEFT_E_BACKEND,
+                       "cuda: GPU %d (%s) has compute capability %d.%d: 7.5 or higher is needed",
+                       g->ordinal, f->name, major, minor);
     return DEFT_OK;
 }
 

@@ -62,8 +62,7 @@ static deft_status find_calls(df_diag *d, df_nvrtc *n)
 {
 #define FIND(field, symbol, parameters)                                                            \
     if (!df_library_find(n->library, #symbol, &n->field))                                          \
-        return df_fail(d, DEFT_E_BACKEND,                                                          \
-                       "nvrtc: no " #symbol ": CUDA 11.2 is the oldest that does");
+        return df_fail(d, DEFT_E_BACKEND, "nvrtc: no " #symbol ": CUDA 11.2 or newer is needed");
     CALLS(FIND)
 #undef FIND
     if (!df_library_find(n->library, "nvrtcGetErrorString", &n->error))
@@ -79,7 +78,7 @@ static deft_status ask(df_diag *d, df_nvrtc *n)
         return df_fail(d, DEFT_E_BACKEND, "nvrtc: does not say what it is");
     n->number = major * 100 + minor;
     if (n->number < OLDEST)
-        return df_fail(d, DEFT_E_BACKEND, "nvrtc: is of CUDA %d.%d: 11.2 is the oldest that does",
+        return df_fail(d, DEFT_E_BACKEND, "nvrtc: this is CUDA %d.%d: 11.2 or newer is needed",
                        major, minor);
     for (int i = 0; i < n_arch && n->n_arch < MOST_ARCHS; i++) n->arch[n->n_arch++] = arch[i];
     return DEFT_OK;

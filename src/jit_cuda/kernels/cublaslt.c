@@ -113,8 +113,7 @@ static deft_status cublaslt_find_calls(df_diag *d, df_cublaslt *lt)
 {
 #define FIND(field, symbol, parameters)                                                            \
     if (!df_library_find(lt->library, #symbol, &lt->field))                                        \
-        return df_fail(d, DEFT_E_BACKEND,                                                          \
-                       "cublasLt: no " #symbol ": CUDA 11 is the oldest that does");
+        return df_fail(d, DEFT_E_BACKEND, "cublasLt: no " #symbol ": CUDA 11 or newer is needed");
     CALLS(FIND)
 #undef FIND
     if (!df_library_find(lt->library, "cublasLtGetVersion", &lt->version))

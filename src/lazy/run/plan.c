@@ -146,12 +146,10 @@ static deft_status make_plan(deft_ctx *cx, df_device *dev, const df_trace *t, ui
     limits.keep_why =
         t->n_nodes <= DF_WHY_NODES || df_log_on(&rt->log, DF_LOG_fusion) || df_ring_on(cx->ring);
     const uint64_t t0 = df_ctx_now_ns(cx);
-    /* A verifier that runs out of memory says nothing about the trace: DEFT_E_MEMORY
-     * counts as success. */
-    df_assert_slow(df_trace_verify(NULL, t) % DEFT_E_MEMORY == 0);
+    df_assert_slow(df_verify_passed(df_trace_verify(NULL, t)));
     if (!cx->opt.no_simplify && !cx->opt.no_fusion) {
         TRY(df_trace_simplify_now(&cx->diag, t, DF_PASS_ALL, places, &cx->pass, &simple, &from));
-        df_assert_slow(df_trace_verify(NULL, simple) % DEFT_E_MEMORY == 0);
+        df_assert_slow(df_verify_passed(df_trace_verify(NULL, simple)));
     }
     const uint64_t t1 = df_ctx_now_ns(cx);
     TRY(df_fuse(&cx->diag, simple ? simple : t, &limits, rt->mem, &plan));
@@ -160,7 +158,7 @@ static deft_status make_plan(deft_ctx *cx, df_device *dev, const df_trace *t, ui
         df_plan_translate(plan, from, NULL);
         TRY(df_plan_guard_places(&cx->diag, plan, t, places, rt->mem));
     }
-    df_assert_slow(df_plan_verify(NULL, plan) % DEFT_E_MEMORY == 0);
+    df_assert_slow(df_verify_passed(df_plan_verify(NULL, plan)));
     about what = { .cx = cx, .t = t, .number = number };
     TRY(df_plan_each(plan, set_about, &what));
     const uint64_t t2 = df_ctx_now_ns(cx);
