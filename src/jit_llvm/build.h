@@ -57,8 +57,8 @@ LLVMBasicBlockRef df_gen_block(df_gen *g, const char *name);
  * flow.c. */
 LLVMValueRef df_gen_stride(df_gen *g, uint32_t access, int axis);
 /* `size` bytes, all 0, which live until df_gen_kernel returns and are never freed singly. When
- * memory runs out, the function does not return: longjmp goes to df_gen_kernel, which discards
- * the module. No frame of LLVM is skipped. Callers must hold nothing that has to be released. */
+ * memory runs out, the function does not return: longjmp goes to df_gen_kernel, which returns
+ * DEFT_E_MEMORY. No frame of LLVM is skipped. Callers must hold nothing that has to be released. */
 void *df_gen_array(df_gen *g, size_t size);
 /* The same for n values, all NULL. */
 LLVMValueRef *df_gen_values(df_gen *g, uint32_t n);

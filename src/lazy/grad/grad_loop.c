@@ -316,7 +316,7 @@ static bool states_of_all(loop_form *l, df_arena *a, deft_tensor **kept)
  *   states    gradients of the float states, then sums for the captures
  *   rows      kept states, rows, gradients of the result rows, the number of
  *             the iteration
- *   results   gradients of the float rows */
+ *   results   gradients of the float rows that come from active records */
 typedef struct backward {
     loop_form *l;
     /* indices of l's states that are floats, stacks that have a gradient, rows that are

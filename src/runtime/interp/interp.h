@@ -12,9 +12,9 @@
 
 #include "runtime/device.h"
 
-/* Returns the bytes of workspace that one call of main, part or fin needs. A workspace may
- * have any alignment. Each
- * thread needs one of its own, which all its calls may use, one after the other. */
+/* Returns the bytes of workspace that one call of main, part or fin needs. A workspace may have
+ * any alignment. Each thread needs one of its own, which all its calls may use, one after the
+ * other. */
 size_t df_interp_work_size(const df_kernel *k);
 
 /* Run kernel k as df_kernel_fn (device.h) says. All ends of ranges are exclusive.
