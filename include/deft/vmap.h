@@ -29,8 +29,8 @@ extern "C" {
  *
  *   - fn: sets n_out results from n_in operands, under the rules of a loop's function
  *     (control.h), but it may draw random numbers. A draw of shape S becomes one draw of
- *     shape [n, S] for n examples, and example i gets row i of it. Tensors from outside may be used, and are the same for
- *     all.
+ *     shape [n, S] for n examples, and example i gets row i of it. Tensors from outside may
+ *     be used, and are the same for all.
  *   - user: is passed to fn, and need not live longer than the call.
  *   - in: n_in operands, at least 1.
  *   - in_axes: in_axes[i] is the axis of in[i] that numbers the examples. fn sees in[i]

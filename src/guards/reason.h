@@ -50,9 +50,9 @@ typedef struct df_event {
 void df_event_make(df_event *e, df_reason reason, uintptr_t site, const char *field,
                    const char *expected, const char *found);
 
-/* Writes "warning sync_in_step: <text>. Advice: <advice>." with the values of the event into buf, and
- * " (<n> times)" when times is above 1. The result is truncated to n bytes and terminated. Returns
- * its full length, without the NUL. sites is as for df_site_text. */
+/* Writes "warning sync_in_step: <text>. Advice: <advice>." with the values of the event into
+ * buf, and " (<n> times)" when times is above 1. The result is truncated to n bytes and
+ * terminated. Returns its full length, without the NUL. sites is as for df_site_text. */
 size_t df_event_text(const df_event *e, df_sites *sites, char *buf, size_t n);
 /* Writes the event as a line to the log, if the topic `why` is on. Also writes a record of type
  * `why` to the structured log, if that is on, whatever the topic. With log NULL the call does

@@ -25,8 +25,9 @@ typedef struct df_layout {
     uint32_t *by_size;    /* all outputs, smallest first */
     uint32_t *by_place;   /* the outputs in the pool, by ascending offset */
 
-    /* tree.c changes these two. df_place leaves them as they are. */
-    uint32_t *in_way; /* per output: how often it was in the way of a placement */
+    /* tree.c changes these two, and nodes.c copies them to a new layout. df_place leaves them as
+     * they are. */
+    uint32_t *in_way; /* per output: how often, still held, it was in the way of a node */
     bool *outside;    /* per output: it must not be placed in the pool */
 } df_layout;
 

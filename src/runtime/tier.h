@@ -42,10 +42,11 @@ typedef struct df_exec {
      * these. */
     bool may_vary; /* this kernel can have variants */
     _Atomic(df_variant *) variant[DF_VARIANTS];
-    _Atomic uint32_t n_variants; /* variants that were made so far */
-    df_number_slots numbers;     /* slots that hold divisors; known divisors make better code */
-    _Atomic uint64_t given_up;   /* bit i: slot i changed while a variant relied on it */
-    df_watch watch;              /* counts how many launches in a row were alike (variant.h) */
+    _Atomic uint32_t
+        n_variants; /* variants that were requested so far; DF_MAX_VARIANTS after a failure */
+    df_number_slots numbers;   /* slots that hold divisors; known divisors make better code */
+    _Atomic uint64_t given_up; /* bit i: slot i changed while a variant relied on it */
+    df_watch watch;            /* counts how many launches in a row were alike (variant.h) */
 } df_exec;
 
 typedef struct df_tiers df_tiers; /* the kernel cache with its compile thread */
@@ -120,12 +121,14 @@ const df_code *df_tiers_code(df_tiers *t, df_exec *e, double elements, df_waiter
  * those before, and may ask for a new variant. In tier O2 it then waits for the variant.
  *
  * `*is_inside` belongs to the run and is false at its start. When it is true at the end of the run,
- * the run must call df_tiers_leave once. Until then no variant is freed. */
+ * the run must call df_tiers_leave once. Until then the variants of a living entry are not
+ * freed. */
 const df_code *df_tiers_choose(df_tiers *t, df_exec *e, const df_code *general, const df_call *c,
                                bool *is_inside);
 void df_tiers_leave(df_tiers *t);
 
-/* Waits until no compilation is queued or in progress. For tests and benchmarks. */
+/* Waits until the compile thread has nothing to do. Callers may still compile. For tests and
+ * benchmarks. */
 void df_tiers_wait_idle(df_tiers *t);
 /* Returns the statistics so far. */
 df_tier_stats df_tiers_read(df_tiers *t);

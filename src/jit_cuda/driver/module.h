@@ -11,7 +11,7 @@
  *
  * Contraction fuses a multiplication and an addition. It is allowed in all kernels of a
  * program, or in none. A program is a cubin when NVRTC knows the generation of the GPU. For
- * a newer GPU it is PTX, which the driver compiles.
+ * a newer GPU it is PTX, which the driver compiles. A program with is_ptx is always PTX.
  *
  * An *image* is a loaded program. It is unloaded when no function of it is held any more,
  * neither by this cache, which is bounded in bytes, nor by a plan.
@@ -139,7 +139,8 @@ deft_status df_cuda_build(const df_cuda_compiler *c, df_diag *d, const char *tex
 /* As df_cuda_build, but compiles to PTX also when NVRTC knows the generation. */
 deft_status df_cuda_build_ptx(const df_cuda_compiler *c, df_diag *d, const char *text,
                               bool contracts, df_cubin *out);
-/* Writes the name that the entry of want[i] has in piece p. */
+/* Writes the name that the entry of want[i] has in the program of piece p. i is an index into the
+ * whole list, within the range of p. */
 void df_cuda_piece_name(df_cuda_want *const *want, const df_cuda_piece *p, uint32_t i,
                         char out[64]);
 /* Divides n wants into at most n pieces for n_threads, and returns how many there are.
@@ -182,7 +183,8 @@ void df_cuda_background_destroy(df_cuda_background **l);
  * must not be NULL. Any thread. */
 df_cuda_answer df_cuda_background_ask(df_cuda_background *l, const df_kernel *k, df_cuda_entry e,
                                       const char *ops);
-/* A count that grows when entries were compiled or have failed. 0 for l NULL. Any thread. */
+/* A number that grows each time when a group of entries was compiled or has failed. 0 for l
+ * NULL. Any thread. */
 uint64_t df_cuda_background_arrived(const df_cuda_background *l);
 /* Waits until no entry is queued or being compiled. In a forked child it returns at once. l
  * may be NULL. Any thread. */

@@ -13,7 +13,7 @@
  *
  * Files that need them include these as well:
  *
- *   history.h      the records of the epoch before, and cuts that are used again. An epoch
+ *   history.h      the records of earlier epochs, and cuts that are used again. An epoch
  *                  ends when all records are removed
  *   append.h       the inner steps of appending a record
  *   meet.h         gives a bare number (deft_num) the dtype of the other operands
