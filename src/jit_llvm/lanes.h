@@ -89,7 +89,7 @@ void df_lanes_loop(df_gen *g, const df_lanes *l);
 /* Writes the marked body once, for n_copies vectors from lane0 on. */
 void df_lanes_body(df_gen *g, LLVMValueRef lane0, LLVMValueRef end, uint32_t n_copies);
 /* Writes the marked body for the elements [from, to) of a row of ROW, of which there must be some.
- * With `gathers`, operands of reductions are stored in g->gathered at their distance from
+ * With `gathers`, operands of reductions are stored in df_gen_red.operands, at their distance from
  * `from`. */
 void df_gen_elements(df_gen *g, LLVMValueRef from, LLVMValueRef to, bool gathers);
 

@@ -38,10 +38,10 @@
  * `window` calls were wasted attempts, recording pauses for `pause` calls. During a pause, only
  * graphs that fit unchanged are replayed.
  *
- * A failure to record, update or launch a graph happens before any of its work runs, and does not
- * fail the call. The call runs by plain launches instead, and the reason is kept. The node is tried
- * again after 1 call, then after 2, 4, ... 1024. When a plain run has too little memory, all graphs
- * are dropped, the pool is trimmed, and the run is repeated once.
+ * A failure to record, update or launch a graph changes nothing that outlives the call, and does
+ * not fail it. The call runs by plain launches instead, and the reason is kept. The node is
+ * tried again after 1 call, then after 2, 4, ... 1024. When a plain run has too little memory,
+ * all graphs are dropped, the pool is trimmed, and the run is repeated once.
  *
  * Every decision has a reason, which is counted.
  *
@@ -77,7 +77,7 @@ typedef enum df_tree_action {
     X(learned, "an output is held too long for the pool")                                          \
     X(variants, "too many variants here for a graph each")                                         \
     X(unfit, "the device cannot put this call into a graph")                                       \
-    X(paused, "recording pauses: too few of the latest calls were replayed")                       \
+    X(paused, "recording pauses: too many of the latest calls were wasted attempts")               \
     X(no_memory, "no memory for the pool or a graph")                                              \
     X(failed, "the device could not record, update or launch a graph")                             \
     X(off, "graphs are off")
@@ -131,8 +131,10 @@ typedef struct df_tree_placement {
     const uint64_t *out; /* per output: offset in the pool or DF_TREE_OUTSIDE */
 } df_tree_placement;
 
-/* The callbacks by which a tree uses a device. When one fails, none of its work has run, and d has
- * the sentence. Callbacks must not call the tree, except for df_tree_drop. */
+/* The callbacks by which a tree uses a device. When one fails, d has the sentence. After a
+ * failure of record, replay or back, nothing has changed that outlives the call, so the call can
+ * run plainly. The same holds when `plain` fails with DEFT_E_MEMORY: the tree may repeat it.
+ * Callbacks must not call the tree, except for df_tree_drop. */
 typedef struct df_tree_device {
     void *self; /* passed to every callback */
     /* Runs c by plain launches, in memory that is not of the pool. */

@@ -19,10 +19,11 @@
 
 /* ---- kernel ABI (CPU) ---- */
 
-/* Arguments of one segment. Arrays are indexed by access, axis or number slot of the kernel. All
- * threads share the arrays, except for `fault` and the scratch memory in `ptr`, which each thread
- * has for itself. `partial` points to the results of the row that a call of part or fin works on.
- * Threads that work on the same row share them. */
+/* Arguments of one segment. Arrays are indexed by access, axis or number slot of the kernel.
+ * Threads may share the arrays, and a kernel does not write them. Each thread has its own
+ * `fault` and its own scratch memory. A `ptr` array with SCRATCH accesses also belongs to one
+ * thread. `partial` points to the results of the row that a call of part or fin works on.
+ * Threads that work on the same row share these results. */
 typedef struct df_kargs {
     /* Per access: the address at which all indices are 0. NULL for INDEX accesses. SCRATCH accesses
      * point into memory of the thread. */
@@ -275,9 +276,10 @@ struct df_device {
      * background. w is used while the call waits, and may be NULL. Returns DEFT_E_INTERRUPTED when
      * w stopped the wait. */
     deft_status (*prepare)(df_device *dev, df_diag *d, df_plan *plan, df_waiter *w);
-    /* Runs a plan whose guards hold; slots are evaluated. All memory is allocated before the first
-     * launch. On failure no root exists, and no input was changed. stats may be NULL. Otherwise
-     * *stats is overwritten on success, and may be on failure. */
+    /* Runs a plan whose guards hold; slots are evaluated. In a plan without parts, all memory is
+     * allocated before the first launch; a plan with parts also allocates between launches. On
+     * failure no root exists, and no input was changed. stats may be NULL. Otherwise *stats is
+     * overwritten on success, and may be on failure. */
     deft_status (*run)(df_device *dev, df_diag *d, const df_plan *plan, const df_trace *t,
                        const int64_t *slots, df_launch_io *io, df_run_stats *stats);
     void (*release)(df_device *dev, df_plan *plan); /* undoes prepare */

@@ -48,8 +48,9 @@ typedef struct df_flow_ops {
     /* Runs all iterations of the loop `part`, which has a tag (df_part_tag), by special code.
      *
      * Port i of an iteration reads at in[i]. For rows this is the address of the first row, for
-     * states it is NULL. The address of a NUMBER port must not be used. Root i writes its final
-     * state, or all its rows, to out[i], which is NULL when nothing reads them.
+     * states it is NULL: the kind of the tag implies their initial values. The address of a
+     * NUMBER port must not be used. Root i writes its final state, or all its rows, to out[i],
+     * which is NULL when nothing reads them.
      *
      * When *done is false, the device has refused and nothing was done. The loop then runs one
      * iteration at a time. The member may be NULL: the device always refuses. */

@@ -43,7 +43,8 @@ df_device *df_ctx_device(const deft_ctx *cx, deft_device where);
 /* Opens the queue of the context on device `where`. Does nothing for DEFT_CPU, and when
  * the queue is open. `theirs` is a stream of the caller for the new queue, as
  * df_device_memory_ops.queue_create takes it, or NULL for a stream of our own. Fails as
- * df_rt_gpu does. On failure the queue is not open. */
+ * df_rt_gpu and df_device_memory_ops.queue_create do, and with DEFT_E_ARG when the variable
+ * DEFT_REPLAY is neither off nor graphs. On failure the queue is not open. */
 deft_status df_ctx_use(deft_ctx *cx, df_diag *d, deft_device where, void *theirs);
 /* Sets the default device of the context, and opens its queue there. The device of the
  * options comes first. When that is DEFT_CPU, the variable DEFT_DEVICE counts, and

@@ -12,7 +12,7 @@ const GRAPH_WORDS = {
   hit: "replayed as it stood", warming: "seen too seldom here to be recorded", first: "recorded for the first time here",
   again: "recorded again: its graph was dropped", held: "something held lies where this was placed",
   learned: "an output is held too long for the pool", variants: "too many variants here for a graph each",
-  unfit: "the device cannot put this into a graph", paused: "recording pauses: too few of the latest runs were replayed",
+  unfit: "the device cannot put this into a graph", paused: "recording pauses: too many of the latest runs were wasted attempts",
   no_memory: "no memory for the pool or a graph", failed: "the device could not record, update or launch a graph",
   off: "graphs are off",
 };
