@@ -282,11 +282,10 @@ df_buffer *df_buffer_ref(df_buffer *b)
     return b;
 }
 
-void df_buffer_drop(df_buffer **out)
+/* Frees a buffer that has no reference left, or puts its block into the cache. It is not inlined,
+ * so that df_buffer_drop saves no registers for the references that are not the last. */
+static __attribute__((noinline)) void buffer_release(df_buffer *b)
 {
-    df_buffer *const b = *out;
-    *out = NULL;
-    if (!b || atomic_fetch_sub_explicit(&b->refs, 1, memory_order_acq_rel) != 1) return;
     if (b->home) {
         b->home->release(b);
         return;
@@ -303,4 +302,11 @@ void df_buffer_drop(df_buffer **out)
     block *const old = cache_shrink(a, a->max_cached);
     df_fork_lock_give(&a->lock);
     destroy_chain(a, old);
+}
+
+void df_buffer_drop(df_buffer **out)
+{
+    df_buffer *const b = *out;
+    *out = NULL;
+    if (b && atomic_fetch_sub_explicit(&b->refs, 1, memory_order_acq_rel) == 1) buffer_release(b);
 }

@@ -17,7 +17,9 @@
 bool df_ctx_interrupted(void *user)
 {
     deft_ctx *const cx = user;
-    return atomic_exchange(&cx->interrupted, 0) != 0;
+    /* The load keeps the locked exchange out of every evaluation that nobody interrupts. */
+    return atomic_load_explicit(&cx->interrupted, memory_order_relaxed) != 0 &&
+           atomic_exchange(&cx->interrupted, 0) != 0;
 }
 
 bool df_ctx_goes_on(void *user, const df_waiting *now)
