@@ -54,6 +54,10 @@ double bench_one(bench_fn f, void *user, int rounds, int calls);
 /* How many calls fill about `seconds`, from one trial. */
 int bench_calls(bench_fn f, void *user, double seconds);
 
+/* Runs two programs in turn, each as a process of its own, and returns the median milliseconds of
+ * the first until it has ended; *other_ms: of the other. -1: one of them failed. */
+double bench_start_ms(const char *path, const char *other, double *other_ms);
+
 /* Runtime and context, or a message and exit(1): benches have no use for a broken one. */
 deft_runtime *bench_runtime(uint32_t threads, deft_tier tier, int measure);
 deft_runtime *bench_runtime_with(uint32_t threads, deft_tier tier, int measure,

@@ -25,7 +25,7 @@ static double run(char *const argv[])
     return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? bench_now() - t : -1;
 }
 
-static double start_ms(const char *path, const char *other, double *other_ms)
+double bench_start_ms(const char *path, const char *other, double *other_ms)
 {
     double a[101], c[101];
     char pa[512], pc[512];
@@ -60,8 +60,8 @@ void bench_library(bench *b)
         unlink(copy);
     }
     double empty = 0;
-    const double t = start_ms(BENCH_BUILD_ROOT "/bench/bench-start",
-                              BENCH_BUILD_ROOT "/bench/bench-empty", &empty);
+    const double t = bench_start_ms(BENCH_BUILD_ROOT "/bench/bench-start",
+                                    BENCH_BUILD_ROOT "/bench/bench-empty", &empty);
     bench_row(b, "process start, no compiler: added", t - empty, "ms", "an empty program, ms",
               empty, BENCH_VALUE_AT_MOST, 2);
 }

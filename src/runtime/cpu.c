@@ -11,9 +11,22 @@
 
 #include "base/fork.h"
 #include "runtime/exec/exec.h"
+#include "runtime/matmul/tile.h"
 
 #define DEFAULT_CACHED ((uint64_t)1 << 30)
 #define DEFAULT_CODE ((uint64_t)256 << 20)
+
+/* The micro-kernel for products of one dtype, which the compiler makes once. */
+typedef struct product_code {
+    df_tier_job job;
+    struct cpu *c;
+    df_tiers *tiers; /* a job may run while the device is destroyed, which forgets exec.tiers */
+    deft_dtype dtype;
+    df_gemm_kernel kernel;
+    bool is_asked; /* guarded by cpu.lock, like the rest: the plan that asked first, for the log */
+    uintptr_t site;
+    uint32_t owner, plan_number;
+} product_code;
 
 typedef struct cpu {
     df_device dev; /* must be first: a df_device is cast to its cpu */
@@ -24,9 +37,8 @@ typedef struct cpu {
     df_naming *naming; /* NULL: compiled code gets no names */
     bool has_compiler;
     bool use_blas;
-    df_fork_lock lock; /* guards the rest */
-    df_gemm_kernel gemm[2];
-    bool gemm_tried[2];
+    product_code product[2]; /* f32, f64 */
+    df_fork_lock lock;       /* guards the rest */
     _Atomic bool blas_tried;
     _Atomic uint64_t n_prepared; /* plans that were prepared so far */
 } cpu;
@@ -37,46 +49,59 @@ static cpu *cpu_of(df_device *dev)
 }
 
 /* In a forked child, a missing thread may have been anywhere in the guarded code. The child then
- * asks for no micro-kernels and no BLAS that the parent did not have. */
+ * asks for no BLAS that the parent did not have. */
 static void lock(cpu *c)
 {
-    if (!df_fork_lock_take(&c->lock)) return;
-    c->gemm_tried[0] = c->gemm_tried[1] = true;
-    atomic_store_explicit(&c->blas_tried, true, memory_order_release);
+    if (df_fork_lock_take(&c->lock))
+        atomic_store_explicit(&c->blas_tried, true, memory_order_release);
 }
 
-static void tell_gemm(cpu *c, deft_dtype t, const df_gemm_kernel *k, const df_plan *plan)
+static void log_product_code(const product_code *p)
 {
     char found[64];
     df_event e;
-    snprintf(found, sizeof found, "none; tiles of %u by %u", k->mr, k->nr);
-    df_event_make(&e, DF_WHY_tile_new, plan->site, deft_dtype_name(t), "code for it", found);
-    e.owner = plan->owner;
-    e.n = plan->number;
-    df_tiers_log(c->exec.tiers, &e);
+    snprintf(found, sizeof found, "none; tiles of %u by %u", p->kernel.mr, p->kernel.nr);
+    df_event_make(&e, DF_WHY_tile_new, p->site, deft_dtype_name(p->dtype), "code for it", found);
+    e.owner = p->owner;
+    e.n = p->plan_number;
+    df_tiers_log(p->tiers, &e);
 }
 
-/* Asks the compiler, once, for the micro-kernel for products of dtype t. Without a micro-kernel,
- * products use the tiles in C. */
-static void prepare_gemm(cpu *c, deft_dtype t, const df_plan *plan)
+/* The job of a product_code. */
+static void make_product_code(void *user)
 {
-    bool made = false;
-    const int i = t == DEFT_F64;
+    product_code *const p = user;
+    cpu *const c = p->c;
     df_diag d = { 0 };
-    if (!c->has_compiler || !c->compiler.gemm || !df_tiers_start(c->exec.tiers)) return;
+    if (!df_tiers_start(p->tiers)) return;
+    if (c->compiler.gemm(c->compiler.self, &d, p->dtype, &p->kernel) != DEFT_OK) {
+        df_logf(c->log, compile, "matmul: no micro-kernel for %s: %s", deft_dtype_name(p->dtype),
+                d.text);
+        return;
+    }
+    df_naming_show_gemm(c->naming, p->dtype, &p->kernel);
+    atomic_store_explicit(&c->exec.gemm[p->dtype == DEFT_F64], &p->kernel, memory_order_release);
+    log_product_code(p);
+}
+
+/* Asks for the micro-kernel for products of dtype t. Until it is there, products use the tiles in
+ * C, which give the same bits. Where these have no wide vectors, a large product would take many
+ * times as long with them, and the call waits. */
+static void prepare_product(cpu *c, deft_dtype t, const df_plan *plan)
+{
+    product_code *const p = &c->product[t == DEFT_F64];
+    if (!c->has_compiler || !c->compiler.gemm) return;
     lock(c);
-    if (!c->gemm_tried[i]) {
-        c->gemm_tried[i] = true;
-        made = c->compiler.gemm(c->compiler.self, &d, t, &c->gemm[i]) == DEFT_OK;
-        if (made) df_naming_show_gemm(c->naming, t, &c->gemm[i]);
-        if (made)
-            atomic_store_explicit(&c->exec.gemm[i], &c->gemm[i], memory_order_release);
-        else
-            df_logf(c->log, compile, "matmul: no micro-kernel for %s: %s", deft_dtype_name(t),
-                    d.text);
+    if (!p->is_asked) {
+        p->site = plan->site;
+        p->owner = plan->owner;
+        p->plan_number = plan->number;
+        p->is_asked = true;
     }
     df_fork_lock_give(&c->lock);
-    if (made) tell_gemm(c, t, &c->gemm[i], plan);
+    const bool has_wide_tiles =
+        df_tiles_pick(t) != (t == DEFT_F64 ? &df_tiles_base_f64 : &df_tiles_base_f32);
+    df_tiers_do(p->tiers, &p->job, !has_wide_tiles);
 }
 
 /* Opens a BLAS, once. Called before the first product in fast mode. */
@@ -121,7 +146,7 @@ static deft_status prepare_one(df_plan *plan, void *user)
     plan->serial = atomic_fetch_add_explicit(&p->c->n_prepared, 1, memory_order_relaxed) + 1;
     const deft_status st = df_tiers_attach(p->c->exec.tiers, p->d, plan, p->w);
     for (uint32_t i = 0; st == DEFT_OK && i < plan->n_segs; i++)
-        if (plan->segs[i].kind == DF_SEG_MATMUL) prepare_gemm(p->c, plan->segs[i].dtype, plan);
+        if (plan->segs[i].kind == DF_SEG_MATMUL) prepare_product(p->c, plan->segs[i].dtype, plan);
     return st;
 }
 
@@ -186,6 +211,11 @@ deft_status df_cpu_create(df_diag *d, const df_mem *mem, const df_log *log, cons
     TRY(df_tiers_create(d, mem, log, c->has_compiler ? &c->compiler : NULL, o->tier,
                         o->max_code ? o->max_code : DEFAULT_CODE, o->variant_after,
                         &c->exec.tiers));
+    for (int i = 0; i < 2; i++)
+        c->product[i] = (product_code){ .job = { .run = make_product_code, .user = &c->product[i] },
+                                        .c = c,
+                                        .tiers = c->exec.tiers,
+                                        .dtype = i ? DEFT_F64 : DEFT_F32 };
     if (o->naming && c->has_compiler) c->naming = df_naming_open(mem, log, &c->compiler, o->naming);
     df_tiers_name(c->exec.tiers, c->naming);
     *dev = (df_device){ .name = c->has_compiler ? "cpu" : "cpu (interpreter)",

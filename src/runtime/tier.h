@@ -127,6 +127,22 @@ const df_code *df_tiers_choose(df_tiers *t, df_exec *e, const df_code *general, 
                                bool *is_inside);
 void df_tiers_leave(df_tiers *t);
 
+/* Work for the compile thread that is not a kernel. The owner embeds it and sets `run`, `user`, and
+ * all other members to zero. It must live until df_tiers_destroy. */
+typedef struct df_tier_job {
+    void (*run)(void *user);
+    void *user;
+    enum { DF_JOB_NEW, DF_JOB_QUEUED, DF_JOB_DONE } state; /* guarded by the lock of the tiers */
+    uint32_t generation;                                   /* of the tiers when it was queued */
+    struct df_tier_job *next;
+} df_tier_job;
+
+/* Runs j->run once. In tier AUTO the compile thread runs it, after the kernels that need O0 code
+ * and before those that need O2 code. In the other tiers, when `now` is true, and when there is no
+ * compile thread, the caller runs it before the call returns. Later calls with the same job do
+ * nothing. In a forked child, a job that the parent did not finish counts as new. */
+void df_tiers_do(df_tiers *t, df_tier_job *j, bool now);
+
 /* Waits until the compile thread has nothing to do. Callers may still compile. For tests and
  * benchmarks. */
 void df_tiers_wait_idle(df_tiers *t);

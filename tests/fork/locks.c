@@ -259,6 +259,7 @@ static void test_allocator(void)
 static deft_status standing_gemm(void *self, df_diag *d, deft_dtype t, df_gemm_kernel *out)
 {
     (void)self, (void)t, (void)out;
+    is_other = true; /* the compile thread, too */
     stand();
     return df_fail(d, DEFT_E_BACKEND, "none");
 }
@@ -293,14 +294,20 @@ static void prepare_other(void *user)
     if (!prepare(user)) wrong("prepare", 0);
 }
 
-static void test_device(void)
+/* The compile thread calls the compiler; the thread that prepares does not wait for it. */
+static void prepare_without_waiting(void *user)
+{
+    prepare_other(user);
+    while (!atomic_load(&is_held)) sched_yield();
+}
+
+static void test_device(df_tier tier, void (*go)(void *))
 {
     static const df_compiler c = { .name = "none", .compile = no_compile, .gemm = standing_gemm };
-    const df_cpu_options o = { .n_threads = 2, .tier = DF_TIER_AUTO, .compiler = &c };
+    const df_cpu_options o = { .n_threads = 2, .tier = tier, .compiler = &c };
     df_device *dev = NULL;
     if (df_cpu_create(NULL, &df_mem_system, NULL, &o, &dev) != DEFT_OK) exit(1);
-    if (!fork_within("in gemm", 0, prepare_other, prepare_and_destroy, dev))
-        wrong("nobody stood", 1);
+    if (!fork_within("in gemm", (long)tier, go, prepare_and_destroy, dev)) wrong("nobody stood", 1);
     df_cpu_destroy(&dev);
 }
 
@@ -309,7 +316,8 @@ int main(void)
     test_match();
     test_table();
     test_allocator();
-    test_device();
+    test_device(DF_TIER_O2, prepare_other);
+    test_device(DF_TIER_AUTO, prepare_without_waiting);
     printf("locks: %d wrong\n", n_wrong);
     return n_wrong != 0;
 }

@@ -796,6 +796,24 @@ Test(capture, failures_of_the_function)
     }
 }
 
+static deft_status opens_a_step(deft_ctx *c, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                                size_t n_out, void *user)
+{
+    (void)n_in, (void)n_out, (void)user;
+    out[0] = deft_neg(in[0]);
+    return deft_step_end(deft_step_begin(c));
+}
+
+Test(capture, opens_no_step)
+{
+    deft_capture *c = deft_capture_create(cx, opens_a_step, NULL);
+    deft_tensor *a = ROW(1, 2), *out[1];
+    cr_assert_eq(deft_capture_call(c, &a, 1, out, 1), DEFT_E_STATE);
+    const char *const said = deft_message(cx);
+    cr_assert(strstr(said, "step_begin: the call of a capture at test_capture"), "%s", said);
+    deft_capture_destroy(&c);
+}
+
 Test(capture, misuse)
 {
     deft_capture *c = deft_capture_create(cx, difference, NULL);

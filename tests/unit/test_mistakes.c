@@ -473,6 +473,20 @@ Test(mistakes, that_are_ignored_stop_no_later_call)
     OK(&r, deft_step_end(s));
 }
 
+/* matmul makes matrices of vectors; the sentence has the shapes that the program wrote. */
+Test(mistakes, name_the_shapes_of_the_program)
+{
+    deft_tensor *const m = deft_ones(r.cx, DEFT_SHAPE(3, 4), DEFT_F32);
+    deft_tensor *const three = rig_range(&r, 3, 1), *const five = rig_range(&r, 5, 1);
+    cr_assert_null(deft_matmul(m, three));
+    cr_expect(strstr(deft_message(r.cx), "matmul: a is [3,4], b is [3],"), "%s",
+              deft_message(r.cx));
+    cr_assert_null(deft_matmul(five, m));
+    cr_expect(strstr(deft_message(r.cx), "matmul: a is [5], b is [3,4],"), "%s",
+              deft_message(r.cx));
+    deft_clear(r.cx);
+}
+
 Test(mistakes, outside_steps_end_with_their_scope)
 {
     deft_tensor *t = rig_range(&r, 3, 1);

@@ -9,9 +9,11 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <unistd.h>
 
 #include "runtime/cpu.h"
 #include "runtime/interp/interp.h"
+#include "runtime/matmul/tile.h"
 #include "runtime/tiers/null.h"
 #include "runtime/spent.h"
 #include "support/fail_mem.h"
@@ -588,7 +590,7 @@ Test(runtime, every_allocation_may_fail)
 /* A compiler whose code interprets: it remembers each kernel it was given. */
 typedef struct fake {
     df_compiler c;
-    _Atomic int n_compiled, n_calls, n_released, n_o2, max_batch;
+    _Atomic int n_compiled, n_calls, n_released, n_o2, max_batch, n_gemm;
     _Atomic bool refuse, hold;
     uint32_t refuse_axes; /* refuses kernels with so many axes; 0: none */
 } fake;
@@ -645,6 +647,16 @@ static void fake_release(void *self, df_code *code)
     atomic_fetch_add(&((fake *)self)->n_released, 1);
 }
 
+static deft_status fake_gemm(void *self, df_diag *d, deft_dtype t, df_gemm_kernel *out)
+{
+    fake *const f = self;
+    atomic_fetch_add(&f->n_gemm, 1);
+    while (atomic_load(&f->hold)) sched_yield();
+    if (t == DEFT_F64) return df_fail(d, DEFT_E_COMPILE, "fake: none");
+    *out = (df_gemm_kernel){ .mr = 1, .nr = 1 };
+    return DEFT_OK;
+}
+
 static void fake_init(fake *f)
 {
     memset(f, 0, sizeof *f);
@@ -652,6 +664,7 @@ static void fake_init(fake *f)
                           .self = f,
                           .vector_bytes = 64,
                           .compile = fake_compile,
+                          .gemm = fake_gemm,
                           .release = fake_release };
 }
 
@@ -704,6 +717,61 @@ Test(runtime, large_work_waits_for_the_compiler)
     plan_free(dev, h);
     df_cpu_destroy(&dev);
     free(x);
+}
+
+/* A product does not wait for its micro-kernel in AUTO, and is not compiled for twice. */
+Test(runtime, products_wait_for_no_micro_kernel)
+{
+    static const df_tier tiers[] = { DF_TIER_AUTO, DF_TIER_O0, DF_TIER_O2 };
+    for (size_t k = 0; k < DF_LEN(tiers); k++) {
+        const df_tier tier = tiers[k];
+        if (tier == DF_TIER_AUTO && df_tiles_pick(DEFT_F32) == &df_tiles_base_f32) continue;
+        fake f;
+        df_seg seg = { .kind = DF_SEG_MATMUL, .dtype = DEFT_F32 };
+        df_plan p = { .segs = &seg, .n_segs = 1 };
+        fake_init(&f);
+        atomic_store(&f.hold, tier == DF_TIER_AUTO);
+        df_device *dev = make_cpu(&df_mem_system, 1, tier, &f.c);
+        for (int i = 0; i < 3; i++) {
+            cr_assert_eq(dev->prepare(dev, NULL, &p, NULL), DEFT_OK);
+            dev->release(dev, &p);
+            if (tier != DF_TIER_AUTO) cr_expect_eq(atomic_load(&f.n_gemm), 1);
+        }
+        seg.dtype = DEFT_F64;
+        cr_assert_eq(dev->prepare(dev, NULL, &p, NULL), DEFT_OK);
+        dev->release(dev, &p);
+        cr_expect_leq(atomic_load(&f.n_gemm), tier == DF_TIER_AUTO ? 1 : 2);
+        atomic_store(&f.hold, false);
+        df_tiers_wait_idle(df_cpu_tiers(dev));
+        cr_expect_eq(atomic_load(&f.n_gemm), 2, "once for each dtype");
+        df_cpu_destroy(&dev);
+    }
+}
+
+static void *release_later(void *user)
+{
+    usleep(20000);
+    atomic_store((_Atomic bool *)user, false);
+    return NULL;
+}
+
+Test(runtime, a_device_may_end_while_a_micro_kernel_is_made)
+{
+    if (df_tiles_pick(DEFT_F32) == &df_tiles_base_f32) cr_skip_test();
+    fake f;
+    pthread_t t;
+    df_seg seg = { .kind = DF_SEG_MATMUL, .dtype = DEFT_F32 };
+    df_plan p = { .segs = &seg, .n_segs = 1 };
+    fake_init(&f);
+    atomic_store(&f.hold, true);
+    df_device *dev = make_cpu(&df_mem_system, 1, DF_TIER_AUTO, &f.c);
+    cr_assert_eq(dev->prepare(dev, NULL, &p, NULL), DEFT_OK);
+    dev->release(dev, &p);
+    while (atomic_load(&f.n_gemm) == 0) sched_yield();
+    cr_assert_eq(pthread_create(&t, NULL, release_later, &f.hold), 0);
+    df_cpu_destroy(&dev);
+    cr_expect_not(atomic_load(&f.hold), "the end waits for the compiler");
+    pthread_join(t, NULL);
 }
 
 Test(runtime, waiting_tiers_compile_in_one_module)

@@ -361,7 +361,7 @@ deft_tensor *deft_matmul(deft_tensor *a, deft_tensor *b)
     if (nb == DF_BAD) return NULL;
     df_rec_shape(&cx->rec, nb, &sb);
     char ta[DF_SHAPE_TEXT], tb[DF_SHAPE_TEXT];
-    if (!sa.rank || !sb.rank)
+    if (!sa.rank || !sb.rank || sa.dim[sa.rank - 1] != sb.dim[sb.rank == 1 ? 0 : sb.rank - 2])
         return df_error(cx, DEFT_E_SHAPE, "matmul: a is %s, b is %s",
                         df_shape_text(&sa, ta, sizeof ta), df_shape_text(&sb, tb, sizeof tb));
     na = df_mixed_operand(cx, DF_OP_matmul, na, site);

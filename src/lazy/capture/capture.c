@@ -284,6 +284,7 @@ static deft_status run_function(deft_capture *c, recording *r, deft_tensor **out
     size_t kept = 0;
     const bool ready = make_outputs_of(cx, r);
     const deft_scope s = deft_step_begin(cx);
+    if (s.depth) cx->scope[s.depth].site = c->call_site; /* for messages */
     deft_status st = ready && s.depth ? DEFT_OK : df_deliver(cx);
     if (st == DEFT_OK && !make_inputs_of(cx, r)) st = df_deliver(cx);
     if (st == DEFT_OK) {

@@ -57,8 +57,11 @@ static deft_scope step_begin(deft_ctx *cx, const deft_step_options *options, uin
     }
     if (cx->step_at) {
         char site[DF_SITE_TEXT];
-        df_error(cx, DEFT_E_STATE, "step_begin: the step opened at %s is still open",
-                 df_ctx_site_text(cx, cx->scope[cx->step_at].site, site, sizeof site));
+        (void)df_ctx_site_text(cx, cx->scope[cx->step_at].site, site, sizeof site);
+        df_error(cx, DEFT_E_STATE,
+                 cx->recording ? "step_begin: the call of a capture at %s is a step itself"
+                               : "step_begin: the step opened at %s is still open",
+                 site);
         return df_scope_refused(cx);
     }
     df_scope_start_afresh(cx);

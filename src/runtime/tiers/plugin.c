@@ -72,7 +72,7 @@ static void *open_in(search *s, const char *folder, size_t n)
         return handle;
     }
     df_logf(s->log, plugin, "%s", text);
-    if (!s->why[0] || strstr(s->why, "No such file"))
+    if (!s->why[0] || strstr(s->why, "No such file") || strstr(s->why, "Not a directory"))
         (void)snprintf(s->why, sizeof s->why, "%s", text);
     return NULL;
 }

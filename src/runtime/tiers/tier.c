@@ -261,6 +261,30 @@ static uint32_t take_jobs(df_tiers *t, entry **out, df_opt *level)
     return n;
 }
 
+/* A job may be in the compiler, as a forked child has to know. */
+static void call_job(df_tiers *t, const df_tier_job *j)
+{
+    atomic_fetch_add(&t->n_in_compiler, 1);
+    j->run(j->user);
+    atomic_fetch_sub(&t->n_in_compiler, 1);
+}
+
+/* Runs the first job of the queue, if there is one and no kernel waits for O0 code. Returns false
+ * when it ran none. The caller holds `lock`, which is released while the job runs. */
+static bool run_job(df_tiers *t)
+{
+    df_tier_job *const j = t->first_job;
+    if (!j || t->head[DF_OPT_O0]) return false;
+    t->first_job = j->next;
+    pthread_mutex_unlock(&t->lock);
+    call_job(t, j);
+    pthread_mutex_lock(&t->lock);
+    j->state = DF_JOB_DONE;
+    t->n_pending--;
+    pthread_cond_broadcast(&t->changed);
+    return true;
+}
+
 static void *compile_thread(void *user)
 {
     df_tiers *const t = user;
@@ -268,6 +292,7 @@ static void *compile_thread(void *user)
     df_opt level;
     pthread_mutex_lock(&t->lock);
     while (!t->stop) {
+        if (run_job(t)) continue;
         uint32_t n = take_jobs(t, jobs, &level);
         entry *const variant = n == 0 ? df_variant_take(t) : NULL;
         if (variant) jobs[n++] = variant;
@@ -337,6 +362,7 @@ void df_tiers_check_fork(df_tiers *t)
     pthread_cond_init(&t->changed, NULL);
     pthread_mutex_init(&t->variant_lock, NULL);
     t->first_wish = NULL;
+    t->first_job = NULL;
     t->variants = t->retired = NULL; /* exec.variant stays valid; retired variants are leaked */
     t->variant_bytes = 0;
     atomic_store(&t->inside, 0);
@@ -586,6 +612,27 @@ const df_code *df_tiers_code(df_tiers *t, df_exec *x, double elements, df_waiter
     if (code && launches >= LAUNCHES_FOR_O2 && df_exec_state(x, DF_OPT_O2) == STATE_NONE)
         ask_for_o2(t, x);
     return code;
+}
+
+void df_tiers_do(df_tiers *t, df_tier_job *j, bool now)
+{
+    df_tiers_check_fork(t);
+    pthread_mutex_lock(&t->lock);
+    if (j->state == DF_JOB_QUEUED && j->generation != t->generation) j->state = DF_JOB_NEW;
+    const bool is_new = j->state == DF_JOB_NEW;
+    const bool is_queued = is_new && !now && t->tier == DF_TIER_AUTO && df_tiers_need_thread(t);
+    if (is_new) j->state = is_queued ? DF_JOB_QUEUED : DF_JOB_DONE;
+    if (is_queued) {
+        df_tier_job **at = &t->first_job;
+        while (*at) at = &(*at)->next;
+        *at = j;
+        j->next = NULL;
+        j->generation = t->generation;
+        t->n_pending++;
+        pthread_cond_broadcast(&t->changed);
+    }
+    pthread_mutex_unlock(&t->lock);
+    if (is_new && !is_queued) call_job(t, j);
 }
 
 void df_tiers_wait_idle(df_tiers *t)

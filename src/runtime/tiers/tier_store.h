@@ -86,6 +86,7 @@ struct df_tiers {
     pthread_mutex_t lock;           /* guards all below, and states and links of entries */
     pthread_cond_t changed;         /* signalled after every change of a state or queue */
     entry *head[2], *tail[2];       /* the queue of each level */
+    df_tier_job *first_job;         /* the queue of jobs: a few at most, the latest one last */
     entry *first_wish, *last_wish;  /* the queue of variants */
     uint32_t n_pending;             /* jobs of the compile thread, queued or in progress */
     uint32_t generation;            /* incremented in a forked child */
