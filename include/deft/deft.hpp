@@ -400,6 +400,22 @@ inline found unique(tensor x, int64_t max)
     return {t, n};
 }
 
+/* ---- the first elements of an order ---- */
+
+/** What topk finds: auto [values, indices] = deft::topk(x, 5). Both are false after a mistake. */
+struct top {
+    tensor values;  /**< The elements, in order. */
+    tensor indices; /**< Their indices along the axis, as i64. */
+};
+
+/** Calls deft_topk (tensor.h). */
+inline top topk(tensor x, int64_t k, int axis = -1, bool largest = true)
+{
+    deft_tensor *at = nullptr;
+    const tensor t = deft_topk(x.get(), k, axis, largest, &at);
+    return {t, at};
+}
+
 /* ---- gradients ---- */
 
 /** The gradient of a loss of one element with respect to a tensor; false after a mistake. */

@@ -402,12 +402,22 @@ DEFT_API deft_tensor *deft_one_hot(deft_tensor *indices, int64_t n_classes, deft
  *
  * The sort is stable in both directions: equal elements keep their order. NaN is greater
  * than infinity. All NaNs are equal, and so are -0 and +0. The axis has less than 2^32
- * elements, else DEFT_E_LIMIT. Rows are divided among the threads, and one thread sorts one
- * row. */
+ * elements, else DEFT_E_LIMIT. The threads divide the rows. When there are fewer long rows
+ * than threads, all threads sort each row together. */
 DEFT_API deft_tensor *deft_argsort(deft_tensor *t, int axis, bool descending);
 
 /** The elements in that order: deft_gather(t, deft_argsort(t, axis, descending), axis). */
 DEFT_API deft_tensor *deft_sort(deft_tensor *t, int axis, bool descending);
+
+/** The first k elements along axis of deft_sort(t, axis, largest), in that order, without a
+ * sort of the rest. So `largest` gives the k greatest elements, with NaN first, and otherwise
+ * the k least. Of equal elements, those with lower indices are taken.
+ *
+ * *indices gets the first k elements of deft_argsort(t, axis, largest), as i64, or NULL when
+ * the result is NULL. indices NULL means that they are not wanted. k is an extent, from 0 to
+ * that of the axis, else DEFT_E_RANGE. Another k runs the same kernels. */
+DEFT_API deft_tensor *deft_topk(deft_tensor *t, int64_t k, int axis, bool largest,
+                                deft_tensor **indices);
 
 /* ---- sizes known only by computing ----
  *

@@ -73,6 +73,31 @@ static deft_status check_extents(const rule_in *r, const df_shape *s)
     return DEFT_OK;
 }
 
+static deft_status check_order(const rule_in *r)
+{
+    const df_shape *const a = &r->src[0];
+    char t[DF_SHAPE_TEXT];
+    if (r->attr > DF_ORDER_DESCENDING) return check_no_attr(r);
+    if (a->rank == 0) return df_fail(r->d, DEFT_E_SHAPE, "%s: the operand has no axis", r->name);
+    if (a->dim[a->rank - 1] > UINT32_MAX)
+        return df_fail(r->d, DEFT_E_LIMIT, "%s: %s: an axis of 2^32 elements or more", r->name,
+                       text(a, t));
+    return DEFT_OK;
+}
+
+static deft_status check_topk(const rule_in *r, const df_shape *out)
+{
+    const deft_status st = check_order(r);
+    if (st != DEFT_OK) return st;
+    df_shape want = r->src[0];
+    const uint32_t last = want.rank - 1;
+    if (out->rank == want.rank && out->dim[last] <= want.dim[last]) want.dim[last] = out->dim[last];
+    if (df_shape_equal(out, &want)) return DEFT_OK;
+    char a[2][DF_SHAPE_TEXT];
+    return df_fail(r->d, DEFT_E_SHAPE, "topk: the operand is %s, the result %s",
+                   text(&r->src[0], a[0]), text(out, a[1]));
+}
+
 static deft_status shape_given(const rule_in *r, const df_shape *out)
 {
     if (r->op == DF_OP_input || r->op == DF_OP_cst) return DEFT_OK; /* any ordinal, any bits */
@@ -84,6 +109,7 @@ static deft_status shape_given(const rule_in *r, const df_shape *out)
                        text(&r->src[0], a[0]), text(out, a[1]));
     }
     if (r->op == DF_OP_which && r->attr == DF_WHICH_ZEROS) return DEFT_OK;
+    if (r->op == DF_OP_topk) return check_topk(r, out);
     if (r->op == DF_OP_random && r->attr > 3)
         return df_fail(r->d, DEFT_E_RANGE, "random: word %" PRIu32 ", must be 0 to 3", r->attr);
     return r->op == DF_OP_random ? DEFT_OK : check_no_attr(r);
@@ -372,15 +398,8 @@ static deft_status shape_update(const rule_in *r, df_shape *out)
 
 static deft_status shape_order(const rule_in *r, df_shape *out)
 {
-    const df_shape *const a = &r->src[0];
-    char t[DF_SHAPE_TEXT];
-    if (r->attr > DF_ORDER_DESCENDING) return check_no_attr(r);
-    if (a->rank == 0) return df_fail(r->d, DEFT_E_SHAPE, "%s: the operand has no axis", r->name);
-    if (a->dim[a->rank - 1] > UINT32_MAX)
-        return df_fail(r->d, DEFT_E_LIMIT, "%s: %s: an axis of 2^32 elements or more", r->name,
-                       text(a, t));
-    *out = *a;
-    return DEFT_OK;
+    *out = r->src[0];
+    return check_order(r);
 }
 
 static deft_status fail_two(const rule_in *r, uint32_t a, uint32_t b, const char *what)

@@ -192,8 +192,8 @@ static void describe(const df_routine_job *j, pattern p, char text[160])
     snprintf(text, 160,
              "%s of %s: %" PRId64 " rows of %" PRId64 ", step %" PRId64 ", result %" PRId64
              ", attr %u, pattern %d",
-             j->op == DF_OP_which ? "which" : "argsort", deft_dtype_name(j->dtype), j->n_batch,
-             j->n, j->in_step, j->m, j->attr, (int)p);
+             df_op_infos[j->op].name, deft_dtype_name(j->dtype), j->n_batch, j->n, j->in_step, j->m,
+             j->attr, (int)p);
 }
 
 /* j: all but addresses and strides along batch axes, whose order is drawn. */
@@ -201,7 +201,7 @@ static void check_routine(df_routine_job j, pattern p)
 {
     char where[160];
     const int64_t size = (int64_t)deft_dtype_size(j.dtype), span = j.n ? j.n : 1;
-    const int64_t out_n = j.op == DF_OP_which ? j.m : j.n * j.n_batch;
+    const int64_t out_n = j.m * (j.op == DF_OP_which ? 1 : j.n_batch);
     int64_t row = span * (j.in_step > 0 ? j.in_step : -j.in_step) + below(3), total = row;
     if (j.in_step == 0) row = total = 1;
     const bool turned = chance(2); /* the last batch axis is the outermost in memory */
@@ -273,6 +273,9 @@ static void check_argsort(void)
                 j.attr = draw() & DF_ORDER_DESCENDING;
                 j.in_step = (int64_t[]){ 1, 1, 2, 3, -1, 0 }[below(6)];
                 if (chance(3)) split_rows(&j);
+                check_routine(j, p);
+                j.op = DF_OP_topk;
+                j.m = below(j.n + 1);
                 check_routine(j, p);
             }
     for (int i = 0; i < (is_quick ? 1 : 4); i++)

@@ -446,6 +446,7 @@ MAKE(take_1, deft_take(deft_square(x[0]), indices(c, DEFT_SHAPE(5)), 1))
 MAKE(gather, deft_gather(deft_square(x[0]), indices(c, DEFT_SHAPE(3, 4)), 0))
 MAKE(scatter_add, deft_square(deft_scatter_add(x[0], indices(c, DEFT_SHAPE(3, 4)), x[1], 0)))
 MAKE(index_add, deft_square(deft_index_add(x[0], indices(c, DEFT_SHAPE(2, 2)), x[1], 1)))
+MAKE(topk, deft_topk(x[0], 2, -1, 1, NULL))
 MAKE(sort, deft_mul(deft_sort(x[0], -1, 0), x[0]))
 MAKE(cross_entropy, deft_cross_entropy(x[0], indices(c, DEFT_SHAPE(1))))
 
@@ -590,6 +591,7 @@ static const row rows[] = {
     { "take", "axis 0, repeated", f_take, 1, { { S(3, 2), -2, 2, 0 } }, false },
     { "take", "axis 1", f_take_1, 1, { { S(2, 3), -2, 2, 1 } }, false },
     { "gather", "axis 0, repeated", f_gather, 1, { { S(3, 4), -2, 2, 0 } }, false },
+    { "gather", "topk", f_topk, 1, { { S(2, 5), -2, 2, 0 } }, false },
     { "gather", "sort", f_sort, 1, { { S(2, 5), -2, 2, 0 } }, false },
     { "scatter_add",
       "axis 0, repeated",

@@ -824,6 +824,10 @@ static void test_sorting(void)
     expect("sort", deft_sort(t, 0, 0), DEFT_F32, up, 6);
     expect("argsort", deft_argsort(t, 0, 0), DEFT_I64, at, 6);
     expect("argsort down", deft_argsort(t, 0, 1), DEFT_I64, down, 6);
+    deft_tensor *least;
+    expect("topk", deft_topk(t, 3, 0, 1, NULL), DEFT_F32, (const float[]){ NAN, 5, 2 }, 3);
+    expect("topk least", deft_topk(t, 4, 0, 0, &least), DEFT_F32, up, 4);
+    expect("topk's indices", least, DEFT_I64, at, 4);
     expect("nonzero", deft_nonzero(from(DEFT_F32, shape2(2, 3), x), 4, &count), DEFT_I64, where, 8);
     expect("nonzero's count", count, DEFT_I64, &n, 1);
     expect("compress", deft_compress(t, from(DEFT_BOOL, shape1(6), is), 4, NULL), DEFT_F32, odd, 4);

@@ -707,6 +707,17 @@ static deft_tensor *r_argsort(deft_ctx *cx, const kase *k)
     return deft_argsort(operand(cx, k), k->variant & 1 ? 0 : -1, k->variant >> 1);
 }
 
+static deft_tensor *r_topk(deft_ctx *cx, const kase *k)
+{
+    deft_tensor *at;
+    if (k->variant & 1 && k->s.rank < 2) return SKIP;
+    const int axis = k->variant & 1 ? 0 : (int)k->s.rank - 1;
+    const int64_t n = k->s.dim[axis];
+    const int64_t some = k->variant & 4 ? n / 9 : (n + 1) / 2;
+    deft_tensor *const t = deft_topk(operand(cx, k), some, axis, k->variant >> 1 & 1, &at);
+    return k->variant & 4 ? at : used(t, k);
+}
+
 /* Room for some, for all, for more. The count takes part in half of the variants. */
 static deft_tensor *with_count(const kase *k, deft_tensor *t, deft_tensor *count)
 {
@@ -957,54 +968,54 @@ static const op_row ops[] = {
         O(cast_twice, ANY, DEFT_N_DTYPES *DEFT_N_DTYPES, 1, 1) O(where, ANY, 4, 0, 8) O(
             clamp, ANY_NUMBER, 6, 0, 8) O(clamp_t, ANY_NUMBER, 3, 0, 8) O(lerp, ANY_NUMBER, 4, 0, 8)
             O(sum, ANY, 12, 0, 8) O(prod, ANY, 12, 0, 8) O(min, ANY_NUMBER, 12, 0, 8)
-                O(max, ANY_NUMBER, 12, 0, 8) O(mean, ANY, 12, 0, 8) O(any, ANY, 12, 0, 8)
-                    O(all, ANY, 12, 0, 8) O(argmin, ANY, 12, 0, 8) O(argmax, ANY, 12, 0, 8)
-                        O(sum_map, ANY_NUMBER, 12, 0, 8) O(prod_map, ANY_FLOAT, 12, 0, 8) O(
-                            min_map, ANY_NUMBER, 12, 0, 8) O(max_map, ANY_FLOAT, 12, 0, 8)
-                            O(mean_map, ANY_FLOAT, 12, 0, 8) O(any_map, ANY_FLOAT, 12, 0, 8) O(
-                                all_map, ANY_FLOAT, 12, 0, 8) O(argmin_map, ANY_NUMBER, 12, 0, 8)
-                                O(argmax_map, ANY_FLOAT, 12, 0, 8) O(var, ANY, 12, 0, 8) O(
-                                    cumsum, ANY, 2, 1, 8) O(softmax, ANY, 4, 1, 8)
-                                    O(log_softmax, ANY, 4, 1, 8) O(layer_norm, ANY_FLOAT, 4, 1, 8)
-                                        O(cross_entropy, ANY_FLOAT, 3, 2, 2) O(slice, ANY, 9, 1, 8)
-                                            O(reshape, ANY, 7, 0, 8) O(permute, ANY, 5, 2, 8) O(
-                                                expand, ANY, 3, 0, 7) O(squeeze, ANY, 4, 0, 7)
-                                                O(flip, ANY, 2, 1, 8) O(diagonal, ANY, 10, 2, 8) O(
-                                                    concat, ANY, 7, 1, 8) O(stack, ANY, 3, 0, 7)
-                                                    O(split, ANY, 4, 1, 8) O(pad, ANY, 8, 0, 8) O(
-                                                        roll,
-                                                        ANY, 4,
-                                                        1, 8) O(tri, ANY, 6, 2, 8)
-                                                        O(take, ANY, 5, 1,
-                                                          7) O(gather, ANY, 4, 1,
-                                                               8) O(one_hot, ANY_INT, 3, 0, 7)
-                                                            O(matmul, ANY, 30, 2,
-                                                              3) O(assign, ANY, 6, 1,
-                                                                   8) O(sort, ANY, 4, 1, 8)
-                                                                O(argsort, ANY, 4, 1,
-                                                                  8) O(nonzero, ANY, 6, 0,
-                                                                       8) O(compress, ANY, 6, 0, 8)
-                                                                    O(unique, ANY, 6, 0,
-                                                                      8) O(index_add,
-                                                                           ANY_NUMBER, 5, 1, 7)
-                                                                        O(scatter_add, ANY_NUMBER,
-                                                                          4, 1,
-                                                                          8) MAKES(fill, ANY, 6, 0,
-                                                                                   8)
-                                                                            MAKES(arange,
-                                                                                  ANY_NUMBER, 5, 1,
-                                                                                  1) MAKES(eye, ANY,
-                                                                                           1, 2, 2)
-                                                                                MAKES(uniform,
-                                                                                      ANY_FLOAT, 3,
-                                                                                      0, 8)
-                                                                                    MAKES(normal,
+                O(max, ANY_NUMBER, 12, 0, 8) O(mean, ANY, 12, 0, 8) O(any, ANY, 12, 0, 8) O(
+                    all, ANY, 12, 0, 8) O(argmin, ANY, 12, 0, 8) O(argmax, ANY, 12, 0, 8)
+                    O(sum_map, ANY_NUMBER, 12, 0, 8) O(prod_map, ANY_FLOAT, 12, 0, 8) O(
+                        min_map, ANY_NUMBER, 12, 0, 8) O(max_map, ANY_FLOAT, 12, 0, 8)
+                        O(mean_map, ANY_FLOAT, 12, 0, 8) O(any_map, ANY_FLOAT, 12, 0, 8) O(
+                            all_map, ANY_FLOAT, 12, 0, 8) O(argmin_map, ANY_NUMBER, 12, 0, 8)
+                            O(argmax_map, ANY_FLOAT, 12, 0, 8) O(var, ANY, 12, 0, 8) O(
+                                cumsum,
+                                ANY, 2,
+                                1, 8) O(softmax, ANY, 4, 1, 8)
+                                O(log_softmax, ANY, 4, 1,
+                                  8) O(layer_norm, ANY_FLOAT, 4, 1,
+                                       8) O(cross_entropy, ANY_FLOAT, 3, 2, 2)
+                                    O(slice, ANY, 9, 1, 8) O(reshape, ANY, 7, 0, 8) O(
+                                        permute, ANY,
+                                        5, 2,
+                                        8) O(expand, ANY, 3, 0, 7)
+                                        O(squeeze, ANY, 4, 0, 7) O(flip, ANY, 2, 1, 8) O(
+                                            diagonal,
+                                            ANY, 10, 2,
+                                            8) O(concat, ANY, 7, 1, 8)
+                                            O(stack, ANY, 3, 0, 7) O(split, ANY, 4, 1, 8) O(
+                                                pad, ANY,
+                                                8, 0,
+                                                8) O(roll, ANY, 4, 1, 8)
+                                                O(tri, ANY, 6, 2, 8) O(take, ANY, 5, 1, 7) O(
+                                                    gather,
+                                                    ANY, 4,
+                                                    1, 8) O(one_hot, ANY_INT, 3, 0, 7)
+                                                    O(matmul, ANY, 30, 2, 3) O(assign, ANY, 6, 1, 8)
+                                                        O(topk, ANY, 8, 1,
+                                                          8) O(sort, ANY, 4, 1,
+                                                               8) O(argsort, ANY, 4, 1, 8)
+                                                            O(nonzero, ANY, 6, 0,
+                                                              8) O(compress, ANY, 6, 0,
+                                                                   8) O(unique, ANY, 6, 0, 8)
+                                                                O(index_add, ANY_NUMBER,
+                                                                  5, 1, 7) O(scatter_add,
+                                                                             ANY_NUMBER, 4, 1, 8)
+                                                                    MAKES(fill, ANY, 6, 0, 8) MAKES(
+                                                                        arange, ANY_NUMBER, 5, 1,
+                                                                        1) MAKES(eye, ANY, 1, 2, 2)
+                                                                        MAKES(uniform, ANY_FLOAT, 3,
+                                                                              0, 8) MAKES(normal,
                                                                                           ANY_FLOAT,
                                                                                           2, 0, 8)
-                                                                                        MAKES(
-                                                                                            randint,
-                                                                                            ANY_INT,
-                                                                                            2, 0, 8)
+                                                                            MAKES(randint, ANY_INT,
+                                                                                  2, 0, 8)
 };
 
 static deft_tensor *record(deft_ctx *cx, const kase *k)
@@ -1357,11 +1368,11 @@ static void all_cases(scale how)
 static void large_cases(scale how)
 {
     static const char *const names[] = {
-        "add",     "exp",     "lt",       "floor_div",   "cast",       "where",       "sum",
-        "prod",    "min",     "argmax",   "any",         "mean",       "sum_map",     "argmin_map",
-        "var",     "cumsum",  "softmax",  "log_softmax", "layer_norm", "permute",     "concat",
-        "pad",     "take",    "tri",      "matmul",      "uniform",    "assign",      "sort",
-        "argsort", "nonzero", "compress", "unique",      "index_add",  "scatter_add",
+        "add",     "exp",    "lt",      "floor_div",   "cast",       "where",     "sum",
+        "prod",    "min",    "argmax",  "any",         "mean",       "sum_map",   "argmin_map",
+        "var",     "cumsum", "softmax", "log_softmax", "layer_norm", "permute",   "concat",
+        "pad",     "take",   "tri",     "matmul",      "uniform",    "assign",    "sort",
+        "argsort", "topk",   "nonzero", "compress",    "unique",     "index_add", "scatter_add",
     };
     batch.at_most = 8;
     const uint32_t n_ops = (uint32_t)LEN(ops);

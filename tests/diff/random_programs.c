@@ -609,6 +609,13 @@ static void do_rows(run *r, const ins *i)
     } else if (i->kind == K_SORT) {
         const char *const name = i->p[1] & 1 ? "sort" : "argsort";
         const int down = i->p[1] >> 1 & 1;
+        if (i->p[1] & 4) {
+            const int64_t some = s.dim[axis] * (i->p[1] >> 3 & 3) / 3;
+            say(r, "t%u = deft_topk(t%u, %lld, %d, %d, NULL);", i->dst % VARS, i->a % VARS,
+                (long long)some, axis, down);
+            set(r, i->dst, deft_topk(a->t, some, axis, down, NULL), NULL);
+            return;
+        }
         say(r, "t%u = deft_%s(t%u, %d, %d);", i->dst % VARS, name, i->a % VARS, axis, down);
         set(r, i->dst, i->p[1] & 1 ? deft_sort(a->t, axis, down) : deft_argsort(a->t, axis, down),
             NULL);

@@ -101,6 +101,7 @@ static const float numbers[N] = { 3, 1, 2 };
     X(index_add, index_add, w->x, w->labels, w->x, 0)                                              \
     X(argsort, argsort, w->x, 0, 1)                                                                \
     X(sort, sort, w->x, 1, 0)                                                                      \
+    X(topk, topk, w->x, 2, 0, 1, &(deft_tensor *){ NULL })                                         \
     X(nonzero, nonzero, w->x, 5, NULL)                                                             \
     X(nonzero_counted, nonzero, w->i, 5, &(deft_tensor *){ NULL })                                 \
     X(compress, compress, w->x, deft_gt(w->x, deft_num(w->cx, 0)), 7, NULL)                        \

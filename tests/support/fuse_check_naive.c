@@ -447,12 +447,12 @@ void fuse_routine_row(uint32_t op, uint32_t attr, deft_dtype t, const char *in, 
     }
     for (int64_t i = 0; i < n; i++) {
         const cell c = get_cell(in, t, i * step);
-        for (k = i; k > 0; k--) {
+        for (k = i < m ? i : m; k > 0; k--) {
             const cell last = get_cell(in, t, out[k - 1] * step);
             if (attr & DF_ORDER_DESCENDING ? !less(t, last, c) : !less(t, c, last)) break;
-            out[k] = out[k - 1];
+            if (k < m) out[k] = out[k - 1];
         }
-        out[k] = i;
+        if (k < m) out[k] = i;
     }
 }
 

@@ -309,7 +309,11 @@ static void one_op(generator *g)
     case DF_CLASS_binary: break;
     }
     if (o == DF_OP_cond) out = t;
-    put(g, op(g, o, out, attr, src, NULL, 0, o == DF_OP_which ? &found : NULL));
+    if (o == DF_OP_topk && x.rank) {
+        found = x;
+        found.dim[x.rank - 1] = pick(g, (uint32_t)x.dim[x.rank - 1] + 1);
+    }
+    put(g, op(g, o, out, attr, src, NULL, 0, o == DF_OP_which || o == DF_OP_topk ? &found : NULL));
 }
 
 /* ---- loops ---- */

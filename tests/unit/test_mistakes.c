@@ -79,6 +79,7 @@ static deft_tensor *call_row(int row, provoked *p, deft_ctx *cx, deft_tensor *x,
     ROW("scatter_add", deft_scatter_add(x, whole, five, 3))
     ROW("one_hot", deft_one_hot(x, 3, DEFT_F32))
     ROW("argsort", deft_argsort(x, 7, 0))
+    ROW("topk", deft_topk(x, 99, 0, 1, NULL))
     ROW("nonzero", deft_nonzero(x, -1, NULL))
     ROW("unique", deft_unique(x, -1, NULL))
     ROW("compress", deft_compress(x, x, 4, NULL))

@@ -352,6 +352,19 @@ static void check_sort(rig *r, const char *what, deft_tensor *t, const seen *s, 
     expect(r, what, deft_argsort(t, (int)axis, down), DEFT_I64, s->shape, order);
     expect(r, what, deft_sort(t, (int)axis - (int)s->shape.rank, down), deft_dtype_of(t), s->shape,
            value);
+    /* topk: the first elements along the axis */
+    deft_shape some = s->shape;
+    some.dim[axis] = (many * 2 + 1) / 3;
+    int64_t n_some = 0;
+    for (int64_t i = 0; i < s->n; i++) {
+        if (i / by % many >= some.dim[axis]) continue;
+        order[n_some] = order[i];
+        value[n_some++] = value[i];
+    }
+    deft_tensor *chosen;
+    expect(r, what, deft_topk(t, some.dim[axis], (int)axis, down, &chosen), deft_dtype_of(t), some,
+           value);
+    expect(r, what, chosen, DEFT_I64, some, order);
     free(order);
     free(value);
     free(at);

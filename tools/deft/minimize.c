@@ -448,6 +448,7 @@ static bool simplify_node(df_trace *t, uint32_t k, int way)
         return way < 2 && (power < 1 || power > way + 1) && put_attr(n, (uint32_t)way + 1);
     }
     case DF_OP_argsort:
+    case DF_OP_topk:
     case DF_OP_which: return way == 0 && put_attr(n, 0);
     case DF_OP_input: {
         df_input *const in = &t->inputs[n->attr];

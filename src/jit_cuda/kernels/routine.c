@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Routines on a GPU: argsort and which as launches, and the text of all routines.
+ * Routines on a GPU: argsort, topk and which as launches, and the text of all routines.
  *
  * Short rows are sorted in shared memory, many per thread block. Long rows are sorted by a
  * radix sort of words, a key above an index, as in runtime/exec/sort.c. It moves words
@@ -10,6 +10,9 @@
  *   64-bit keys    the same by lower halves, but with words in out; then by upper halves, fetched
  *                  through the indices: out -> work -> ... -> indices in out
  *   8-bit keys     operand -> indices in out
+ *
+ * topk is the same sort, which writes only the first indices. Then the result has no room for
+ * words, and a second row of workspace takes its place.
  *
  * A pass is three launches: pieces of rows count digits, counts become positions, pieces
  * move words. There are about as many pieces as the largest GPUs hold thread blocks,
@@ -146,6 +149,7 @@ static sort_params sort_of(const df_routine_job *j)
 {
     sort_params s = { .in = (uintptr_t)j->in,
                       .n = j->n,
+                      .m = j->m,
                       .in_step = j->in_step,
                       .n_rows = j->n_batch,
                       .kind = kind_of(j->dtype),
@@ -156,17 +160,24 @@ static sort_params sort_of(const df_routine_job *j)
     return s;
 }
 
+/* Bytes of one array of words. */
+static size_t words_size(const df_routine_job *j)
+{
+    return (size_t)(j->n_batch * j->n) * sizeof(uint64_t);
+}
+
 static void plan_passes(const df_routine_job *j, uint64_t work, df_cuda_launches *out)
 {
     sort_params s = sort_of(j);
     const uint64_t words = work + df_cuda_align(df_cuda_sort_count_size(&s));
+    const uint64_t others = j->m == j->n ? (uintptr_t)j->out : words + words_size(j);
     for (uint32_t pass = 0; pass < s.size; pass++) {
         const bool to_out = pass % 2 == 1 || s.size == 1;
         s.source = pass == 0 ? FROM_OPERAND : pass == 4 ? FROM_UPPER : FROM_WORDS;
-        s.from = to_out ? words : (uintptr_t)j->out;
-        s.to = to_out ? (uintptr_t)j->out : words;
-        s.shift = 32 + pass % 4 * 8;
+        s.from = to_out ? words : others;
         s.to_index = pass + 1 == s.size;
+        s.to = s.to_index ? (uintptr_t)j->out : to_out ? others : words;
+        s.shift = 32 + pass % 4 * 8;
         df_cuda_sort_pass(&s, work, out);
     }
 }
@@ -178,6 +189,7 @@ static void plan_rows(const df_routine_job *j, df_cuda_launches *out)
     rows_params p = { .in = (uintptr_t)j->in,
                       .out = (uintptr_t)j->out,
                       .n = j->n,
+                      .m = j->m,
                       .in_step = j->in_step,
                       .n_rows = j->n_batch,
                       .kind = kind_of(j->dtype),
@@ -225,7 +237,7 @@ static void plan_which(const df_routine_job *j, uint64_t work, df_cuda_launches 
 
 static bool is_empty(const df_routine_job *j)
 {
-    return j->op == DF_OP_which ? j->m <= 0 : j->n <= 0 || j->n_batch <= 0;
+    return j->m <= 0 || j->n_batch <= 0;
 }
 
 size_t df_cuda_routine_work_size(const df_routine_job *j)
@@ -235,23 +247,22 @@ size_t df_cuda_routine_work_size(const df_routine_job *j)
     if (j->n <= ROUTINE_TILE) return 0;
     const sort_params s = sort_of(j);
     const size_t counts = df_cuda_sort_count_size(&s);
-    return s.size == 1 ? counts
-                       : df_cuda_align(counts) + (size_t)(j->n_batch * j->n) * sizeof(uint64_t);
+    if (s.size == 1) return counts;
+    return df_cuda_align(counts) + words_size(j) * (j->m == j->n ? 1 : 2);
 }
 
 deft_status df_cuda_routine_plan(df_diag *d, const df_routine_job *j, uint64_t work,
                                  df_cuda_launches *out)
 {
-    df_assert(j->op == DF_OP_argsort || j->op == DF_OP_which);
+    df_assert(j->op == DF_OP_argsort || j->op == DF_OP_topk || j->op == DF_OP_which);
     out->n = 0;
     out->kernels = 0;
     if (is_empty(j)) return DEFT_OK;
     if (j->op == DF_OP_which)
         plan_which(j, work, out);
     else if (j->n >= UINT32_MAX)
-        return df_fail(d, DEFT_E_LIMIT,
-                       "argsort: a row has %lld elements; a GPU sorts fewer than %lld",
-                       (long long)j->n, (long long)UINT32_MAX);
+        return df_fail(d, DEFT_E_LIMIT, "%s: a row has %lld elements; a GPU sorts fewer than %lld",
+                       df_op_infos[j->op].name, (long long)j->n, (long long)UINT32_MAX);
     else if (j->n <= ROUTINE_TILE)
         plan_rows(j, out);
     else

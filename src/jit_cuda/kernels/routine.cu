@@ -124,8 +124,8 @@ template <bool WIDE> DEV void sort_tiles(const rows_params &a)
         for (u32 s = threadIdx.x; s < a.tile; s += ROUTINE_THREADS) {
             const u32 i = s & (a.width - 1);
             const u64 row = first + s / a.width;
-            if (row < (u64)a.n_rows && i < a.n)
-                ((i64 *)a.out)[row * (u64)a.n + i] = (i64)(WIDE ? at[s] : (u32)key[s]);
+            if (row < (u64)a.n_rows && i < a.m)
+                ((i64 *)a.out)[row * (u64)a.m + i] = (i64)(WIDE ? at[s] : (u32)key[s]);
         }
         __syncthreads();
     }
@@ -247,7 +247,8 @@ DEV void sort_move(const sort_params &a)
     for (u64 b = blockIdx.x; b < (u64)(a.n_rows * a.n_pieces); b += gridDim.x) {
         const piece p = piece_of(a, b);
         const u64 mine = p.row * 256 + t;
-        u64 *const to = (u64 *)a.to + p.row * (u64)a.n;
+        const u32 most = (u32)(a.to_index ? a.m : a.n);
+        u64 *const to = (u64 *)a.to + p.row * (u64)most;
         u32 next = sum_before(((const u32 *)a.totals)[mine], sums);
         next += ((const u32 *)a.counts)[mine * (u64)a.n_pieces + p.number];
         for (i64 tile = p.begin; tile < p.end; tile += ROUTINE_TILE) {
@@ -287,7 +288,8 @@ DEV void sort_move(const sort_params &a)
             __syncthreads();
             for (u32 s = t; s < n; s += ROUTINE_THREADS) {
                 const u64 v = sorted[s];
-                to[s + shift[digit_of(a, v)]] = a.to_index ? (u32)v : v;
+                const u32 place = s + shift[digit_of(a, v)];
+                if (place < most) to[place] = a.to_index ? (u32)v : v;
             }
         }
         __syncthreads();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * runtime/routine.h on a GPU: argsort, which, scatter_add and index_add as CUDA kernels,
+ * runtime/routine.h on a GPU: argsort, topk, which, scatter_add and index_add as CUDA kernels,
  * with the bits of the CPU. Nothing here launches. A job with addresses of the device
  * becomes a list of launches for one stream, and a set of kernels becomes the text with
  * their entries. Needs neither a driver nor a GPU. Only df_cuda_routine_text allocates memory, for
@@ -106,12 +106,12 @@ typedef struct df_cuda_launches {
     df_cuda_launch at[DF_CUDA_ROUTINE_LAUNCHES];
 } df_cuda_launches;
 
-/* ---- argsort, which ---- */
+/* ---- argsort, topk, which ---- */
 
 /* The bytes of workspace. The addresses of the job may still be 0. */
 size_t df_cuda_routine_work_size(const df_routine_job *job);
-/* Plans the launches of argsort or which. work: address of the workspace on the device; ignored
- * when its size is 0. Returns DEFT_E_LIMIT for rows of 2^32 - 1 or more elements to sort; the
+/* Plans the launches of argsort, topk or which. work: address of the workspace on the device;
+ * ignored when its size is 0. Returns DEFT_E_LIMIT for rows of 2^32 - 1 or more elements to sort; the
  * list is then empty. */
 deft_status df_cuda_routine_plan(df_diag *d, const df_routine_job *job, uint64_t work,
                                  df_cuda_launches *out);

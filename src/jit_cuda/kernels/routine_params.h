@@ -23,10 +23,11 @@ enum { KIND_BYTES = 15, KIND_SIGNED = 16, KIND_FLOAT = 32, KIND_FRACTION = 8 };
  * keys, in the current order. */
 enum { FROM_OPERAND, FROM_WORDS, FROM_UPPER };
 
-/* argsort of short rows. Rows are over a box, row-major. */
+/* argsort and topk of short rows. Rows are over a box, row-major. The first m indices of each row
+ * are written. */
 typedef struct rows_params {
     unsigned long long in, out;
-    long long n, in_step, n_rows;
+    long long n, m, in_step, n_rows;
     long long extent[ROUTINE_RANK], step[ROUTINE_RANK];
     unsigned rank, kind, size; /* size: bytes of an element */
     /* keys are combined with it by XOR: all bits for descending order, else 0 */
@@ -37,10 +38,10 @@ typedef struct rows_params {
 
 /* One pass over the words of all rows. A word is 32 bits of a key above the 32 bits of an
  * index. A row is divided into pieces of `piece` elements. counts is [row][digit][piece],
- * and totals is [row][digit]. */
+ * and totals is [row][digit]. The pass that writes indices writes the first m of each row. */
 typedef struct sort_params {
     unsigned long long in, from, to, counts, totals;
-    long long n, in_step, n_rows, piece, n_pieces;
+    long long n, m, in_step, n_rows, piece, n_pieces;
     long long extent[ROUTINE_RANK], step[ROUTINE_RANK];
     unsigned rank, kind, size, flip, source;
     unsigned shift;    /* position of the digit in a word, in bits */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sorting, and results whose size depends on data: two trace ops that the runtime
- * executes as routines (argsort, which), and the records around them. `which` gives
+ * Sorting, and results whose size depends on data: three trace ops that the runtime
+ * executes as routines (argsort, topk, which), and the records around them. `which` gives
  * positions in a vector, and -1 or 0 where it found no more. So nothing that follows
  * needs the count, which is a separate reduction.
  */
@@ -27,6 +27,17 @@ static uint32_t order(deft_ctx *cx, uint32_t a, bool descending, uintptr_t site)
     return df_append(cx, DF_OP_argsort, DEFT_I64, attr, &a, NULL, 0, NULL, site);
 }
 
+/* The elements of the last axis of a at the indices `at`, with that axis moved back to `axis`. */
+static uint32_t elements_at(deft_ctx *cx, uint32_t a, uint32_t at, uint32_t axis, uint32_t rank,
+                            uintptr_t site)
+{
+    if (a == DF_BAD || at == DF_BAD) return DF_BAD;
+    const uint32_t src[2] = { a, at };
+    const uint32_t out =
+        df_append(cx, DF_OP_gather, df_dtype_at(cx, a), rank - 1, src, NULL, 0, NULL, site);
+    return swap_last(cx, out, axis, rank, site);
+}
+
 static deft_tensor *sorted(const char *what, deft_tensor *t, int axis, bool descending, bool values,
                            uintptr_t site)
 {
@@ -37,13 +48,9 @@ static deft_tensor *sorted(const char *what, deft_tensor *t, int axis, bool desc
     const int at = df_check_axis(cx, what, axis, s.rank);
     if (at < 0) return NULL;
     const uint32_t last = swap_last(cx, a, (uint32_t)at, s.rank, site);
-    uint32_t out = order(cx, last, descending, site);
-    if (values && out != DF_BAD) {
-        const uint32_t src[2] = { last, out };
-        out = df_append(cx, DF_OP_gather, df_dtype_at(cx, last), s.rank - 1, src, NULL, 0, NULL,
-                        site);
-    }
-    return df_result(cx, swap_last(cx, out, (uint32_t)at, s.rank, site));
+    const uint32_t out = order(cx, last, descending, site);
+    return df_result(cx, values ? elements_at(cx, last, out, (uint32_t)at, s.rank, site)
+                                : swap_last(cx, out, (uint32_t)at, s.rank, site));
 }
 
 deft_tensor *deft_argsort(deft_tensor *t, int axis, bool descending)
@@ -54,6 +61,35 @@ deft_tensor *deft_argsort(deft_tensor *t, int axis, bool descending)
 deft_tensor *deft_sort(deft_tensor *t, int axis, bool descending)
 {
     return sorted("sort", t, axis, descending != 0, true, DF_SITE);
+}
+
+deft_tensor *deft_topk(deft_tensor *t, int64_t k, int axis, bool largest, deft_tensor **indices)
+{
+    uint32_t a;
+    df_shape s;
+    if (indices) *indices = NULL;
+    const uintptr_t site = DF_SITE;
+    deft_ctx *const cx = df_begin("topk", t, &a, &s, site);
+    if (!cx) return NULL;
+    const int at = df_check_axis(cx, "topk", axis, s.rank);
+    if (at < 0) return NULL;
+    if (k < 0 || k > s.dim[at])
+        return df_error(cx, DEFT_E_RANGE, "topk: %lld of the %lld elements of axis %d",
+                        (long long)k, (long long)s.dim[at], at);
+    const uint32_t last = swap_last(cx, a, (uint32_t)at, s.rank, site);
+    if (last == DF_BAD) return NULL;
+    df_rec_shape(&cx->rec, last, &s);
+    s.dim[s.rank - 1] = k;
+    const uint32_t first = df_append(cx, DF_OP_topk, DEFT_I64, largest ? DF_ORDER_DESCENDING : 0,
+                                     &last, NULL, 0, &s, site);
+    const uint32_t values = elements_at(cx, last, first, (uint32_t)at, s.rank, site);
+    const uint32_t moved = swap_last(cx, first, (uint32_t)at, s.rank, site);
+    if (values == DF_BAD || moved == DF_BAD) return NULL;
+    deft_tensor *const chosen = indices ? df_result(cx, moved) : NULL;
+    if (indices && !chosen) return NULL;
+    deft_tensor *const out = df_result(cx, values);
+    if (out && indices) *indices = chosen;
+    return out;
 }
 
 /* ---- sizes that depend on data ---- */

@@ -300,6 +300,15 @@ uint32_t df_batch_update(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t b
     return with_attr(w, k, out, 0);
 }
 
+/* Rows are along the last axis, so each example has more rows. */
+uint32_t df_batch_topk(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t batched)
+{
+    const df_shape all = df_vmap_shape_for_all(w, k);
+    (void)batched;
+    return df_append(w->cx, DF_OP_topk, DEFT_I64, df_vmap_node_at(w, k).attr, src, NULL, 0, &all,
+                     w->site);
+}
+
 /* Positions in many vectors. Each element that is not 0 gets a position of its own, by
  * counting, to which its index is added. The other elements, and those beyond the room,
  * go to a last position, which is sliced off. */

@@ -65,7 +65,7 @@ const lineKey = (at) => keyOfSite(sites[at]);
 const WEIGHT = {
   input: 0, num: 0, cst: 0, reshape: 0, permute: 0, slice: 0, squeeze: 0, unsqueeze: 0, broadcast: 0,
   diagonal: 0, exp: 12, log: 12, tanh: 16, sin: 16, cos: 16, tan: 20, pow: 40, erf: 16, sqrt: 4, div: 4, random: 20,
-  expm1: 14, log1p: 14, sigmoid: 14, argsort: 60, sort: 60, gelu: 20, atan2: 25,
+  expm1: 14, log1p: 14, sigmoid: 14, argsort: 60, topk: 10, sort: 60, gelu: 20, atan2: 25,
 };
 // The numbers of a text as people write them: 0x1.8p+1 becomes 3.
 const decimal = (text) => text.replace(/(-?)0x([01])(?:\.([0-9a-f]+))?p([+-]?\d+)/g, (_, sign, one, digits, power) => {

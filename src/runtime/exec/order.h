@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Keys and words, which sort.c, sort_long.c and select.c order. Internal header of routines.
+ *
+ * A key is an unsigned integer with the order of the elements. All NaNs have one key, above
+ * infinity. Both zeros have one key. A descending order inverts the bits of the keys.
+ *
+ * A word has 32 bits of a key above the 32 bits of the index of an element. Of keys of 64 bits, a
+ * word first has the lower half.
+ */
+#ifndef DF_RUNTIME_EXEC_ORDER_H
+#define DF_RUNTIME_EXEC_ORDER_H
+
+#include "base/compiler.h"
+#include "runtime/routine.h"
+
+#include <string.h>
+
+/* Returns the key of a float of dtype t with the bits b. The key is made from the bits alone,
+ * because the floating-point state of the caller may treat denormals as zeros. There is no branch
+ * on the sign, which no processor predicts. */
+DF_INLINE uint64_t df_order_float_key(deft_dtype t, uint64_t b)
+{
+    const uint64_t sign = df_sign_bit(t), all = df_all_bits(t), magnitude = b & ~sign;
+    const uint64_t is_negative = (b & sign) != 0;
+    const uint64_t key = (b ^ ((0 - is_negative) | sign)) & all;
+    return magnitude > df_infinity_bits(t) ? all : magnitude == 0 ? sign : key;
+}
+
+DF_INLINE uint64_t df_order_key(deft_dtype t, const char *at)
+{
+    uint64_t b = 0;
+    memcpy(&b, at, df_bytes_of(t)); /* little-endian */
+    switch (df_kind_of(t)) {
+    case DF_KIND_boolean:
+    case DF_KIND_natural: return b;
+    case DF_KIND_integer: return b ^ df_sign_bit(t);
+    case DF_KIND_real:
+    case DF_KIND_half: return df_order_float_key(t, b);
+    }
+    df_unreachable();
+}
+
+DF_INLINE uint64_t df_order_word(uint64_t key, int64_t index)
+{
+    return (uint64_t)(uint32_t)key << 32 | (uint64_t)index;
+}
+
+/* What keys are combined with by XOR. */
+DF_INLINE uint64_t df_order_flip(const df_routine_job *j)
+{
+    return j->attr & DF_ORDER_DESCENDING ? df_all_bits(j->dtype) : 0;
+}
+
+/* ---- sort_words.c ---- */
+
+enum {
+    DF_ORDER_WIDE = 11,     /* bits of a digit of a long row */
+    DF_ORDER_KEY_BITS = 32, /* of a word */
+};
+
+/* Writes the words of the elements [begin, end) of the row at `in`. */
+void df_order_load(const df_routine_job *j, const char *in, int64_t begin, int64_t end,
+                   uint64_t *to);
+/* Replaces the halves of keys of 64 bits, without changing the order of the words. shift is 0 for
+ * the lower halves, 32 for the upper halves. */
+void df_order_load_half(const df_routine_job *j, const char *in, int shift, uint64_t *w, int64_t n);
+/* Sorts the n words of a by the keys of their elements. Words of equal keys keep their order. The
+ * words have the lower halves of the keys. b is scratch memory of the same size. Returns the array
+ * that holds the result, a or b. Of keys of 64 bits, the result has the upper halves. */
+uint64_t *df_order_words(const df_routine_job *j, const char *in, uint64_t *a, uint64_t *b,
+                         int64_t n);
+/* The same for words that may have either half of a key of 64 bits. */
+uint64_t *df_order_again(const df_routine_job *j, const char *in, uint64_t *a, uint64_t *b,
+                         int64_t n);
+
+/* ---- select.c ---- */
+
+/* Returns true when selecting the first m of n elements is cheaper than sorting them. */
+bool df_select_pays(int64_t n, int64_t m);
+/* The words that each of the arrays a and b of df_select must hold. */
+int64_t df_select_room(int64_t m);
+/* Finds the first m elements of [begin, end) of the row at `in`, in order; fewer when the range has
+ * fewer. Returns the array that holds their words, a or b. */
+uint64_t *df_select(const df_routine_job *j, const char *in, int64_t begin, int64_t end,
+                    uint64_t *a, uint64_t *b);
+
+/* ---- sort_long.c: one row on all threads ---- */
+
+/* Returns true when all threads sort one row after the other. */
+bool df_sort_is_long(const df_routine_job *j, uint32_t n_threads);
+size_t df_sort_long_work_size(const df_routine_job *j, uint32_t n_threads);
+void df_sort_long(const df_routine_job *j, df_pool *pool, const char *in, int64_t *out, void *work);
+
+#endif

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sorting and selecting give the same indices as a plain stable sort: for every dtype, with ties,
+ * NaNs and both zeros, for any part of a row, whatever the strides and the number of threads.
+ */
+#include "runtime/routine.h"
+
+#include <criterion/criterion.h>
+
+#include "support/budget.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t state = 20268;
+
+static uint64_t draw(void)
+{
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return state >> 20;
+}
+
+static int64_t below(int64_t n)
+{
+    return (int64_t)(draw() % (uint64_t)n);
+}
+
+/* What the elements of a row are like. */
+typedef enum pattern { BITS, FEW, RISING, FALLING, EQUAL, N_PATTERNS } pattern;
+
+static uint64_t element(deft_dtype t, pattern p, int64_t i)
+{
+    static const double odd[] = { 0, -0.0, 1, -1, 2, 5 };
+    const uint64_t infinity = df_is_float(t) ? df_infinity_bits(t) : 0;
+    const int64_t k = p == RISING ? i : p == FALLING ? -i : 0;
+    if (p == BITS) return draw() << 32 ^ draw();
+    if (p == EQUAL) return df_is_float(t) ? df_sign_bit(t) * (uint64_t)(i & 1) : 1;
+    if (p == FEW && df_is_float(t)) {
+        if (below(7) == 0) return infinity + (uint64_t)below(3);
+        if (below(7) == 0) return df_sign_bit(t) | (infinity + (uint64_t)below(3));
+        if (below(2) == 0) return df_sign_bit(t) * (uint64_t)below(2);
+        const float f = (float)odd[below(6)];
+        const double d = f;
+        uint64_t b = 0;
+        if (t == DEFT_F64)
+            memcpy(&b, &d, sizeof d);
+        else
+            memcpy(&b, &f, sizeof f);
+        return df_is_half(t) ? b >> 16 : b;
+    }
+    if (p == FEW) return (uint64_t)(below(5) - 2);
+    if (t == DEFT_F32) {
+        const float f = (float)k;
+        uint32_t b;
+        memcpy(&b, &f, sizeof f);
+        return b;
+    }
+    return (uint64_t)k;
+}
+
+/* The key of an element, written apart from the library: an unsigned number with its order. */
+static uint64_t key(deft_dtype t, const char *at)
+{
+    const unsigned bits = 8 * (unsigned)deft_dtype_size(t);
+    const uint64_t sign = (uint64_t)1 << (bits - 1);
+    uint64_t b = 0;
+    memcpy(&b, at, bits / 8);
+    if (t == DEFT_BOOL || df_is_unsigned(t)) return b;
+    if (!df_is_float(t)) return b ^ sign;
+    const uint64_t magnitude = b & (sign - 1);
+    if (magnitude > df_infinity_bits(t)) return UINT64_MAX;
+    return b & sign ? sign - magnitude : sign + magnitude;
+}
+
+typedef struct item {
+    uint64_t key;
+    int64_t at;
+} item;
+
+static int by_key(const void *a, const void *b)
+{
+    const item *const x = a, *const y = b;
+    if (x->key != y->key) return x->key < y->key ? -1 : 1;
+    return x->at < y->at ? -1 : x->at > y->at;
+}
+
+static void plain(const df_routine_job *j, const char *in, int64_t *out)
+{
+    const int64_t step = j->in_step * (int64_t)deft_dtype_size(j->dtype);
+    item *const items = malloc(((size_t)j->n + 1) * sizeof *items);
+    for (int64_t i = 0; i < j->n; i++) {
+        const uint64_t k = key(j->dtype, in + i * step);
+        items[i] = (item){ j->attr & DF_ORDER_DESCENDING ? ~k : k, i };
+    }
+    qsort(items, (size_t)j->n, sizeof *items, by_key);
+    for (int64_t i = 0; i < j->m; i++) out[i] = items[i].at;
+    free(items);
+}
+
+static df_pool *pools[3];
+
+/* Compares a job with the plain sort, on one to three threads. */
+static void check(df_routine_job j, pattern p)
+{
+    const int64_t size = (int64_t)deft_dtype_size(j.dtype);
+    const int64_t step = j.in_step < 0 ? -j.in_step : j.in_step, span = step * j.n + 1;
+    const size_t n_out = (size_t)(j.n_batch * j.m);
+    char *const in = malloc((size_t)(span * j.n_batch * size));
+    int64_t *const want = malloc((n_out + 1) * sizeof *want);
+    int64_t *const got = malloc((n_out + 1) * sizeof *got);
+    for (int64_t i = 0; i < span * j.n_batch; i++) {
+        uint64_t b = element(j.dtype, p, i);
+        if (j.dtype == DEFT_BOOL) b &= 1;
+        memcpy(in + i * size, &b, (size_t)size);
+    }
+    j.in = in + (j.in_step < 0 && j.n > 0 ? (j.n - 1) * step * size : 0);
+    j.batch_rank = 1;
+    j.batch_extent[0] = j.n_batch;
+    j.in_batch[0] = span;
+    for (int64_t row = 0; row < j.n_batch; row++)
+        plain(&j, j.in + row * span * size, want + row * j.m);
+    for (int threads = 1; threads <= 3; threads++) {
+        const size_t bytes = df_routine_work_size(&j, (uint32_t)threads);
+        char *const work = aligned_alloc(64, (bytes + 127) / 64 * 64);
+        memset(work + bytes, 0x5a, 64);
+        memset(got, -1, (n_out + 1) * sizeof *got);
+        j.out = got;
+        df_routine_run(&j, pools[threads - 1], work);
+        cr_assert(memcmp(got, want, n_out * sizeof *got) == 0,
+                  "%s, %d rows of %d, first %d, step %d, pattern %d, attr %u, %d threads",
+                  deft_dtype_name(j.dtype), (int)j.n_batch, (int)j.n, (int)j.m, (int)j.in_step,
+                  (int)p, j.attr, threads);
+        cr_assert_eq(got[n_out], -1, "written past the result");
+        for (int i = 0; i < 64; i++) cr_assert_eq(work[bytes + (size_t)i], 0x5a, "past the work");
+        free(work);
+    }
+    free(got);
+    free(want);
+    free(in);
+}
+
+static void each_dtype(int64_t n, int64_t n_batch)
+{
+    for (int t = 0; t < DEFT_N_DTYPES; t++)
+        for (pattern p = 0; p < N_PATTERNS; p++) {
+            df_routine_job j = { .op = DF_OP_argsort,
+                                 .attr = (uint32_t)below(2),
+                                 .dtype = (deft_dtype)t,
+                                 .n = n,
+                                 .m = n,
+                                 .in_step = (int64_t[]){ 1, 1, 2, -1 }[below(4)],
+                                 .n_batch = n_batch };
+            check(j, p);
+            j.op = DF_OP_topk;
+            const int64_t parts[] = { 0, 1, 8, 64, n / 5, n / 2, n - 1 };
+            j.m = parts[below(7)];
+            if (j.m >= 0 && j.m <= n) check(j, p);
+        }
+}
+
+static void open_pools(void)
+{
+    df_diag d = { 0 };
+    for (uint32_t i = 0; i < 3; i++)
+        cr_assert_eq(df_pool_create(&d, &df_mem_system, i + 1, &pools[i]), DEFT_OK, "%s", d.text);
+}
+
+static void close_pools(void)
+{
+    for (int i = 0; i < 3; i++) df_pool_destroy(&pools[i]);
+}
+
+TestSuite(order, .init = open_pools, .fini = close_pools);
+
+Test(order, rows_of_each_length)
+{
+    static const int64_t lengths[] = { 0, 1, 2, 3, 16, 17, 63, 64, 65, 80, 129, 1000, 4097, 17000 };
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+        each_dtype(lengths[i], lengths[i] > 2000 ? 3 : 1 + below(40));
+}
+
+/* One row, or two, on all threads: in pieces of different lengths. */
+Test(order, long_rows)
+{
+    each_dtype(test_size(50001, 200003), 1);
+    each_dtype(33000, 2);
+    each_dtype(32768, 1);
+}
+
+/* Each element is better than all before it, so that no block is skipped. */
+Test(order, nothing_is_skipped)
+{
+    const int64_t n = 100000;
+    for (int down = 0; down < 2; down++) {
+        df_routine_job j = { .op = DF_OP_topk,
+                             .attr = (uint32_t)down,
+                             .dtype = DEFT_I32,
+                             .n = n,
+                             .m = 100,
+                             .in_step = 1,
+                             .n_batch = 1 };
+        check(j, down ? RISING : FALLING);
+        j.dtype = DEFT_F32;
+        check(j, down ? RISING : FALLING);
+    }
+}
