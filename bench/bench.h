@@ -81,6 +81,7 @@ void bench_depth(bench *b);
 void bench_threads(bench *b);
 void bench_library(bench *b);
 void bench_scatter(bench *b);
+void bench_routines(bench *b);
 void bench_updates(bench *b);
 void bench_sizes(bench *b);
 void bench_halves(bench *b);

@@ -222,6 +222,7 @@ static const struct {
     { "overhead", bench_overhead, false },
     { "sizes", bench_sizes, false },
     { "scatter", bench_scatter, false },
+    { "routines", bench_routines, false },
     { "updates", bench_updates, false },
     { "control", bench_control, false },
     { "halves", bench_halves, false },
