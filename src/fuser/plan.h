@@ -212,7 +212,7 @@ typedef struct df_seg {
      * and m in c.
      *
      * scatter_add and index_add: adds the values b to c at the indices a. Values and c have dtype
-     * `dtype`, indices are i64, and c already holds the base. The strides of a, b and c are over
+     * `dtype`, indices have a_dtype, which is no float, and c already holds the base. The strides of a, b and c are over
      * their own axes. Rank and extents of b are n_batch and batch, and n_index is the rank of a.
      * Both n and m are the extent of c along axis attr. */
     uint32_t op, attr; /* df_op, and the attribute of the node */

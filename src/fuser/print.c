@@ -137,10 +137,11 @@ static void plan_print_segment(df_str *out, const df_plan *p, uint32_t i)
     } else if (s->kind == DF_SEG_ROUTINE) {
         const char *const how = s->op == DF_OP_which ? " zeros" : " descending";
         df_str_put(out, df_op_infos[s->op].name);
-        if (df_op_writes_over((df_op)s->op))
-            df_str_fmt(out, " axis=%" PRIu32, s->attr);
-        else if (s->attr)
-            df_str_put(out, how);
+        const bool over = df_op_writes_over((df_op)s->op);
+        if (over) df_str_fmt(out, " axis=%" PRIu32, s->attr);
+        if (over && s->a_dtype != DEFT_I64)
+            df_str_fmt(out, " indices=%s", deft_dtype_name(s->a_dtype));
+        if (!over && s->attr) df_str_put(out, how);
         df_str_fmt(out, " %s n=", deft_dtype_name(s->dtype));
         plan_print_slot(out, p, s->n);
         df_str_put(out, " m=");

@@ -300,6 +300,9 @@ static deft_status verify_seg(df_diag *d, const df_plan *p, uint32_t i)
         const uint32_t n = over ? s->n_batch : s->n_batch + 1;
         if (over && (!bind_fits(p, &s->b, n, true) || s->b.buf.i == DF_NONE || s->n_index > n))
             return verify_fail(d, "routine values", i, s->n_index);
+        if (over && (df_is_float(s->a_dtype) || s->a.buf.i >= p->n_bufs ||
+                     p->bufs[s->a.buf.i].dtype != s->a_dtype))
+            return verify_fail(d, "routine indices", i, s->a_dtype);
         if (!bind_fits(p, &s->a, n, true) || !bind_fits(p, &s->c, n, true) ||
             s->a.buf.i == DF_NONE || s->c.buf.i == DF_NONE)
             return verify_fail(d, "routine bind", i, 0);

@@ -49,9 +49,10 @@ void df_which(const df_routine_job *job, df_pool *pool, void *work);
  * p * out_step + i * step. Several values may be added to one element, in row-major order. All
  * steps are strides in elements, and may be 0. */
 typedef struct df_scatter_job {
-    deft_dtype dtype; /* of values and out; not bool */
-    char *out;        /* holds initial values; overlaps neither index nor value */
-    const int64_t *index;
+    deft_dtype dtype;       /* of values and out; not bool */
+    deft_dtype index_dtype; /* an integer, or bool */
+    char *out;              /* holds initial values; overlaps neither index nor value */
+    const char *index;
     const char *value;
     int64_t n, step; /* extent and stride of the indexed axis of out; an index i < 0 means i + n */
     uint32_t rank;
@@ -61,8 +62,12 @@ typedef struct df_scatter_job {
 
 /* Returns true when all indices are in [-n, n). Otherwise *bad is the first that is not. */
 bool df_scatter_check(const df_scatter_job *job, int64_t *bad);
-/* Runs the job. The bits do not depend on the number of threads. Returns false when an index is
- * outside [-n, n): *bad is then the first such index, and the content of out is undefined. */
-bool df_scatter(const df_scatter_job *job, df_pool *pool, int64_t *bad);
+/* Returns the bytes of workspace that df_scatter needs on a pool of n_threads. The addresses of the
+ * job may still be NULL. */
+size_t df_scatter_work_size(const df_scatter_job *job, uint32_t n_threads);
+/* Runs the job. work is aligned to 64. The bits do not depend on the number of threads. Returns
+ * false when an index is outside [-n, n): *bad is then the first such index, and the content of out
+ * is undefined. */
+bool df_scatter(const df_scatter_job *job, df_pool *pool, void *work, int64_t *bad);
 
 #endif

@@ -404,6 +404,14 @@ static void expect_fault(const int64_t *got, bool good, int64_t bad, int64_t n, 
     fault(where);
 }
 
+static bool fits(const int64_t *at, int64_t n, deft_dtype t)
+{
+    bool all = true;
+    for (int64_t i = 0; i < n; i++)
+        all &= t == DEFT_I32 ? at[i] == (int32_t)at[i] : at[i] == (uint8_t)at[i];
+    return all;
+}
+
 /* n_bad: of the indices, some. is_told: whether there are fault words. */
 static void check_scatter(const scatter *s, int64_t n_bad, bool is_told)
 {
@@ -433,10 +441,20 @@ static void check_scatter(const scatter *s, int64_t n_bad, bool is_told)
     fill_values(j.dtype, before.at, s->n_out);
     memcpy(mine.at, before.at, out_size);
     memcpy(theirs.at, before.at, out_size);
-    j.index = at;
+    const deft_dtype narrow = chance(2) ? DEFT_I32 : DEFT_U8;
+    j.index_dtype = DEFT_I64;
+    if (chance(2) && fits(at, s->n_index, narrow)) {
+        j.index_dtype = narrow;
+        for (int64_t i = 0; i < s->n_index; i++)
+            memcpy(index.at + i * (int64_t)deft_dtype_size(narrow), &at[i],
+                   deft_dtype_size(narrow));
+    }
+    j.index = index.at;
     j.value = value.at;
     j.out = theirs.at;
-    const bool good = df_scatter(&j, pool, &bad);
+    void *const cpu_work = malloc(df_scatter_work_size(&j, df_pool_threads(pool)) + 64);
+    const bool good = df_scatter(&j, pool, cpu_work, &bad);
+    free(cpu_work);
     j.out = mine.at;
     memset(words, 0, 24);
     soil(&work);

@@ -187,7 +187,7 @@ static int64_t stride_of(const runner *r, const df_bind *b, uint32_t axis)
 static void run_scatter(runner *r, const df_seg *s, int64_t *fault)
 {
     const bool slices = s->op == DF_OP_index_add;
-    const int64_t *const index = (const int64_t *)(void *)r->base[s->a.buf.i];
+    const char *const indices = r->base[s->a.buf.i];
     int64_t n_values = 1;
     for (uint32_t i = 0; i < s->n_batch; i++) n_values *= r->slots[s->batch[i].i];
     for (int64_t q = 0; q < n_values; q++) {
@@ -204,7 +204,10 @@ static void run_scatter(runner *r, const df_seg *s, int64_t *fault)
             if (!indexed)
                 c += at * stride_of(r, &s->c, slices && i > s->attr ? i + 1 - s->n_index : i);
         }
-        int64_t at = index[a] < 0 ? index[a] + r->slots[s->n.i] : index[a];
+        const int64_t index = s->a_dtype == DEFT_I64   ? ((const int64_t *)(const void *)indices)[a]
+                              : s->a_dtype == DEFT_I32 ? ((const int32_t *)(const void *)indices)[a]
+                                                       : ((const uint8_t *)indices)[a];
+        const int64_t at = index < 0 ? index + r->slots[s->n.i] : index;
         if (at < 0 || at >= r->slots[s->n.i]) {
             fault[0] = s->fault + 1;
             fault[1] = at;

@@ -596,12 +596,13 @@ static void matmul_seg(pass *p, const group *g, df_seg *seg)
     seg->b_dtype = (deft_dtype)node_of(p, g->mm_node[1])->dtype;
 }
 
-static void scatter_seg(pass *p, uint32_t n, df_seg *seg)
+static void scatter_seg(pass *p, const group *g, uint32_t n, df_seg *seg)
 {
     const uint32_t values = node_of(p, n)->src[2].i;
     seg->n_batch = node_of(p, values)->rank;
     seg->fault = n;
     seg->n_index = node_of(p, node_of(p, n)->src[1].i)->rank;
+    seg->a_dtype = (deft_dtype)node_of(p, g->mm_node[0])->dtype;
     seg->dtype = (deft_dtype)node_of(p, n)->dtype;
     for (uint32_t i = 0; i < seg->n_batch; i++) seg->batch[i] = df_fuse_axis_extent(p, values, i);
     seg->m = seg->n = df_fuse_axis_extent(p, n, seg->attr);
@@ -614,7 +615,7 @@ static void routine_seg(pass *p, const group *g, df_seg *seg)
     seg->op = node_of(p, n)->op;
     seg->attr = node_of(p, n)->attr;
     if (df_op_writes_over((df_op)seg->op)) {
-        scatter_seg(p, n, seg);
+        scatter_seg(p, g, n, seg);
         return;
     }
     seg->b.buf = DF_NO_BUF;

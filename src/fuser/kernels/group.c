@@ -94,6 +94,14 @@ static bool lifts(const pass *p, uint32_t n)
            lifted_from(p, x->src[0].i) == lifted_from(p, x->src[1].i);
 }
 
+/* Whether node makes integers i64, which a routine that adds at indices does while reading. */
+static bool is_widened(const pass *p, uint32_t node)
+{
+    const df_node *const x = node_of(p, node);
+    return x->op == DF_OP_cast && x->dtype == DEFT_I64 &&
+           !df_is_float((deft_dtype)node_of(p, x->src[0].i)->dtype);
+}
+
 /* Plans operand number s of product or routine n, which is `node`. The operand is read through
  * strides on a val or an input; when that is impossible, a val is demanded and *progress is set. */
 static deft_status plan_operand(pass *p, uint32_t n, uint32_t node, uint32_t s, group *g,
@@ -101,6 +109,8 @@ static deft_status plan_operand(pass *p, uint32_t n, uint32_t node, uint32_t s, 
 {
     const bool matmul = class_of_op(p, n) == DF_CLASS_contract;
     const bool takes_halves = lifts(p, n);
+    const bool takes_integers = s == 0 && df_op_writes_over((df_op)node_of(p, n)->op) && !matmul &&
+                                class_of_op(p, n) == DF_CLASS_routine;
     map_id map = df_map_identity(p, node_of(p, node)->rank);
     g->mm_val[s] = NO_VAL;
     while (p->st == DEFT_OK) {
@@ -135,6 +145,11 @@ static deft_status plan_operand(pass *p, uint32_t n, uint32_t node, uint32_t s, 
         }
         if (takes_halves && is_lifted(p, node)) {
             df_fuse_why(p, node, n, "fused", "the product reads halves as f32");
+            node = node_of(p, node)->src[0].i;
+            continue;
+        }
+        if (takes_integers && is_widened(p, node)) {
+            df_fuse_why(p, node, n, "fused", "the routine reads indices of any integer dtype");
             node = node_of(p, node)->src[0].i;
             continue;
         }

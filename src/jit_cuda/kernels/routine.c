@@ -93,8 +93,7 @@ int64_t df_cuda_routine_blocks(int64_t n)
     return df_cuda_ceil(n, ROUTINE_THREADS);
 }
 
-/* How the kernels read an element: routine_params.h. */
-static uint32_t kind_of(deft_dtype t)
+uint32_t df_cuda_routine_kind(deft_dtype t)
 {
     const uint32_t order = df_is_float(t) ? KIND_FLOAT : df_is_signed(t) ? KIND_SIGNED : 0;
     return df_bytes_of(t) | order | df_fraction_of(t) << KIND_FRACTION;
@@ -152,7 +151,7 @@ static sort_params sort_of(const df_routine_job *j)
                       .m = j->m,
                       .in_step = j->in_step,
                       .n_rows = j->n_batch,
-                      .kind = kind_of(j->dtype),
+                      .kind = df_cuda_routine_kind(j->dtype),
                       .size = (uint32_t)deft_dtype_size(j->dtype),
                       .flip = j->attr & DF_ORDER_DESCENDING ? UINT32_MAX : 0 };
     s.rank = box_of(j, s.extent, s.step);
@@ -192,7 +191,7 @@ static void plan_rows(const df_routine_job *j, df_cuda_launches *out)
                       .m = j->m,
                       .in_step = j->in_step,
                       .n_rows = j->n_batch,
-                      .kind = kind_of(j->dtype),
+                      .kind = df_cuda_routine_kind(j->dtype),
                       .size = (uint32_t)deft_dtype_size(j->dtype),
                       .flip = j->attr & DF_ORDER_DESCENDING ? UINT32_MAX : 0,
                       .width = 1,
@@ -216,7 +215,7 @@ static which_params which_of(const df_routine_job *j)
                        .m = j->m,
                        .in_step = j->in_step,
                        .rest = j->attr & DF_WHICH_ZEROS ? 0 : -1,
-                       .kind = kind_of(j->dtype),
+                       .kind = df_cuda_routine_kind(j->dtype),
                        .size = (uint32_t)deft_dtype_size(j->dtype) };
     p.piece = df_max_i64(df_cuda_ceil(df_cuda_ceil(j->n, PIECES), ROUTINE_TILE), 1) * ROUTINE_TILE;
     p.n_pieces = df_cuda_ceil(j->n, p.piece);

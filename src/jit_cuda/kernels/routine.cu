@@ -409,6 +409,14 @@ DEV place place_at(const scatter_params &a, u64 at)
     return p;
 }
 
+/* The index at an offset in elements, as i64. */
+DEV i64 index_at(const scatter_params &a, i64 at)
+{
+    const u32 bytes = a.index_kind & KIND_BYTES;
+    const u64 b = bits_at(a.index_kind, (const char *)a.index + at * (i64)bytes);
+    return a.index_kind & KIND_SIGNED && bytes == 4 ? (i64)(i32)(u32)b : (i64)b;
+}
+
 DEV bool resolve(i64 &index, i64 n)
 {
     index += index < 0 ? n : 0;
@@ -429,7 +437,7 @@ DEV void note_bad(const scatter_params &a, u64 at)
 DEV void scatter_check(const scatter_params &a)
 {
     for (u64 i = first_of_grid(); i < (u64)a.n_first; i += all_of_grid()) {
-        i64 at = ((const i64 *)a.index)[place_at(a, i).index];
+        i64 at = index_at(a, place_at(a, i).index);
         if (!resolve(at, a.n)) note_bad(a, i);
     }
 }
@@ -440,7 +448,7 @@ DEV void scatter_tell(const scatter_params &a)
     u64 *const fault = (u64 *)a.fault;
     if (threadIdx.x != 0 || bad == ~0ull) return;
     if (atomicCAS(fault, 0ull, (u64)a.id + 1) != 0) return;
-    i64 at = ((const i64 *)a.index)[place_at(a, bad).index];
+    i64 at = index_at(a, place_at(a, bad).index);
     resolve(at, a.n);
     fault[1] = (u64)at;
     fault[2] = (u64)a.n;
@@ -452,7 +460,7 @@ template <typename T> DEV void scatter_atomic(const scatter_params &a)
 {
     for (u64 i = first_of_grid(); i < (u64)a.n_first; i += all_of_grid()) {
         const place p = place_at(a, i);
-        i64 at = ((const i64 *)a.index)[p.index];
+        i64 at = index_at(a, p.index);
         if (resolve(at, a.n))
             atomicAdd((T *)a.out + p.out + at * a.step, ((const T *)a.value)[p.value]);
     }
@@ -471,14 +479,13 @@ template <typename T>
 DEV void walk_line(const scatter_params &a, const place &p, i64 n, i64 index_step, i64 value_step)
 {
     enum { AHEAD = 4 };
-    const i64 *const index = (const i64 *)a.index + p.index;
     const T *const value = (const T *)a.value + p.value;
     T *const out = (T *)a.out + p.out;
     for (i64 i = 0; i < n; i += AHEAD) {
         i64 at[AHEAD];
         T v[AHEAD];
         _Pragma("unroll") for (int l = 0; l < AHEAD; l++) {
-            at[l] = i + l < n ? index[(i + l) * index_step] : a.n;
+            at[l] = i + l < n ? index_at(a, p.index + (i + l) * index_step) : a.n;
             v[l] = i + l < n ? value[(i + l) * value_step] : T();
         }
         _Pragma("unroll") for (int l = 0; l < AHEAD; l++) {
@@ -513,7 +520,7 @@ DEV void scatter_slots(const scatter_params &a)
 {
     for (u64 i = first_of_grid(); i < (u64)a.n_first; i += all_of_grid()) {
         const place p = place_at(a, i);
-        i64 at = ((const i64 *)a.index)[p.index];
+        i64 at = index_at(a, p.index);
         u64 slot = a.n_slots;
         if (resolve(at, a.n))
             slot = p.slot * (u64)a.n + (u64)at;

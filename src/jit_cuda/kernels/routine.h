@@ -111,8 +111,8 @@ typedef struct df_cuda_launches {
 /* The bytes of workspace. The addresses of the job may still be 0. */
 size_t df_cuda_routine_work_size(const df_routine_job *job);
 /* Plans the launches of argsort, topk or which. work: address of the workspace on the device;
- * ignored when its size is 0. Returns DEFT_E_LIMIT for rows of 2^32 - 1 or more elements to sort; the
- * list is then empty. */
+ * ignored when its size is 0. Returns DEFT_E_LIMIT for rows of 2^32 - 1 or more elements to sort;
+ * the list is then empty. */
 deft_status df_cuda_routine_plan(df_diag *d, const df_routine_job *job, uint64_t work,
                                  df_cuda_launches *out);
 

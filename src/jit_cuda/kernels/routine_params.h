@@ -76,7 +76,9 @@ typedef struct scatter_params {
     long long extent[ROUTINE_RANK], out_step[ROUTINE_RANK], index_step[ROUTINE_RANK],
         value_step[ROUTINE_RANK];
     unsigned rank, inner, id;
-    unsigned n_slots; /* the slot of entries with a bad index */
+    unsigned n_slots;    /* the slot of entries with a bad index */
+    unsigned index_kind; /* of an index, as of an element to sort */
+    unsigned unused;
 } scatter_params;
 
 #endif

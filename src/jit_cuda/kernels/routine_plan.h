@@ -15,6 +15,9 @@ void df_cuda_routine_add(df_cuda_launches *out, df_cuda_routine kernel, int64_t 
 /* Thread blocks for n threads; threads stride over the grid. */
 int64_t df_cuda_routine_blocks(int64_t n);
 
+/* How the kernels read an element of dtype t (routine_params.h). */
+uint32_t df_cuda_routine_kind(deft_dtype t);
+
 /* Divides the rows of *s into pieces. n and n_rows must be set. */
 void df_cuda_sort_split(sort_params *s);
 /* Bytes of counts and totals together. */

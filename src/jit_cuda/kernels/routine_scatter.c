@@ -40,6 +40,7 @@ static scatter_params params_of(const df_scatter_job *j)
 {
     return (scatter_params){ .out = (uintptr_t)j->out,
                              .index = (uintptr_t)j->index,
+                             .index_kind = df_cuda_routine_kind(j->index_dtype),
                              .value = (uintptr_t)j->value,
                              .n = j->n,
                              .step = j->step,

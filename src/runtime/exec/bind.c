@@ -136,12 +136,15 @@ df_scatter_job df_bind_scatter(const df_seg *seg, const int64_t *slots, char *co
     const uint32_t axis = seg->attr, n_index = seg->n_index;
     const bool slices = seg->op == DF_OP_index_add;
     df_scatter_job job = { .dtype = seg->dtype,
+                           .index_dtype = seg->a_dtype,
                            .n = df_slot_value(slots, seg->n),
                            .step = df_slot_value(slots, seg->c.stride[axis]),
                            .rank = seg->n_batch };
-    job.out = address(&seg->c, seg->dtype, slots, origin);
-    job.value = address(&seg->b, seg->dtype, slots, origin);
-    job.index = (const int64_t *)(const void *)address(&seg->a, DEFT_I64, slots, origin);
+    if (origin) {
+        job.out = address(&seg->c, seg->dtype, slots, origin);
+        job.value = address(&seg->b, seg->dtype, slots, origin);
+        job.index = address(&seg->a, seg->a_dtype, slots, origin);
+    }
     for (uint32_t i = 0; i < seg->n_batch; i++) {
         const bool indexed = slices ? i >= axis && i < axis + n_index : i == axis;
         const uint32_t at = !slices || i < axis ? i : i + 1 - n_index; /* in the result */

@@ -5,14 +5,23 @@
 #include "runtime/exec/exec_run.h"
 #include "runtime/routine.h"
 
+static size_t routine_work_size(const df_run *r, const df_seg *seg)
+{
+    const uint32_t n_threads = df_pool_threads(r->x->pool);
+    if (df_bind_is_scatter(seg)) {
+        const df_scatter_job job = df_bind_scatter(seg, r->slots, NULL);
+        return df_scatter_work_size(&job, n_threads);
+    }
+    const df_routine_job job = df_bind_routine(seg, r->slots, NULL);
+    return df_routine_work_size(&job, n_threads);
+}
+
 /* Routines run one after another and share one workspace. */
 void df_run_measure_routines(df_run *r)
 {
     for (uint32_t i = 0; i < r->plan->n_segs; i++) {
-        if (r->plan->segs[i].kind != DF_SEG_ROUTINE || df_bind_is_scatter(&r->plan->segs[i]))
-            continue;
-        const df_routine_job job = df_bind_routine(&r->plan->segs[i], r->slots, NULL);
-        const size_t size = df_routine_work_size(&job, df_pool_threads(r->x->pool));
+        if (r->plan->segs[i].kind != DF_SEG_ROUTINE) continue;
+        const size_t size = routine_work_size(r, &r->plan->segs[i]);
         if (size > r->routine_size) r->routine_size = size;
     }
 }
@@ -29,7 +38,7 @@ static void run_scatter(const df_run *r, const df_seg *seg)
 {
     const df_scatter_job job = df_bind_scatter(seg, r->slots, r->base);
     int64_t bad;
-    if (!df_scatter(&job, r->x->pool, &bad)) note_fault(r, seg, &job, bad);
+    if (!df_scatter(&job, r->x->pool, r->routine_work, &bad)) note_fault(r, seg, &job, bad);
 }
 
 void df_run_check_inputs(const df_run *r)

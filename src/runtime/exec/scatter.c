@@ -9,9 +9,13 @@
  *
  * Each element of the result is a chain of additions in the order of that walk (base/limits.h). So
  * threads divide a kept axis, the longest one. Every thread walks over all indices, in order, for
- * its part of that axis. When no kept axis is long, one thread does all the work. The exception is
- * a result so large that most additions miss the caches. Threads then divide the indexed axis of
- * the result, and each skips the indices of others.
+ * its part of that axis. When no kept axis is long, one thread does all the work. There are two
+ * exceptions:
+ *
+ *   - The order of additions shows in no bit of an integer. When the result is much smaller than
+ *     the box, threads divide the box. Each adds to a table of its own. The tables are added up.
+ *   - When the result is so large that most additions miss the caches, threads divide the indexed
+ *     axis of the result, and each skips the indices of others.
  */
 #include "runtime/routine.h"
 
@@ -25,14 +29,42 @@
 #define BEYOND_CACHES ((int64_t)4 << 20) /* bytes of the result */
 #define LEAST_PIECE 64 /* elements along the last axis, so that pieces share no cache line */
 #define PIECES_PER_THREAD 2
+#define LEAST_VALUES 8 /* of a piece, for each element of the table that the piece adds to */
+enum { CHUNK = 256 };  /* indices that are made i64 at a time */
 
 /* The two innermost axes of the box. Axis 0 here is the last one. */
 typedef struct nest {
     int64_t n, step;  /* extent and stride of the indexed axis of out */
     int64_t low, end; /* only indices in [low, end) are added */
     int64_t extent[2], out_step[2], index_step[2], value_step[2];
-    const int64_t *index;
+    const char *index;
+    deft_dtype index_dtype;
 } nest;
+
+/* Makes n <= CHUNK indices i64. */
+static void widen(deft_dtype t, const char *from, int64_t step, int64_t n, int64_t *to)
+{
+    if (t == DEFT_I64)
+        for (int64_t i = 0; i < n; i++) memcpy(&to[i], from + 8 * i * step, 8);
+    else if (t == DEFT_I32)
+        for (int64_t i = 0; i < n; i++) {
+            int32_t v;
+            memcpy(&v, from + 4 * i * step, 4);
+            to[i] = v;
+        }
+    else
+        for (int64_t i = 0; i < n; i++) to[i] = ((const uint8_t *)from)[i * step];
+}
+
+/* Returns n <= CHUNK indices as neighbours: those in memory, or a copy in `copy`. */
+DF_INLINE const int64_t *indices(deft_dtype t, const char *from, int64_t step, int64_t n,
+                                 int64_t *copy)
+{
+    df_assert(t == DEFT_I64 || t == DEFT_I32 || df_bytes_of(t) == 1);
+    if (t == DEFT_I64 && step == 1) return (const int64_t *)(const void *)from;
+    widen(t, from, step, n, copy);
+    return copy;
+}
 
 /* Makes a negative index count from 0. Returns false when the index is outside [-n, n). */
 DF_INLINE bool resolve(int64_t *index, int64_t n)
@@ -58,14 +90,23 @@ DF_INLINE bool is_mine(const nest *x, int64_t *index, bool *ok)
             for (int64_t i = 0; i < n; i++)                                                        \
                 out[i * out_step] = (T)(out[i * out_step] + value[i * value_step]);                \
     }                                                                                              \
-    static void name##_each(const nest *x, T *restrict out, const int64_t *restrict index,         \
+    static void name##_each(const nest *x, T *restrict out, const char *index,                     \
                             const T *restrict value, bool *ok)                                     \
     {                                                                                              \
-        for (int64_t i = 0; i < x->extent[0]; i++) {                                               \
-            int64_t at = index[i * x->index_step[0]];                                              \
-            if (!is_mine(x, &at, ok)) continue;                                                    \
-            T *const to = &out[at * x->step + i * x->out_step[0]];                                 \
-            *to = (T)(*to + value[i * x->value_step[0]]);                                          \
+        const int64_t bytes = (int64_t)deft_dtype_size(x->index_dtype) * x->index_step[0];         \
+        int64_t copy[CHUNK];                                                                       \
+        for (int64_t begin = 0; begin < x->extent[0]; begin += CHUNK) {                            \
+            const int64_t n = df_min_i64(x->extent[0] - begin, CHUNK);                             \
+            const int64_t *const some =                                                            \
+                indices(x->index_dtype, index + begin * bytes, x->index_step[0], n, copy);         \
+            T *const to = out + begin * x->out_step[0];                                            \
+            const T *const from = value + begin * x->value_step[0];                                \
+            for (int64_t i = 0; i < n; i++) {                                                      \
+                int64_t at = some[i];                                                              \
+                if (!is_mine(x, &at, ok)) continue;                                                \
+                T *const element = &to[at * x->step + i * x->out_step[0]];                         \
+                *element = (T)(*element + from[i * x->value_step[0]]);                             \
+            }                                                                                      \
         }                                                                                          \
     }                                                                                              \
     static bool name(const nest *x, char *out_at, const char *value_at)                            \
@@ -74,13 +115,17 @@ DF_INLINE bool is_mine(const nest *x, int64_t *index, bool *ok)
         const T *const value = (const T *)(const void *)value_at;                                  \
         bool ok = true;                                                                            \
         for (int64_t i = 0; i < x->extent[1]; i++) {                                               \
-            const int64_t *const index = x->index + i * x->index_step[1];                          \
+            const int64_t bytes = (int64_t)deft_dtype_size(x->index_dtype) * x->index_step[1];     \
+            const char *const index = x->index + i * bytes;                                        \
             T *const to = out + i * x->out_step[1];                                                \
             const T *const from = value + i * x->value_step[1];                                    \
-            int64_t at = *index;                                                                   \
-            if (x->index_step[0] != 0)                                                             \
+            int64_t at;                                                                            \
+            if (x->index_step[0] != 0) {                                                           \
                 name##_each(x, to, index, from, &ok);                                              \
-            else if (is_mine(x, &at, &ok))                                                         \
+                continue;                                                                          \
+            }                                                                                      \
+            widen(x->index_dtype, index, 1, 1, &at);                                               \
+            if (is_mine(x, &at, &ok))                                                              \
                 name##_slice(to + at * x->step, x->out_step[0], from, x->value_step[0],            \
                              x->extent[0]);                                                        \
         }                                                                                          \
@@ -98,7 +143,7 @@ DF_INLINE bool is_mine(const nest *x, int64_t *index, bool *ok)
 #include "ops/dtypes.def"
 #undef ADD
 
-static bool add(deft_dtype t, const nest *x, char *out, const char *value)
+static bool scatter_values(deft_dtype t, const nest *x, char *out, const char *value)
 {
 #define CALL_boolean(name) break
 #define CALL_natural(name) return add_##name(x, out, value)
@@ -135,7 +180,7 @@ static bool is_one(const df_scatter_job *j, uint32_t i)
            j->value_step[i] == n * j->value_step[i + 1];
 }
 
-static void merge(df_scatter_job *j)
+static void scatter_merge(df_scatter_job *j)
 {
     for (uint32_t i = j->rank; i-- > 0;)
         if (j->extent[i] == 1) drop_axis(j, i);
@@ -147,7 +192,7 @@ static void merge(df_scatter_job *j)
 }
 
 /* Advances `at` to the next position over the outer axes. Returns false after the last one. */
-static bool advance(const df_scatter_job *j, uint32_t n_outer, int64_t at[DEFT_MAX_RANK])
+static bool scatter_advance(const df_scatter_job *j, uint32_t n_outer, int64_t at[DEFT_MAX_RANK])
 {
     for (uint32_t i = n_outer; i-- > 0;) {
         if (++at[i] < j->extent[i]) return true;
@@ -168,7 +213,9 @@ static bool walk(const df_scatter_job *j, int64_t low, int64_t end)
 {
     const uint32_t n_outer = j->rank > 2 ? j->rank - 2 : 0;
     const int64_t size = (int64_t)deft_dtype_size(j->dtype);
+    const int64_t index_size = (int64_t)deft_dtype_size(j->index_dtype);
     nest x = { .n = j->n, .step = j->step, .low = low, .end = end, .extent = { 1, 1 } };
+    x.index_dtype = j->index_dtype;
     int64_t at[DEFT_MAX_RANK] = { 0 };
     bool ok = true;
     for (uint32_t k = 0; k < 2 && k < j->rank; k++) {
@@ -178,23 +225,28 @@ static bool walk(const df_scatter_job *j, int64_t low, int64_t end)
         x.value_step[k] = j->value_step[j->rank - 1 - k];
     }
     do {
-        x.index = j->index + offset(j->index_step, at, n_outer);
-        ok &= add(j->dtype, &x, j->out + offset(j->out_step, at, n_outer) * size,
-                  j->value + offset(j->value_step, at, n_outer) * size);
-    } while (advance(j, n_outer, at));
+        x.index = j->index + offset(j->index_step, at, n_outer) * index_size;
+        ok &= scatter_values(j->dtype, &x, j->out + offset(j->out_step, at, n_outer) * size,
+                             j->value + offset(j->value_step, at, n_outer) * size);
+    } while (scatter_advance(j, n_outer, at));
     return ok;
 }
 
 /* ---- threads ---- */
 
+/* How the threads divide a job. */
 typedef struct share {
     const df_scatter_job *j;
     uint32_t axis; /* the axis of the box that is divided; j->rank: the indexed axis */
     int64_t n_pieces, grain;
+    /* Each piece but the first adds to a table of its own, [n][kept axes] row-major. */
+    bool has_tables;
+    int64_t table_size; /* bytes, a multiple of 64 */
+    char *tables;
     atomic_bool has_bad;
 } share;
 
-static int64_t begin_of(const share *s, int64_t piece)
+static int64_t scatter_begin_of(const share *s, int64_t piece)
 {
     const int64_t extent = s->axis < s->j->rank ? s->j->extent[s->axis] : s->j->n;
     const int64_t grains = (extent + s->grain - 1) / s->grain;
@@ -202,24 +254,94 @@ static int64_t begin_of(const share *s, int64_t piece)
     return df_min_i64((whole * piece + rest * piece / s->n_pieces) * s->grain, extent);
 }
 
+/* Makes j add to a table that holds zeros. */
+static void add_to_table(df_scatter_job *j, char *table, int64_t size)
+{
+    int64_t step = 1;
+    memset(table, 0, (size_t)size);
+    for (uint32_t i = j->rank; i-- > 0;) {
+        if (j->out_step[i] == 0) continue;
+        j->out_step[i] = step;
+        step *= j->extent[i];
+    }
+    j->step = step;
+    j->out = table;
+}
+
 static void walk_piece(void *user, uint32_t piece, uint32_t thread)
 {
     share *const s = user;
-    const int64_t begin = begin_of(s, piece), end = begin_of(s, piece + 1);
+    const int64_t begin = scatter_begin_of(s, piece), end = scatter_begin_of(s, piece + 1);
     df_scatter_job j = *s->j;
     bool ok;
     (void)thread;
     if (s->axis < j.rank) {
         const int64_t size = (int64_t)deft_dtype_size(j.dtype);
+        if (s->has_tables && piece > 0)
+            add_to_table(&j, s->tables + (piece - 1) * s->table_size, s->table_size);
         j.extent[s->axis] = end - begin;
         j.out += begin * j.out_step[s->axis] * size;
-        j.index += begin * j.index_step[s->axis];
+        j.index += begin * j.index_step[s->axis] * (int64_t)deft_dtype_size(j.index_dtype);
         j.value += begin * j.value_step[s->axis] * size;
         ok = walk(&j, 0, j.n);
     } else {
         ok = walk(&j, begin, end);
     }
     if (!ok) atomic_store_explicit(&s->has_bad, true, memory_order_relaxed);
+}
+
+/* Adds up the tables. They are boxes of values whose axes are all kept. */
+static void add_tables(const share *s)
+{
+    const int64_t zero = 0;
+    df_scatter_job sum = { .dtype = s->j->dtype,
+                           .index_dtype = DEFT_I64,
+                           .out = s->j->out,
+                           .index = (const char *)&zero,
+                           .n = 1 };
+    int64_t step = 1;
+    sum.rank = 1;
+    for (uint32_t i = 0; i < s->j->rank; i++) sum.rank += s->j->out_step[i] != 0;
+    for (uint32_t i = s->j->rank, k = sum.rank; i-- > 0;) {
+        if (s->j->out_step[i] == 0) continue;
+        k--;
+        sum.extent[k] = s->j->extent[i];
+        sum.out_step[k] = s->j->out_step[i];
+        sum.value_step[k] = step;
+        step *= s->j->extent[i];
+    }
+    sum.extent[0] = s->j->n;
+    sum.out_step[0] = s->j->step;
+    sum.value_step[0] = step;
+    scatter_merge(&sum);
+    for (int64_t k = 0; k + 1 < s->n_pieces; k++) {
+        sum.value = s->tables + k * s->table_size;
+        walk(&sum, 0, 1);
+    }
+}
+
+/* Returns true when s divides the box along an axis that is not kept, with tables. */
+static bool divide_by_tables(share *s, int64_t total, uint32_t n_threads)
+{
+    const df_scatter_job *const j = s->j;
+    int64_t n_table = j->n;
+    uint32_t axis = j->rank;
+    if (df_is_float(j->dtype)) return false;
+    for (uint32_t i = 0; i < j->rank; i++) {
+        if (j->out_step[i] != 0)
+            n_table *= j->extent[i];
+        else if (axis == j->rank || j->extent[i] > j->extent[axis])
+            axis = i;
+    }
+    if (axis == j->rank || n_table <= 0) return false;
+    const int64_t most = df_min_i64(j->extent[axis], total / LEAST_VALUES / n_table);
+    s->n_pieces = df_min_i64(most, df_min_i64(n_threads, total / (WORTH_WAKING / 2)));
+    if (s->n_pieces < 2) return false;
+    s->axis = axis;
+    s->grain = 1;
+    s->has_tables = true;
+    s->table_size = (n_table * (int64_t)deft_dtype_size(j->dtype) + 63) & ~(int64_t)63;
+    return true;
 }
 
 /* Decides how n_threads divide j. With n_pieces == 1 it is not divided. */
@@ -239,10 +361,14 @@ static share divide(const df_scatter_job *j, uint32_t n_threads)
         most = (j->extent[s.axis] + s.grain - 1) / s.grain;
     }
     const int64_t bytes = j->n * (int64_t)deft_dtype_size(j->dtype);
-    if (most < n_threads && total >= WORTH_SHARING && bytes >= BEYOND_CACHES) {
-        s.axis = j->rank;
-        s.grain = 1;
-        most = n_threads;
+    if (most < n_threads) {
+        share by_tables = s;
+        if (divide_by_tables(&by_tables, total, n_threads)) return by_tables;
+        if (total >= WORTH_SHARING && bytes >= BEYOND_CACHES) {
+            s.axis = j->rank;
+            s.grain = 1;
+            most = n_threads;
+        }
     }
     s.n_pieces = df_max_i64(df_min_i64(most, (int64_t)n_threads * PIECES_PER_THREAD), 1);
     return s;
@@ -250,50 +376,75 @@ static share divide(const df_scatter_job *j, uint32_t n_threads)
 
 /* ---- routine.h ---- */
 
-/* Counts the indices that are out of range, without a branch. */
-static int64_t count_bad(const int64_t *index, int64_t step, int64_t n, int64_t extent)
+static bool scatter_is_empty(const df_scatter_job *j)
 {
-    int64_t bad = 0;
-    for (int64_t i = 0; i < n; i++)
-        bad += (uint64_t)index[i * step] + (uint64_t)extent >= 2 * (uint64_t)extent;
-    return bad;
+    for (uint32_t i = 0; i < j->rank; i++)
+        if (j->extent[i] == 0) return true;
+    return false;
+}
+
+/* Looks for an index that is out of range among n neighbours along one axis. */
+static bool check_line(const df_scatter_job *j, const char *from, int64_t step, int64_t n,
+                       int64_t *bad)
+{
+    const uint64_t extent = (uint64_t)j->n;
+    int64_t copy[CHUNK];
+    for (int64_t begin = 0; begin < n; begin += CHUNK) {
+        const int64_t here = df_min_i64(n - begin, CHUNK);
+        const int64_t bytes = begin * step * (int64_t)deft_dtype_size(j->index_dtype);
+        const int64_t *const index = indices(j->index_dtype, from + bytes, step, here, copy);
+        int64_t n_bad = 0;
+        for (int64_t i = 0; i < here; i++) n_bad += (uint64_t)index[i] + extent >= 2 * extent;
+        for (int64_t i = 0; n_bad > 0 && i < here; i++) {
+            *bad = index[i];
+            int64_t resolved = *bad;
+            if (!resolve(&resolved, j->n)) return false;
+        }
+    }
+    return true;
 }
 
 bool df_scatter_check(const df_scatter_job *given, int64_t *bad)
 {
     df_scatter_job j = *given;
-    for (uint32_t i = 0; i < j.rank; i++)
-        if (j.extent[i] == 0) return true;
+    if (scatter_is_empty(&j)) return true;
     for (uint32_t i = j.rank; i-- > 0;)
         if (j.index_step[i] == 0) drop_axis(&j, i);
     memset(j.out_step, 0, sizeof j.out_step);
     memset(j.value_step, 0, sizeof j.value_step);
-    merge(&j);
+    scatter_merge(&j);
     const uint32_t last = j.rank > 0 ? j.rank - 1 : 0;
     const int64_t n = j.rank > 0 ? j.extent[last] : 1, step = j.rank > 0 ? j.index_step[last] : 0;
+    const int64_t size = (int64_t)deft_dtype_size(j.index_dtype);
     int64_t at[DEFT_MAX_RANK] = { 0 };
     do {
-        const int64_t *const index = j.index + offset(j.index_step, at, last);
-        if (DF_LIKELY(count_bad(index, step, n, j.n) == 0)) continue;
-        for (int64_t i = 0; i < n; i++) {
-            *bad = index[i * step];
-            int64_t resolved = *bad;
-            if (!resolve(&resolved, j.n)) return false;
-        }
-    } while (advance(&j, last, at));
+        const char *const line = j.index + offset(j.index_step, at, last) * size;
+        if (!check_line(&j, line, step, n, bad)) return false;
+    } while (scatter_advance(&j, last, at));
     return true;
 }
 
-bool df_scatter(const df_scatter_job *given, df_pool *pool, int64_t *bad)
+size_t df_scatter_work_size(const df_scatter_job *given, uint32_t n_threads)
 {
     df_scatter_job j = *given;
-    for (uint32_t i = 0; i < j.rank; i++)
-        if (j.extent[i] == 0) return true;
-    merge(&j);
+    if (scatter_is_empty(&j)) return 0;
+    scatter_merge(&j);
+    const share s = divide(&j, n_threads);
+    return s.has_tables ? (size_t)((s.n_pieces - 1) * s.table_size) : 0;
+}
+
+bool df_scatter(const df_scatter_job *given, df_pool *pool, void *work, int64_t *bad)
+{
+    df_scatter_job j = *given;
+    if (scatter_is_empty(&j)) return true;
+    scatter_merge(&j);
     share s = divide(&j, df_pool_threads(pool));
+    s.tables = work;
     if (s.n_pieces > 1)
         df_pool_run(pool, (uint32_t)s.n_pieces, walk_piece, &s);
     else if (!walk(&j, 0, j.n))
         s.has_bad = true;
-    return !s.has_bad || df_scatter_check(&j, bad);
+    if (s.has_bad) return df_scatter_check(&j, bad);
+    if (s.has_tables) add_tables(&s);
+    return true;
 }

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Jobs of scatter_add and index_add against one addition after the other: integers and floats,
+ * indices of every dtype, few elements and many values, on one to three threads. The bits are
+ * equal, bad indices are found, and nothing is written past the workspace.
+ */
+#include "runtime/routine.h"
+
+#include <criterion/criterion.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t state = 77123;
+
+static int64_t below(int64_t n)
+{
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (int64_t)((state >> 20) % (uint64_t)n);
+}
+
+static df_pool *pools[3];
+
+static void open_pools(void)
+{
+    df_diag d = { 0 };
+    for (uint32_t i = 0; i < 3; i++)
+        cr_assert_eq(df_pool_create(&d, &df_mem_system, i + 1, &pools[i]), DEFT_OK, "%s", d.text);
+}
+
+static void close_pools(void)
+{
+    for (int i = 0; i < 3; i++) df_pool_destroy(&pools[i]);
+}
+
+static void add_one(deft_dtype t, char *out, int64_t i, const char *value, int64_t k)
+{
+    switch (t) {
+    case DEFT_U8: ((uint8_t *)out)[i] = (uint8_t)(out[i] + value[k]); return;
+    case DEFT_I32:
+        ((uint32_t *)(void *)out)[i] += ((const uint32_t *)(const void *)value)[k];
+        return;
+    case DEFT_I64:
+        ((uint64_t *)(void *)out)[i] += ((const uint64_t *)(const void *)value)[k];
+        return;
+    case DEFT_F32: ((float *)(void *)out)[i] += ((const float *)(const void *)value)[k]; return;
+    case DEFT_F64: ((double *)(void *)out)[i] += ((const double *)(const void *)value)[k]; return;
+    case DEFT_BOOL:
+    case DEFT_F16:
+    case DEFT_BF16: cr_assert_fail("not added here");
+    }
+}
+
+static int64_t index_at(deft_dtype t, const char *index, int64_t i)
+{
+    return t == DEFT_I64   ? ((const int64_t *)(const void *)index)[i]
+           : t == DEFT_I32 ? ((const int32_t *)(const void *)index)[i]
+                           : ((const uint8_t *)index)[i];
+}
+
+/* A box of [outer, rows, width] values. The rows have indices, the width is kept, and the values of
+ * the outer axis meet. Returns false when an index is out of range. */
+static bool plain(const df_scatter_job *j, char *out)
+{
+    for (int64_t o = 0; o < j->extent[0]; o++)
+        for (int64_t r = 0; r < j->extent[1]; r++)
+            for (int64_t w = 0; w < j->extent[2]; w++) {
+                int64_t at =
+                    index_at(j->index_dtype, j->index, o * j->index_step[0] + r * j->index_step[1]);
+                at += at < 0 ? j->n : 0;
+                if (at < 0 || at >= j->n) return false;
+                add_one(j->dtype, out, at * j->step + w * j->out_step[2], j->value,
+                        o * j->value_step[0] + r * j->value_step[1] + w * j->value_step[2]);
+            }
+    return true;
+}
+
+static void check(deft_dtype t, deft_dtype index_dtype, int64_t outer, int64_t rows, int64_t width,
+                  int64_t n, bool has_bad)
+{
+    const int64_t size = (int64_t)deft_dtype_size(t), gap = below(3);
+    df_scatter_job j = { .dtype = t,
+                         .index_dtype = index_dtype,
+                         .n = n,
+                         .step = width + gap,
+                         .rank = 3,
+                         .extent = { outer, rows, width },
+                         .out_step = { 0, 0, width > 1 ? 1 : 0 },
+                         .index_step = { below(2) ? rows : 0, 1, 0 },
+                         .value_step = { rows * width, width, 1 } };
+    const int64_t n_index = outer * rows, n_value = outer * rows * width;
+    const size_t n_out = (size_t)(n * j.step * size);
+    char *const index = malloc((size_t)n_index * 8);
+    char *const value = malloc((size_t)(n_value * size));
+    char *const before = malloc(n_out), *const want = malloc(n_out), *const got = malloc(n_out);
+    for (int64_t i = 0; i < n_index; i++) {
+        const bool is_negative = index_dtype == DEFT_I64 || index_dtype == DEFT_I32;
+        int64_t at = below(index_dtype == DEFT_BOOL ? (n < 2 ? n : 2) : n < 256 ? n : 256);
+        if (is_negative && below(4) == 0) at -= n;
+        memcpy(index + i * (int64_t)deft_dtype_size(index_dtype), &at,
+               deft_dtype_size(index_dtype));
+    }
+    if (has_bad) {
+        const int64_t at = n;
+        memcpy(index + below(rows) * (int64_t)deft_dtype_size(index_dtype), &at,
+               deft_dtype_size(index_dtype));
+    }
+    for (int64_t i = 0; i < n_value; i++) {
+        const float f = (float)below(1000) / 7;
+        const double d = (double)f;
+        const int64_t k = below(1000);
+        memcpy(value + i * size,
+               t == DEFT_F32   ? (const void *)&f
+               : t == DEFT_F64 ? (const void *)&d
+                               : &k,
+               (size_t)size);
+    }
+    if (below(3) == 0) memset(j.value_step, 0, sizeof j.value_step); /* one value for all */
+    memset(before, 0, n_out);
+    j.index = index;
+    j.value = value;
+    memcpy(want, before, n_out);
+    const bool is_good = plain(&j, want);
+    for (int threads = 1; threads <= 3; threads++) {
+        const size_t bytes = df_scatter_work_size(&j, (uint32_t)threads);
+        char *const work = aligned_alloc(64, (bytes + 127) / 64 * 64);
+        int64_t bad = 0;
+        memset(work, 0x5a, bytes + 64);
+        memcpy(got, before, n_out);
+        j.out = got;
+        const bool ok = df_scatter(&j, pools[threads - 1], work, &bad);
+        cr_assert_eq(ok, is_good, "%d threads", threads);
+        if (!ok) cr_assert_eq(bad, n);
+        cr_assert(!ok || memcmp(got, want, n_out) == 0, "%s at %s: [%d,%d,%d] into %d, %d threads",
+                  deft_dtype_name(t), deft_dtype_name(index_dtype), (int)outer, (int)rows,
+                  (int)width, (int)n, threads);
+        for (int i = 0; i < 64; i++) cr_assert_eq(work[bytes + (size_t)i], 0x5a, "past the work");
+        free(work);
+    }
+    free(got);
+    free(want);
+    free(before);
+    free(value);
+    free(index);
+}
+
+TestSuite(scatter_jobs, .init = open_pools, .fini = close_pools);
+
+static const deft_dtype added[] = { DEFT_U8, DEFT_I32, DEFT_I64, DEFT_F32, DEFT_F64 };
+static const deft_dtype at[] = { DEFT_BOOL, DEFT_U8, DEFT_I32, DEFT_I64 };
+
+Test(scatter_jobs, every_dtype)
+{
+    static const int64_t widths[] = { 1, 3, 70 };
+    for (size_t t = 0; t < sizeof added / sizeof *added; t++)
+        for (size_t i = 0; i < sizeof at / sizeof *at; i++)
+            for (size_t w = 0; w < 3; w++) {
+                const int64_t rows = w < 2 ? 40000 + below(1000) : 700;
+                check(added[t], at[i], 1, rows, widths[w], 2 + below(200), false);
+                check(added[t], at[i], 3, 300 + below(20000), widths[w], 1 + below(9), false);
+                check(added[t], at[i], 1 + below(3), 1 + below(300), widths[w], 5, false);
+            }
+}
+
+Test(scatter_jobs, bad_indices)
+{
+    for (size_t t = 0; t < sizeof added / sizeof *added; t++)
+        for (size_t i = 1; i < sizeof at / sizeof *at; i++) {
+            check(added[t], at[i], 1, 50000, 1, 100, true);
+            check(added[t], at[i], 2, 300, 5, 100, true);
+        }
+}
