@@ -101,7 +101,8 @@ bool df_tiers_start(df_tiers *t);
  * are compiled. A kernel that cannot be compiled is interpreted, and the call succeeds.
  *
  * With a waiter, the compile thread compiles, if that thread can be started. With w NULL the caller
- * compiles, on a new thread when its own stack is too small. When the waiter stops the wait,
+ * compiles, on a new thread when its own stack is too small. For O2 code, the compile thread then
+ * takes a part when it is idle. When the waiter stops the wait,
  * compilation continues, and the call fails with DEFT_E_INTERRUPTED. */
 deft_status df_tiers_attach(df_tiers *t, df_diag *d, df_plan *plan, df_waiter *w);
 /* Drops the references of plan->execs, which may be NULL and is NULL afterwards. */

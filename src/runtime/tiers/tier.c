@@ -469,6 +469,28 @@ static void compile_for_caller(df_tiers *t, entry *const *e, uint32_t n, df_opt 
     pthread_mutex_unlock(&t->lock);
 }
 
+/* Queues about half of the entries that need O2 code for the compile thread, when that is idle: two
+ * threads compile 1.7 times as fast as one. Each entry goes to the thread that has less to do by
+ * then. The caller holds `lock`. */
+static void tier_share_entries(const df_wait *s)
+{
+    double here = 0, there = 0;
+    if (s->t->n_pending > 0) return;
+    for (uint32_t i = 0; i < s->n; i++) {
+        df_opt want;
+        entry *const e = df_entry_of(s->execs[i]);
+        if (!df_wait_level(s, i, &want) || want != DF_OPT_O2) continue;
+        if (df_exec_state(&e->exec, want) != STATE_NONE) continue;
+        const double cost = O2_NS + O2_NS_PER_INS * e->kernel.n_ins;
+        if (here <= there) {
+            here += cost;
+        } else {
+            there += cost;
+            tier_enqueue_entry(s->t, e, want);
+        }
+    }
+}
+
 /* For the tiers O0 and O2: compiles the entries that no thread has begun, then waits for the
  * others. With a waiter, the compile thread compiles all of them. Returns false when the waiter
  * stopped the wait. */
@@ -479,6 +501,7 @@ static bool compile_now(df_tiers *t, void *const *execs, uint32_t n, df_waiter *
     bool goes_on = true;
     pthread_mutex_lock(&t->lock);
     df_wait_begin(&s);
+    if (!w) tier_share_entries(&s);
     for (uint32_t n_jobs = 1, n_others = 1; goes_on && n_jobs + n_others > 0;) {
         df_opt level = DF_OPT_O0;
         n_jobs = tier_claim_entries(&s, jobs, &level, &n_others);
