@@ -96,7 +96,9 @@ uint32_t df_op_emit(df_emit *e, df_op op, deft_dtype t, deft_dtype out, const ui
     uint32_t wide[3] = { 0 };
     for (uint32_t i = 0; i < info->n_src; i++) wide[i] = df_emit_cast(e, DEFT_F32, t, src[i]);
     const bool is_half = df_is_half(out);
+    e->between_bf16 = t == DEFT_BF16 && is_half;
     const uint32_t y = info->body(e, DEFT_F32, is_half ? DEFT_F32 : out, wide, attr);
+    e->between_bf16 = false;
     if (!is_half) return y;
     return e->ins(e, DF_K_cast, out, y, 0, 0, is_exact(op) ? DF_CAST_EXACT : 0);
 }

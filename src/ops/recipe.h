@@ -21,6 +21,9 @@ typedef struct df_emit {
     uint32_t (*ins)(struct df_emit *e, df_kop op, deft_dtype t, uint32_t a, uint32_t b, uint32_t c,
                     uint64_t imm);
     bool fast; /* a recipe may exceed its error bound of 2 ULP to be faster */
+    /* Operand and result of the function are bf16. A recipe may exceed its error bound when each of
+     * the 2^16 operands gives a result that is rounded to the same bf16. */
+    bool between_bf16;
 } df_emit;
 
 /* x and the result have dtype t, which is f32 or f64. docs/accuracy.md gives the accuracy. */
