@@ -407,6 +407,15 @@ static int unit_bits(deft_dtype t)
     return (int)df_fraction_of(t) + 1;
 }
 
+/* A structural constant that is exact in t, which is f32 or f64. */
+static uint32_t structural(deft_ctx *cx, deft_dtype t, float value, uintptr_t site)
+{
+    uint32_t attr; /* the bits of an f32 in both dtypes */
+    memcpy(&attr, &value, sizeof attr);
+    const df_shape scalar = { .rank = 0 };
+    return df_append(cx, DF_OP_cst, t, attr, NULL, NULL, 0, &scalar, site);
+}
+
 /* Uniform numbers in [0, 1) with `keep` bits, in t, which is f32 or f64. plus_one: in (0,
  * 1]. */
 static uint32_t unit(deft_ctx *cx, deft_rng *rng, uint64_t draw, uint32_t word, bool plus_one,
@@ -424,14 +433,33 @@ static uint32_t unit(deft_ctx *cx, deft_rng *rng, uint64_t draw, uint32_t word, 
         bits = df_map2(cx, DF_OP_bitwise_or, high, low, site);
     }
     if (plus_one) bits = df_map2(cx, DF_OP_add, bits, df_cst(cx, DEFT_I64, 1, site), site);
-    /* The power of two is a structural constant: its f32 bits, which are exact in both
-     * dtypes. */
-    const float scale = ldexpf(1.0f, -keep);
-    uint32_t attr;
-    memcpy(&attr, &scale, sizeof attr);
-    const df_shape scalar = { .rank = 0 };
-    const uint32_t by = df_append(cx, DF_OP_cst, t, attr, NULL, NULL, 0, &scalar, site);
+    const uint32_t by = structural(cx, t, ldexpf(1.0f, -keep), site);
     return df_map2(cx, DF_OP_mul, df_to(cx, bits, t, site), by, site);
+}
+
+/* cos(2 pi u) for f32 u in [0, 1): with a = 1/4 - |u - 1/2|, which is exact, it is -sin(2 pi a) =
+ * a P(a^2). P has a relative error of 2^-24.5 with the rounded coefficients. So a draw needs no
+ * reduction of a large argument, which costs most of a cosine
+ * (docs/decisions/normal-numbers.md). */
+static uint32_t cos_of_turn(deft_ctx *cx, uint32_t u, uintptr_t site)
+{
+    static const float p[] = { -0x1.921fb6p+2f, 0x1.4abbc2p+5f, -0x1.4668bp+6f, 0x1.324ccap+6f,
+                               -0x1.3daff6p+5f };
+    const uint32_t half = structural(cx, DEFT_F32, 0.5f, site);
+    const uint32_t far = df_map1(cx, DF_OP_abs, df_map2(cx, DF_OP_sub, u, half, site), site);
+    const uint32_t a = df_map2(cx, DF_OP_sub, structural(cx, DEFT_F32, 0.25f, site), far, site);
+    const uint32_t square = df_map2(cx, DF_OP_mul, a, a, site);
+    uint32_t y = structural(cx, DEFT_F32, p[4], site);
+    for (int i = 3; i >= 0; i--)
+        y = df_map2(cx, DF_OP_add, df_map2(cx, DF_OP_mul, y, square, site),
+                    structural(cx, DEFT_F32, p[i], site), site);
+    return df_map2(cx, DF_OP_mul, a, y, site);
+}
+
+static uint32_t cos_of_f64_turn(deft_ctx *cx, uint32_t u, uintptr_t site)
+{
+    const uint32_t turn = df_number_f(cx, "normal", DEFT_F64, 6.283185307179586476925, site);
+    return df_map1(cx, DF_OP_cos, df_map2(cx, DF_OP_mul, u, turn, site), site);
 }
 
 static bool check_draw(deft_ctx *cx, const char *what, const deft_rng *rng, const deft_shape *shape,
@@ -495,8 +523,7 @@ deft_tensor *deft_normal(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dty
         cx, DF_OP_sqrt,
         df_map2(cx, DF_OP_mul, df_map1(cx, DF_OP_log, u1, site), df_cst(cx, t, -2, site), site),
         site);
-    const uint32_t turn = df_number_f(cx, "normal", t, 6.283185307179586476925, site);
-    const uint32_t c = df_map1(cx, DF_OP_cos, df_map2(cx, DF_OP_mul, u2, turn, site), site);
+    const uint32_t c = t == DEFT_F32 ? cos_of_turn(cx, u2, site) : cos_of_f64_turn(cx, u2, site);
     const uint32_t z = df_map2(cx, DF_OP_mul, r, c, site);
     const uint32_t by = number_for(cx, "normal", dtype, deviation, site);
     const uint32_t from = number_for(cx, "normal", dtype, mean, site);
