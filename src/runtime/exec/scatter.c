@@ -90,23 +90,34 @@ DF_INLINE bool is_mine(const nest *x, int64_t *index, bool *ok)
             for (int64_t i = 0; i < n; i++)                                                        \
                 out[i * out_step] = (T)(out[i * out_step] + value[i * value_step]);                \
     }                                                                                              \
-    static void name##_each(const nest *x, T *restrict out, const char *index,                     \
-                            const T *restrict value, bool *ok)                                     \
+    /* Most indices are not negative and are added by this walk: one comparison finds out. */      \
+    DF_INLINE void name##_line(const nest *x, T *out, const T *value, const int64_t *index,        \
+                               int64_t n, int64_t step, int64_t out_step, int64_t value_step,      \
+                               bool *ok)                                                           \
+    {                                                                                              \
+        const uint64_t low = (uint64_t)x->low, span = (uint64_t)(x->end - x->low);                 \
+        for (int64_t i = 0; i < n; i++) {                                                          \
+            int64_t at = index[i];                                                                 \
+            if (DF_UNLIKELY((uint64_t)at - low >= span) && !is_mine(x, &at, ok)) continue;         \
+            T *const to = &out[at * step + i * out_step];                                          \
+            *to = (T)(*to + value[i * value_step]);                                                \
+        }                                                                                          \
+    }                                                                                              \
+    static void name##_each(const nest *x, T *out, const char *index, const T *value, bool *ok)    \
     {                                                                                              \
         const int64_t bytes = (int64_t)deft_dtype_size(x->index_dtype) * x->index_step[0];         \
+        const int64_t os = x->out_step[0], vs = x->value_step[0];                                  \
         int64_t copy[CHUNK];                                                                       \
         for (int64_t begin = 0; begin < x->extent[0]; begin += CHUNK) {                            \
             const int64_t n = df_min_i64(x->extent[0] - begin, CHUNK);                             \
             const int64_t *const some =                                                            \
                 indices(x->index_dtype, index + begin * bytes, x->index_step[0], n, copy);         \
-            T *const to = out + begin * x->out_step[0];                                            \
-            const T *const from = value + begin * x->value_step[0];                                \
-            for (int64_t i = 0; i < n; i++) {                                                      \
-                int64_t at = some[i];                                                              \
-                if (!is_mine(x, &at, ok)) continue;                                                \
-                T *const element = &to[at * x->step + i * x->out_step[0]];                         \
-                *element = (T)(*element + from[i * x->value_step[0]]);                             \
-            }                                                                                      \
+            T *const to = out + begin * os;                                                        \
+            const T *const from = value + begin * vs;                                              \
+            if (x->step == 1 && os == 0 && vs == 0)                                                \
+                name##_line(x, to, from, some, n, 1, 0, 0, ok);                                    \
+            else                                                                                   \
+                name##_line(x, to, from, some, n, x->step, os, vs, ok);                            \
         }                                                                                          \
     }                                                                                              \
     static bool name(const nest *x, char *out_at, const char *value_at)                            \
