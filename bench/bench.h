@@ -85,6 +85,7 @@ void bench_routines(bench *b);
 void bench_updates(bench *b);
 void bench_sizes(bench *b);
 void bench_halves(bench *b);
+void bench_movement(bench *b);
 void bench_graph_policy(bench *b);
 void bench_graph_updates(bench *b);
 void bench_cuda_codegen(bench *b);

@@ -224,6 +224,7 @@ static const struct {
     { "scatter", bench_scatter, false },
     { "routines", bench_routines, false },
     { "updates", bench_updates, false },
+    { "movement", bench_movement, false },
     { "control", bench_control, false },
     { "halves", bench_halves, false },
     { "optim", bench_optim, false },
