@@ -92,7 +92,7 @@ typedef enum df_level { DF_LEVEL_ROW, DF_LEVEL_ELEM } df_level;
 /* How an access moves along one axis. */
 typedef enum df_step {
     DF_STEP_ZERO, /* not at all: the access is broadcast */
-    DF_STEP_UNIT, /* by one element; only along the last axis of the kernel */
+    DF_STEP_UNIT, /* by one element; along the last axis of the kernel, and in MAP along any axis */
     DF_STEP_ANY   /* by its stride, which the segment gives */
 } df_step;
 

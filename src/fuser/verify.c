@@ -52,7 +52,8 @@ static deft_status verify_access(df_diag *d, const df_kernel *k, uint32_t at)
         if (x->kind == DF_ACCESS_SCRATCH && k->mode != DF_MODE_ROW)
             return verify_fail(d, "scratch", at, a);
         for (uint32_t i = 0; i < k->n_axes; i++)
-            if (x->step[i] > DF_STEP_ANY || (x->step[i] == DF_STEP_UNIT && i + 1u != k->n_axes))
+            if (x->step[i] > DF_STEP_ANY ||
+                (x->step[i] == DF_STEP_UNIT && i + 1u != k->n_axes && k->mode != DF_MODE_MAP))
                 return verify_fail(d, "step", at, a);
     }
     return DEFT_OK;

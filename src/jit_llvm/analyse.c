@@ -172,7 +172,7 @@ static bool masks_are_native(const df_gen *g)
             continue; /* AT never moves in lanes by itself */
         if (!(is_word ? g->t->mask_words : g->t->mask_bytes)) return false;
         /* Strided accesses under a mask are cheap only as gathers. */
-        if (x->kind != DF_ACCESS_SCRATCH && x->step[g->vec_axis] == DF_STEP_ANY) return false;
+        if (df_gen_lane_step(g, a) == DF_STEP_ANY) return false;
     }
     return g->t->mask_words && g->w > 1;
 }
@@ -244,6 +244,7 @@ void df_gen_analyse(df_gen *g)
                 g->val[g->k->ins[i].src[s]].wants_vec = true;
     find_inverses(g);
     g->w = choose_lanes(g);
+    df_tiles_find(g);
     g->multiple = find_multiple(g);
     g->native_masks = masks_are_native(g);
     df_reduce_plan(g);
@@ -316,8 +317,7 @@ static bool has_single_lanes(const df_gen *g)
         if (!df_gen_is_here(g, i, PLACE_BODY)) continue;
         if (ins->op == DF_K_load_at || ins->op == DF_K_check || ins->op == DF_K_rem) return true;
         if ((ins->op == DF_K_load || ins->op == DF_K_store) &&
-            access_of(g, ins)->kind != DF_ACCESS_SCRATCH &&
-            access_of(g, ins)->step[g->vec_axis] != DF_STEP_UNIT)
+            df_gen_lane_step(g, (uint32_t)ins->imm) != DF_STEP_UNIT)
             return true;
     }
     return false;

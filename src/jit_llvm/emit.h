@@ -19,6 +19,7 @@
  *   iterate.c   rows of LOOP
  *   col.c       rows of COL: reductions across the lanes
  *   row.c       reductions along the lanes, for ROW
+ *   tiles.c     rows of MAP with transposed operands, block by block
  *   loops.c     loops over the elements of a row
  *   reduce.c    what both kinds of reductions share: the order
  *   analyse.c   where each value is computed, how many lanes; kernels that are refused

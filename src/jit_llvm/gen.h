@@ -101,7 +101,9 @@ typedef struct df_acc_state {
     /* The distance in bytes to what a load prefetches: further along the innermost reduced axis
      * (COL), or in the next row (MAP). NULL: nothing. */
     LLVMValueRef ahead;
-    uint8_t moves; /* MOVES_* */
+    uint8_t moves;     /* MOVES_* */
+    bool has_tile;     /* crossed, and reached through a tile (tiles.c) */
+    LLVMValueRef tile; /* the address of its tile */
 } df_acc_state;
 
 struct df_gen {
@@ -119,6 +121,8 @@ struct df_gen {
     LLVMBuilderRef b;
     LLVMTypeRef i1, i8, i16, i32, i64, f32, f64, ptr, nothing;
     LLVMValueRef copy_fn; /* function that copies bytes, for tails; NULL until first needed */
+    /* Functions that transpose elements of 1, 2, 4 and 8 bytes; NULL until first needed. */
+    LLVMValueRef transpose_fn[4];
 
     /* the function being written */
     LLVMValueRef fn, o0, o1, i0, i1_; /* its parameters, or constants where facts know them */
@@ -165,6 +169,8 @@ struct df_gen {
     LLVMValueRef tail_buf; /* stack buffer of one vector, for tails; NULL until first needed */
     bool native_masks;     /* masked accesses of this kernel are instructions, and not slow ones */
     bool may_leave;        /* LOOP: there is a proceed */
+    /* MAP: the sides of a block of rows for which crossed accesses have tiles; 0: there is none. */
+    uint32_t tile_rows, tile_lanes;
 };
 
 #include "jit_llvm/build.h"
@@ -230,6 +236,22 @@ DF_INLINE uint8_t df_gen_vec_moves(const df_gen *g)
 {
     return g->k->mode == DF_MODE_ROW ? MOVES_RED : MOVES_INNER;
 }
+
+/* How an access moves from lane to lane. */
+DF_INLINE df_step df_gen_lane_step(const df_gen *g, uint32_t access)
+{
+    const df_access *a = &g->k->access[access];
+    if (a->kind == DF_ACCESS_SCRATCH || g->acc[access].has_tile) return DF_STEP_UNIT;
+    if (a->kind == DF_ACCESS_AT || g->vec_axis < 0) return DF_STEP_ZERO;
+    return (df_step)a->step[g->vec_axis];
+}
+
+/* ---- tiles.c ---- */
+
+/* Decides which accesses of a MAP kernel have tiles, and how large blocks are. */
+void df_tiles_find(df_gen *g);
+/* Writes all rows of a kernel with tiles. */
+void df_tiles_rows(df_gen *g);
 
 #include "jit_llvm/lanes.h"
 #include "jit_llvm/reduce.h"

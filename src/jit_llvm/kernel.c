@@ -89,9 +89,7 @@ static void load_access(df_gen *g, uint32_t a)
     s->base = LLVMBuildLoad2(g->b, type, df_gen_at(g, type, from, df_gen_i64(g, a)), "");
     s->row = s->at = s->base;
     s->step = s->ramp = NULL;
-    if (x->kind == DF_ACCESS_SCRATCH || x->kind == DF_ACCESS_AT || g->vec_axis < 0 ||
-        x->step[g->vec_axis] != DF_STEP_ANY)
-        return;
+    if (df_gen_lane_step(g, a) != DF_STEP_ANY) return;
     s->step = df_gen_stride(g, a, g->vec_axis);
     if (g->w > 1)
         s->ramp =
@@ -214,21 +212,8 @@ static void fetch_next_rows(df_gen *g)
     g->prefetches = n > 0;
 }
 
-/* Writes the function that holds the kernel's body: void (args, o0, o1, i0, i1). If df_gen_splits,
- * its sixth parameter is the df_entry. */
-static LLVMValueRef body_fn(df_gen *g, const char *name)
+static void all_rows(df_gen *g)
 {
-    LLVMTypeRef params[6] = { g->ptr, g->i64, g->i64, g->i64, g->i64, g->i32 };
-    const unsigned n = df_gen_splits(g) ? 6 : 5;
-    g->fn = LLVMAddFunction(g->m, name, LLVMFunctionType(g->nothing, params, n, 0));
-    df_llvm_set_attributes(g->ctx, g->t, g->fn);
-    g->first = df_gen_block(g, "entry");
-    LLVMPositionBuilderAtEnd(g->b, g->first);
-    prologue(g);
-
-    df_if any;
-    const bool has_inner = g->k->mode != DF_MODE_ROW;
-    if (has_inner) df_if_begin(g, &any, LLVMBuildICmp(g->b, LLVMIntSLT, g->i0, g->i1_, ""));
     df_lanes l = { .n = 0 };
     if (g->k->mode == DF_MODE_MAP) {
         df_gen_mark(g, 0);
@@ -250,6 +235,27 @@ static LLVMValueRef body_fn(df_gen *g, const char *name)
     else
         df_col_row(g);
     df_nest_end(g, &rows);
+}
+
+/* Writes the function that holds the kernel's body: void (args, o0, o1, i0, i1). If df_gen_splits,
+ * its sixth parameter is the df_entry. */
+static LLVMValueRef body_fn(df_gen *g, const char *name)
+{
+    LLVMTypeRef params[6] = { g->ptr, g->i64, g->i64, g->i64, g->i64, g->i32 };
+    const unsigned n = df_gen_splits(g) ? 6 : 5;
+    g->fn = LLVMAddFunction(g->m, name, LLVMFunctionType(g->nothing, params, n, 0));
+    df_llvm_set_attributes(g->ctx, g->t, g->fn);
+    g->first = df_gen_block(g, "entry");
+    LLVMPositionBuilderAtEnd(g->b, g->first);
+    prologue(g);
+
+    df_if any;
+    const bool has_inner = g->k->mode != DF_MODE_ROW;
+    if (has_inner) df_if_begin(g, &any, LLVMBuildICmp(g->b, LLVMIntSLT, g->i0, g->i1_, ""));
+    if (g->tile_rows > 0)
+        df_tiles_rows(g);
+    else
+        all_rows(g);
     if (has_inner) df_if_end(g, &any);
     LLVMBuildRetVoid(g->b);
     return g->fn;

@@ -4,6 +4,7 @@
  * it. Private to the plug-in; included by gen.h. From the top:
  *
  *   kernel.c    functions and their arguments; rows of MAP and ROW
+ *   tiles.c     rows of MAP with transposed operands, block by block
  *   loops.c     loops over the elements of a row
  *   values.c    the instructions of a body, each at its level
  *   analyse.c   decisions: lanes, levels, copies

@@ -60,6 +60,18 @@ static uint32_t put(random_kernel *g, df_kop op, uint8_t t, uint32_t a, uint32_t
     return i;
 }
 
+/* Sometimes, in a MAP kernel: makes a move by one element along the last outer axis, and by more
+ * along the lanes. */
+static void cross(random_kernel *g, df_access *a)
+{
+    const uint32_t n = g->k.n_axes;
+    if (g->k.mode != DF_MODE_MAP || n < 2 || random_pick(g, 3)) return;
+    if (a->kind != DF_ACCESS_LOAD && a->kind != DF_ACCESS_STORE) return;
+    if (a->step[n - 1] == DF_STEP_ZERO || a->step[n - 2] == DF_STEP_ZERO) return;
+    a->step[n - 1] = DF_STEP_ANY;
+    a->step[n - 2] = DF_STEP_UNIT;
+}
+
 /* dense: moves along every axis that values of this level have. */
 static uint32_t put_access(random_kernel *g, df_access_kind kind, uint8_t t, bool dense)
 {
@@ -74,6 +86,7 @@ static uint32_t put_access(random_kernel *g, df_access_kind kind, uint8_t t, boo
         if (!dense && random_pick(g, 4) == 0) continue;
         a->step[x] = is_vec && random_pick(g, 3) ? DF_STEP_UNIT : DF_STEP_ANY;
     }
+    cross(g, a);
     g->is_out[i] = kind == DF_ACCESS_STORE;
     return i;
 }
@@ -342,6 +355,10 @@ static int64_t pick_extent(random_kernel *g, df_role role)
     static const int64_t lengths[] = {
         0, 1, 3, 15, 16, 17, 63, 64, 65, 100, 4095, 4096, 4097, 10000
     };
+    if (role == DF_AXIS_OUTER && g->k.mode == DF_MODE_MAP && random_pick(g, 3) == 0) {
+        static const int64_t sides[] = { 7, 8, 9, 15, 16, 17, 33, 65, 100 };
+        return sides[random_pick(g, 9)];
+    }
     if (role == DF_AXIS_OUTER) return random_pick(g, 12) ? 1 + random_pick(g, 3) : 0;
     if (role == DF_AXIS_INNER) return lengths[random_pick(g, g->k.mode >= DF_MODE_COL ? 9 : 14)];
     if (g->k.mode == DF_MODE_ROW && !g->runs) return lengths[random_pick(g, 14)];

@@ -77,6 +77,46 @@ static uint32_t unit_along(const access *a, uint32_t n, const merged *red, uint8
     return sum;
 }
 
+static bool is_unit(const access *a, uint8_t l)
+{
+    return (a->kind == DF_ACCESS_LOAD || a->kind == DF_ACCESS_STORE) &&
+           df_same_slot(a->at.stride[l], SLOT_ONE);
+}
+
+/* The number of accesses that move by one element along axis x of a MAP kernel, and by more along
+ * the last axis. */
+static uint32_t crossed_along(const access *a, uint32_t n, const merged *kept, uint32_t x)
+{
+    const uint8_t last = kept->loop[kept->n - 1];
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += is_unit(&a[i], kept->loop[x]) && !df_same_slot(a[i].at.stride[last], SLOT_ZERO) &&
+               !df_same_slot(a[i].at.stride[last], SLOT_ONE);
+    return sum;
+}
+
+/* Moves the axis that most accesses cross to the end of the OUTER axes. Back ends can then divide
+ * rows into blocks along that axis and the last one. The order of OUTER axes changes no result. */
+static void order_map(merged *kept, const access *a, uint32_t n)
+{
+    uint32_t best = 0, most = 0;
+    for (uint32_t x = 0; x + 1 < kept->n; x++) {
+        const uint32_t sum = crossed_along(a, n, kept, x);
+        if (sum == 0 || sum < most) continue;
+        best = x;
+        most = sum;
+    }
+    if (most == 0) return;
+    const uint8_t loop = kept->loop[best];
+    const df_slot extent = kept->extent[best];
+    for (uint32_t x = best; x + 2 < kept->n; x++) {
+        kept->loop[x] = kept->loop[x + 1];
+        kept->extent[x] = kept->extent[x + 1];
+    }
+    kept->loop[kept->n - 2] = loop;
+    kept->extent[kept->n - 2] = extent;
+}
+
 static void put_axis(df_kernel *k, df_role role, uint8_t loop, df_slot extent, uint8_t *order,
                      df_slot *extents)
 {
@@ -97,7 +137,7 @@ void df_fuse_pick_axes(pass *p, const space *sp, const access *a, uint32_t n, bo
         else
             kept_loop[n_kept++] = l;
     }
-    const merged kept = merge(p, sp, kept_loop, n_kept, a, n, keep_all);
+    merged kept = merge(p, sp, kept_loop, n_kept, a, n, keep_all);
     merged red = merge(p, sp, red_loop, n_red, a, n, false);
     if (n_red > 0 && red.n == 0) {
         red.loop[0] = red_loop[n_red - 1];
@@ -116,6 +156,7 @@ void df_fuse_pick_axes(pass *p, const space *sp, const access *a, uint32_t n, bo
     memset(k->role, 0, sizeof k->role);
     if (n_red == 0) {
         k->mode = DF_MODE_MAP;
+        if (!keep_all) order_map(&kept, a, n);
         for (uint32_t i = 0; i < kept.n; i++)
             put_axis(k, i + 1 < kept.n ? DF_AXIS_OUTER : DF_AXIS_INNER, kept.loop[i],
                      kept.extent[i], order, extent);
@@ -179,12 +220,13 @@ static uint32_t same_as(const access *a, uint32_t i)
     return i;
 }
 
-static uint8_t step_of(const access *a, uint8_t loop, bool last)
+/* may_be_unit: the last axis, or an axis of a MAP kernel that is no epilogue. */
+static uint8_t step_of(const access *a, uint8_t loop, bool last, bool may_be_unit)
 {
     if (a->kind == DF_ACCESS_AT) return DF_STEP_ZERO;
     if (a->kind == DF_ACCESS_SCRATCH) return last ? DF_STEP_UNIT : DF_STEP_ZERO;
     if (loop == MAX_LOOPS || df_same_slot(a->at.stride[loop], SLOT_ZERO)) return DF_STEP_ZERO;
-    return last && df_same_slot(a->at.stride[loop], SLOT_ONE) ? DF_STEP_UNIT : DF_STEP_ANY;
+    return may_be_unit && df_same_slot(a->at.stride[loop], SLOT_ONE) ? DF_STEP_UNIT : DF_STEP_ANY;
 }
 
 /* Whether the reduction may be split between threads, in a PART and a FIN phase
@@ -232,6 +274,8 @@ deft_status df_fuse_seal_body(pass *p, body *b, df_kernel shape, const uint8_t *
     df_bind *const bind = df_arena_new(arena, df_bind, n);
     uint32_t *const num = df_arena_copy(arena, b->num.at, b->num.n * sizeof *num, 4);
     uint8_t *const num_dtype = df_arena_copy(arena, b->num_dtype.at, b->num_dtype.n, 1);
+    /* An epilogue reads the product from a tile, whose strides are not those of the plan. */
+    const bool may_cross = shape.mode == DF_MODE_MAP && seg->kind != DF_SEG_MATMUL;
     df_ins *const ins = df_arena_copy(arena, b->ins.at, b->ins.n * sizeof *ins, 8);
     if (!access_out || !bind || !num || !num_dtype || !ins)
         return df_fail_mem(p->diag, "fuser", b->ins.n * sizeof *ins);
@@ -244,7 +288,7 @@ deft_status df_fuse_seal_body(pass *p, body *b, df_kernel shape, const uint8_t *
         bind[i].offset = a->at.off;
         for (uint32_t x = 0; x < shape.n_axes; x++) {
             const bool last = x + 1u == shape.n_axes;
-            access_out[i].step[x] = step_of(a, order[x], last);
+            access_out[i].step[x] = step_of(a, order[x], last, last || may_cross);
             bind[i].stride[x] = access_out[i].step[x] == DF_STEP_ZERO ? SLOT_ZERO
                                 : a->kind == DF_ACCESS_SCRATCH        ? SLOT_ONE
                                                                       : a->at.stride[order[x]];

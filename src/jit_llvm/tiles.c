@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * MAP kernels with transposed operands. Lanes run along one axis, but some accesses move by one
+ * element along another. A *crossed* access is such a one: it moves by one element along the last
+ * OUTER axis, and by its stride along the lanes. Vector by vector it would touch one cache line for
+ * each lane, and use one element of the line.
+ *
+ * So the rows are divided into blocks along both axes. A block of each crossed access has a *tile*,
+ * a buffer in the frame in which the lanes lie side by side:
+ *
+ *   for each block:
+ *       transpose the block of each crossed load into its tile
+ *       for each row of the block: the loop over lanes, which finds crossed accesses in tiles
+ *       transpose the tile of each crossed store into memory
+ *
+ * A transpose reads and writes whole vectors, and exchanges rows and columns of small squares in
+ * registers. Its network is that of a perfect shuffle: within 16 bytes, step by step, row k is
+ * interleaved with row k + n / 2. Between the 16-byte parts of wider vectors, even parts of two
+ * vectors are joined, and odd ones. Each step is one instruction for two vectors of the result.
+ * If an extent of a block is no multiple of the side of a square, the last square overlaps the one
+ * before. Blocks thinner than a square are copied element by element.
+ *
+ * All loads of a block precede its stores. That is safe for the reason that rows may be divided
+ * between threads anywhere: no row reads what another row of the launch writes.
+ */
+#include "jit_llvm/gen.h"
+
+enum {
+    CHUNK = 256,       /* bytes of memory side by side that a block of a load has */
+    MOST_SIDE = 128,   /* most elements of a block along either axis */
+    LEAST_SIDE = 16,   /* least elements; also what the last block may have more than others */
+    FRAME = 64 * 1024, /* most bytes of tiles in a frame */
+    SQUARE = 16,       /* most rows of a square, for which 16 registers suffice */
+    LINE = 64,         /* bytes; tiles begin at a cache line */
+    PART = 16,         /* bytes within which x86 and AArch64 interleave elements */
+};
+
+/* ---- which accesses ---- */
+
+static bool is_crossed(const df_gen *g, uint32_t access)
+{
+    const df_access *a = &g->k->access[access];
+    const int across = g->outer[g->n_outer - 1];
+    return (a->kind == DF_ACCESS_LOAD || a->kind == DF_ACCESS_STORE) &&
+           a->step[across] == DF_STEP_UNIT && a->step[g->vec_axis] == DF_STEP_ANY;
+}
+
+static uint32_t access_size(const df_gen *g, uint32_t access)
+{
+    return df_bytes_of((deft_dtype)g->k->access[access].dtype);
+}
+
+static uint64_t tile_bytes(const df_gen *g, uint32_t access)
+{
+    return (uint64_t)(g->tile_rows + LEAST_SIDE) * (g->tile_lanes + LEAST_SIDE) *
+           access_size(g, access);
+}
+
+static uint64_t all_tiles_bytes(const df_gen *g)
+{
+    uint64_t sum = 0;
+    for (uint32_t a = 0; a < g->k->n_access; a++)
+        if (g->acc[a].has_tile) sum += tile_bytes(g, a);
+    return sum;
+}
+
+void df_tiles_find(df_gen *g)
+{
+    g->tile_rows = g->tile_lanes = 0;
+    for (uint32_t a = 0; a < g->k->n_access; a++) g->acc[a].has_tile = false;
+    if (g->k->mode != DF_MODE_MAP || g->n_outer == 0 || g->vec_axis < 0) return;
+    if (g->level == DF_OPT_O0) return; /* squares are long code */
+    uint32_t widest = 0;
+    for (uint32_t a = 0; a < g->k->n_access; a++) {
+        g->acc[a].has_tile = is_crossed(g, a);
+        if (g->acc[a].has_tile && access_size(g, a) > widest) widest = access_size(g, a);
+    }
+    if (widest == 0) return;
+    g->tile_rows = CHUNK / widest < MOST_SIDE ? CHUNK / widest : MOST_SIDE;
+    g->tile_lanes = 2 * g->tile_rows < MOST_SIDE ? 2 * g->tile_rows : MOST_SIDE;
+    while (all_tiles_bytes(g) > FRAME && g->tile_lanes > LEAST_SIDE) {
+        uint32_t *side = g->tile_lanes >= g->tile_rows ? &g->tile_lanes : &g->tile_rows;
+        *side /= 2;
+    }
+    for (uint32_t a = g->k->n_access; a-- > 0 && all_tiles_bytes(g) > FRAME;)
+        g->acc[a].has_tile = false;
+}
+
+/* ---- squares ---- */
+
+/* Rows and columns of a square of elements of `size` bytes. A row is one vector, of 16 bytes or
+ * more. */
+static uint32_t square_side(const df_gen *g, uint32_t size)
+{
+    const uint32_t lanes = g->t->vector_bytes / size;
+    return lanes < SQUARE ? lanes : SQUARE;
+}
+
+/* Of each part of `part` lanes, interleaves one half of a with the same half of b. */
+static LLVMValueRef interleave(df_gen *g, LLVMValueRef a, LLVMValueRef b, uint32_t n, uint32_t part,
+                               bool high)
+{
+    LLVMValueRef lane[SQUARE];
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t from = i / part * part + (high ? part / 2 : 0) + i % part / 2;
+        lane[i] = LLVMConstInt(g->i32, from + (i % 2 ? n : 0), 0);
+    }
+    return LLVMBuildShuffleVector(g->b, a, b, LLVMConstVector(lane, n), "");
+}
+
+/* The even parts of a, then those of b; or the odd ones. */
+static LLVMValueRef join_parts(df_gen *g, LLVMValueRef a, LLVMValueRef b, uint32_t n, uint32_t part,
+                               bool odd)
+{
+    LLVMValueRef lane[SQUARE];
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t at = 2 * (i / part) + odd; /* the part, of those of a and b together */
+        lane[i] = LLVMConstInt(g->i32, at * part + i % part, 0);
+    }
+    return LLVMBuildShuffleVector(g->b, a, b, LLVMConstVector(lane, n), "");
+}
+
+/* Transposes the square v of n rows and n columns. */
+static void transpose_square(df_gen *g, LLVMValueRef v[SQUARE], uint32_t n, uint32_t size)
+{
+    const uint32_t part = PART / size, n_parts = n / part;
+    LLVMValueRef to[SQUARE];
+    for (uint32_t step = 1; step < part; step *= 2) {
+        for (uint32_t group = 0; group < n; group += part)
+            for (uint32_t k = 0; k < part; k++) {
+                LLVMValueRef a = v[group + k / 2], b = v[group + k / 2 + part / 2];
+                to[group + k] = interleave(g, a, b, n, part, k % 2);
+            }
+        for (uint32_t k = 0; k < n; k++) v[k] = to[k];
+    }
+    /* Now part p of v[q part + c] has rows q part and following of column p part + c. */
+    for (uint32_t step = 1; step < n_parts; step *= 2) {
+        for (uint32_t q = 0; q < n_parts; q++)
+            for (uint32_t c = 0; c < part; c++) {
+                const uint32_t pair = q % (n_parts / 2), odd = q / (n_parts / 2);
+                LLVMValueRef a = v[2 * pair * part + c], b = v[(2 * pair + 1) * part + c];
+                to[q * part + c] = join_parts(g, a, b, n, part, odd);
+            }
+        for (uint32_t k = 0; k < n; k++) v[k] = to[k];
+    }
+}
+
+/* ---- transposes ---- */
+
+/* An array of which rows and columns are exchanged. Row r begins at `at` + r * pitch. */
+typedef struct matrix {
+    LLVMValueRef at, pitch;
+} matrix;
+
+static LLVMValueRef element_of(df_gen *g, matrix m, LLVMValueRef row, LLVMValueRef column,
+                               uint32_t size)
+{
+    LLVMValueRef bytes = LLVMBuildMul(g->b, column, df_gen_i64(g, size), "");
+    bytes = LLVMBuildAdd(g->b, LLVMBuildMul(g->b, row, m.pitch, ""), bytes, "");
+    return df_gen_offset(g, m.at, bytes);
+}
+
+static void copy_square(df_gen *g, matrix to, matrix from, LLVMValueRef row, LLVMValueRef column,
+                        uint32_t size)
+{
+    const uint32_t n = square_side(g, size);
+    LLVMTypeRef type = LLVMVectorType(LLVMIntTypeInContext(g->ctx, 8 * size), n);
+    LLVMValueRef v[SQUARE], p = element_of(g, from, row, column, size);
+    for (uint32_t k = 0; k < n; k++) {
+        if (k > 0) p = df_gen_offset(g, p, from.pitch);
+        v[k] = LLVMBuildLoad2(g->b, type, p, "");
+        LLVMSetAlignment(v[k], size);
+    }
+    transpose_square(g, v, n, size);
+    p = element_of(g, to, column, row, size);
+    for (uint32_t k = 0; k < n; k++) {
+        if (k > 0) p = df_gen_offset(g, p, to.pitch);
+        LLVMSetAlignment(LLVMBuildStore(g->b, v[k], p), size);
+    }
+}
+
+static void copy_squares(df_gen *g, matrix to, matrix from, LLVMValueRef n_rows,
+                         LLVMValueRef n_columns, uint32_t size)
+{
+    LLVMValueRef zero = df_gen_i64(g, 0), n = df_gen_i64(g, square_side(g, size));
+    LLVMValueRef last_row = LLVMBuildSub(g->b, n_rows, n, "");
+    LLVMValueRef last_column = LLVMBuildSub(g->b, n_columns, n, "");
+    df_loop rows, columns;
+    df_loop_begin(g, &rows, zero, n_rows, n, 0);
+    LLVMValueRef row = df_gen_min(g, rows.i, last_row);
+    df_loop_begin(g, &columns, zero, n_columns, n, 0);
+    copy_square(g, to, from, row, df_gen_min(g, columns.i, last_column), size);
+    df_loop_end(g, &columns);
+    df_loop_end(g, &rows);
+}
+
+static void copy_elements(df_gen *g, matrix to, matrix from, LLVMValueRef n_rows,
+                          LLVMValueRef n_columns, uint32_t size)
+{
+    LLVMTypeRef type = LLVMIntTypeInContext(g->ctx, 8 * size);
+    LLVMValueRef zero = df_gen_i64(g, 0), one = df_gen_i64(g, 1);
+    df_loop rows, columns;
+    df_loop_begin(g, &rows, zero, n_rows, one, 0);
+    df_loop_begin(g, &columns, zero, n_columns, one, 0);
+    LLVMValueRef x = LLVMBuildLoad2(g->b, type, element_of(g, from, rows.i, columns.i, size), "");
+    LLVMSetAlignment(x, size);
+    LLVMValueRef store = LLVMBuildStore(g->b, x, element_of(g, to, columns.i, rows.i, size));
+    LLVMSetAlignment(store, size);
+    df_loop_end(g, &columns);
+    df_loop_end(g, &rows);
+}
+
+/* Writes the function df_transpose(ptr to, i64 to_pitch, ptr from, i64 from_pitch, i64 n_rows,
+ * i64 n_columns) for elements of `size` bytes. Rows and columns are those of `from`. */
+static LLVMValueRef make_transpose(df_gen *g, uint32_t size)
+{
+    LLVMTypeRef params[6] = { g->ptr, g->i64, g->ptr, g->i64, g->i64, g->i64 };
+    LLVMTypeRef type = LLVMFunctionType(g->nothing, params, 6, 0);
+    LLVMValueRef fn = LLVMAddFunction(g->m, "df_transpose", type);
+    LLVMSetLinkage(fn, LLVMInternalLinkage);
+    df_llvm_set_attributes(g->ctx, g->t, fn);
+
+    LLVMBasicBlockRef here = LLVMGetInsertBlock(g->b);
+    LLVMValueRef outer_fn = g->fn, p[6];
+    g->fn = fn;
+    LLVMGetParams(fn, p);
+    LLVMPositionBuilderAtEnd(g->b, LLVMAppendBasicBlockInContext(g->ctx, fn, "entry"));
+    const matrix to = { p[0], p[1] }, from = { p[2], p[3] };
+    LLVMValueRef n = df_gen_i64(g, square_side(g, size));
+    LLVMValueRef is_high = LLVMBuildICmp(g->b, LLVMIntSGE, p[4], n, "");
+    LLVMValueRef is_wide = LLVMBuildICmp(g->b, LLVMIntSGE, p[5], n, "");
+    LLVMValueRef has_squares = LLVMBuildAnd(g->b, is_high, is_wide, "");
+    df_if squares, thin;
+    df_if_begin(g, &squares, has_squares);
+    copy_squares(g, to, from, p[4], p[5], size);
+    df_if_end(g, &squares);
+    df_if_begin(g, &thin, LLVMBuildNot(g->b, has_squares, ""));
+    copy_elements(g, to, from, p[4], p[5], size);
+    df_if_end(g, &thin);
+    LLVMBuildRetVoid(g->b);
+    g->fn = outer_fn;
+    LLVMPositionBuilderAtEnd(g->b, here);
+    return fn;
+}
+
+static void call_transpose(df_gen *g, matrix to, matrix from, LLVMValueRef n_rows,
+                           LLVMValueRef n_columns, uint32_t size)
+{
+    LLVMValueRef *fn = &g->transpose_fn[size == 8 ? 3 : size / 2];
+    if (!*fn) *fn = make_transpose(g, size);
+    LLVMValueRef args[6] = { to.at, to.pitch, from.at, from.pitch, n_rows, n_columns };
+    LLVMBuildCall2(g->b, LLVMGlobalGetValueType(*fn), *fn, args, 6, "");
+}
+
+/* ---- blocks ---- */
+
+/* A loop over blocks of `side` elements of [from, to). A rest of less than LEAST_SIDE elements
+ * belongs to the last block. */
+typedef struct blocks {
+    df_loop loop;
+    LLVMValueRef begin, end, n; /* of the current block */
+} blocks;
+
+/* aligned: blocks begin at multiples of `side`, so that threads whose ranges begin elsewhere read
+ * whole cache lines. */
+static void blocks_begin(df_gen *g, blocks *x, LLVMValueRef from, LLVMValueRef to, uint32_t side,
+                         bool aligned)
+{
+    LLVMValueRef first = from, by = df_gen_i64(g, side), rest = df_gen_i64(g, LEAST_SIDE);
+    if (aligned) first = LLVMBuildAnd(g->b, from, df_gen_i64(g, -(int64_t)side), "");
+    LLVMValueRef past_first = LLVMBuildAdd(g->b, first, df_gen_i64(g, 1), "");
+    LLVMValueRef stop = LLVMBuildSub(g->b, to, df_gen_i64(g, LEAST_SIDE - 1), "");
+    LLVMValueRef is_one = LLVMBuildICmp(g->b, LLVMIntSLT, stop, past_first, "");
+    stop = LLVMBuildSelect(g->b, is_one, past_first, stop, "");
+    df_loop_begin(g, &x->loop, first, stop, by, 0);
+    LLVMValueRef is_late = LLVMBuildICmp(g->b, LLVMIntSGT, x->loop.i, from, "");
+    x->begin = LLVMBuildSelect(g->b, is_late, x->loop.i, from, "");
+    LLVMValueRef end = LLVMBuildAdd(g->b, x->loop.i, by, "");
+    LLVMValueRef left = LLVMBuildSub(g->b, to, end, "");
+    LLVMValueRef is_last = LLVMBuildICmp(g->b, LLVMIntSLT, left, rest, "");
+    x->end = LLVMBuildSelect(g->b, is_last, to, end, "");
+    x->n = LLVMBuildSub(g->b, x->end, x->begin, "");
+}
+
+static matrix tile_of(df_gen *g, uint32_t access)
+{
+    const int64_t pitch = (int64_t)(g->tile_lanes + LEAST_SIDE) * access_size(g, access);
+    return (matrix){ g->acc[access].tile, df_gen_i64(g, pitch) };
+}
+
+/* The block of a crossed access in memory. Its rows are lanes. */
+static matrix crossed_block(df_gen *g, uint32_t access, const blocks *rows, const blocks *lanes)
+{
+    const uint32_t size = access_size(g, access);
+    matrix m = { g->acc[access].row, df_gen_stride(g, access, g->vec_axis) };
+    m.at = element_of(g, m, lanes->begin, rows->begin, size);
+    return m;
+}
+
+/* Transposes the blocks of crossed loads into tiles, or the tiles of crossed stores into memory. */
+static void move_tiles(df_gen *g, df_access_kind kind, const blocks *rows, const blocks *lanes)
+{
+    for (uint32_t a = 0; a < g->k->n_access; a++) {
+        if (!g->acc[a].has_tile || g->k->access[a].kind != kind) continue;
+        const matrix tile = tile_of(g, a), block = crossed_block(g, a, rows, lanes);
+        if (kind == DF_ACCESS_LOAD)
+            call_transpose(g, tile, block, lanes->n, rows->n, access_size(g, a));
+        else
+            call_transpose(g, block, tile, rows->n, lanes->n, access_size(g, a));
+    }
+}
+
+/* Exchanges `at` of each crossed access with the address of the current row of its tile. Addresses
+ * are those of lane 0 of the kernel's row, not of the block. A second call undoes the first. */
+static void exchange_tile_rows(df_gen *g, LLVMValueRef *tile_row)
+{
+    for (uint32_t a = 0; a < g->k->n_access; a++) {
+        if (!g->acc[a].has_tile) continue;
+        LLVMValueRef at = g->acc[a].at;
+        g->acc[a].at = tile_row[a];
+        tile_row[a] = at;
+    }
+}
+
+static void find_tile_rows(df_gen *g, LLVMValueRef row, const blocks *rows, const blocks *lanes,
+                           LLVMValueRef *tile_row)
+{
+    LLVMValueRef in_tile = LLVMBuildSub(g->b, row, rows->begin, "");
+    LLVMValueRef before = LLVMBuildNeg(g->b, lanes->begin, "");
+    for (uint32_t a = 0; a < g->k->n_access; a++)
+        if (g->acc[a].has_tile)
+            tile_row[a] = element_of(g, tile_of(g, a), in_tile, before, access_size(g, a));
+}
+
+static void one_block(df_gen *g, const int *across, const blocks *rows, const blocks *lanes)
+{
+    LLVMValueRef *tile_row = df_gen_values(g, g->k->n_access);
+    move_tiles(g, DF_ACCESS_LOAD, rows, lanes);
+    const df_lanes l = df_lanes_cut(g, lanes->begin, lanes->end);
+    df_nest nest = { .axes = across, .n = 1, .from = rows->begin, .to = rows->end };
+    df_nest_guard(g, &nest);
+    df_nest_begin(g, &nest);
+    find_tile_rows(g, nest.o, rows, lanes, tile_row);
+    exchange_tile_rows(g, tile_row);
+    df_gen_place(g, PLACE_PRE);
+    df_lanes_loop(g, &l);
+    exchange_tile_rows(g, tile_row); /* the end of a nest reads what its beginning has set */
+    df_nest_end(g, &nest);
+    move_tiles(g, DF_ACCESS_STORE, rows, lanes);
+}
+
+void df_tiles_rows(df_gen *g)
+{
+    const int *across = &g->outer[g->n_outer - 1];
+    LLVMValueRef extent = g->extent[*across], zero = df_gen_i64(g, 0), one = df_gen_i64(g, 1);
+    for (uint32_t a = 0; a < g->k->n_access; a++)
+        if (g->acc[a].has_tile) g->acc[a].tile = df_gen_alloca(g, g->i8, tile_bytes(g, a), LINE);
+    df_gen_mark(g, 0);
+    g->prefetches = false;
+    df_if any;
+    df_if_begin(g, &any, LLVMBuildICmp(g->b, LLVMIntSLT, g->o0, g->o1, ""));
+    LLVMValueRef last = LLVMBuildUDiv(g->b, LLVMBuildSub(g->b, g->o1, one, ""), extent, "");
+    df_nest runs = { .axes = g->outer, .n = g->n_outer - 1, .is_outer = true };
+    runs.from = LLVMBuildUDiv(g->b, g->o0, extent, "");
+    runs.to = LLVMBuildAdd(g->b, last, one, "");
+    df_nest_guard(g, &runs);
+    df_nest_begin(g, &runs);
+    LLVMValueRef start = LLVMBuildMul(g->b, runs.o, extent, "");
+    LLVMValueRef skip = LLVMBuildSub(g->b, g->o0, start, "");
+    LLVMValueRef is_inside = LLVMBuildICmp(g->b, LLVMIntSGT, skip, zero, "");
+    LLVMValueRef from = LLVMBuildSelect(g->b, is_inside, skip, zero, "");
+    LLVMValueRef to = df_gen_min(g, extent, LLVMBuildSub(g->b, g->o1, start, ""));
+    blocks rows, lanes;
+    blocks_begin(g, &rows, from, to, g->tile_rows, true);
+    blocks_begin(g, &lanes, g->i0, g->i1_, g->tile_lanes, false);
+    one_block(g, across, &rows, &lanes);
+    df_loop_end(g, &lanes.loop);
+    df_loop_end(g, &rows.loop);
+    df_nest_end(g, &runs);
+    df_if_end(g, &any);
+}
