@@ -267,6 +267,14 @@ LLVMValueRef df_access_load_at(df_gen *g, uint32_t access, LLVMValueRef offset)
     return from_mem(g, dtype, v);
 }
 
+LLVMValueRef df_access_load_run(df_gen *g, uint32_t access, LLVMValueRef start)
+{
+    const deft_dtype dtype = (deft_dtype)g->k->access[access].dtype;
+    LLVMTypeRef t = df_gen_mem_type(g, dtype);
+    LLVMValueRef p = df_gen_at(g, t, g->acc[access].at, start);
+    return from_mem(g, dtype, df_access_load_unit(g, t, p, df_bytes_of(dtype)));
+}
+
 LLVMValueRef df_access_index(df_gen *g, uint32_t access)
 {
     const df_acc_state *s = &g->acc[access];

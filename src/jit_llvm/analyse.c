@@ -119,6 +119,40 @@ static df_gen_level ins_place(const df_gen *g, uint32_t i)
     return moves & (MOVES_RED | MOVES_RUN) ? PLACE_RED : PLACE_PRE;
 }
 
+/* ---- runs ----
+ *
+ * A run is an i64 value whose lane k is lane 0 plus k: an index along the lanes, to which scalars
+ * may be added. A load_at at such offsets reads neighbouring elements, as gathers of whole rows do.
+ * Its lanes are loaded as one vector. Offsets that nothing else reads are computed for lane 0 only.
+ */
+
+static bool is_run(const df_gen *g, uint32_t i)
+{
+    const df_ins *ins = &g->k->ins[i];
+    if (g->val[i].place != PLACE_BODY || ins->dtype != DEFT_I64) return false;
+    if (ins->op == DF_K_index) return df_gen_lane_step(g, (uint32_t)ins->imm) == DF_STEP_UNIT;
+    if (ins->op != DF_K_add && ins->op != DF_K_sub) return false;
+    const df_val *a = &g->val[ins->src[0]], *b = &g->val[ins->src[1]];
+    return (a->is_run && b->place < PLACE_LANES) ||
+           (ins->op == DF_K_add && a->place < PLACE_LANES && b->is_run);
+}
+
+static void find_runs(df_gen *g)
+{
+    for (uint32_t i = 0; i < g->k->n_ins; i++) {
+        g->val[i].is_run = g->val[i].is_address = is_run(g, i);
+        const df_ins *ins = &g->k->ins[i];
+        if (ins->op == DF_K_load_at && g->val[i].place == PLACE_BODY)
+            g->acc[ins->imm].has_run |= g->val[ins->src[0]].is_run;
+    }
+    for (uint32_t i = g->k->n_ins; i-- > 0;)
+        for (uint32_t s = 0; s < df_gen_n_src(g, i); s++)
+            if (g->k->ins[i].op != DF_K_load_at && !g->val[i].is_address)
+                g->val[g->k->ins[i].src[s]].is_address = false;
+}
+
+/* ---- lanes ---- */
+
 static uint32_t choose_lanes(const df_gen *g)
 {
     uint32_t n1 = 0, n2 = 0, n4 = 0, n8 = 0;
@@ -127,7 +161,7 @@ static uint32_t choose_lanes(const df_gen *g)
         if (ins->op == DF_K_cumsum && g->k->mode == DF_MODE_ROW) return 1;
         const bool is_lanes = g->val[i].place == PLACE_BODY ||
                               (g->val[i].place == PLACE_LANES && g->k->mode == DF_MODE_LOOP);
-        if (!is_lanes || df_gen_kind(g, i) == DF_KOP_reduce) continue;
+        if (!is_lanes || g->val[i].is_address || df_gen_kind(g, i) == DF_KOP_reduce) continue;
         const uint32_t size = df_bytes_of((deft_dtype)ins->dtype);
         n1 += size == 1;
         n2 += size == 2;
@@ -166,10 +200,10 @@ static bool masks_are_native(const df_gen *g)
     if (stores_slowly(g)) return false;
     for (uint32_t a = 0; a < g->k->n_access; a++) {
         const df_access *x = &g->k->access[a];
-        const bool in_lanes = g->acc[a].moves & df_gen_vec_moves(g);
+        const bool in_lanes = g->acc[a].moves & df_gen_vec_moves(g) || g->acc[a].has_run;
         const bool is_word = df_bytes_of((deft_dtype)x->dtype) >= 4;
         if (x->kind == DF_ACCESS_INDEX || !in_lanes)
-            continue; /* AT never moves in lanes by itself */
+            continue; /* AT moves in lanes only with a run */
         if (!(is_word ? g->t->mask_words : g->t->mask_bytes)) return false;
         /* Strided accesses under a mask are cheap only as gathers. */
         if (df_gen_lane_step(g, a) == DF_STEP_ANY) return false;
@@ -243,6 +277,7 @@ void df_gen_analyse(df_gen *g)
             for (uint32_t s = 0; s < df_gen_n_src(g, i); s++)
                 g->val[g->k->ins[i].src[s]].wants_vec = true;
     find_inverses(g);
+    find_runs(g);
     g->w = choose_lanes(g);
     df_tiles_find(g);
     g->multiple = find_multiple(g);
@@ -315,7 +350,8 @@ static bool has_single_lanes(const df_gen *g)
     for (uint32_t i = 0; i < g->k->n_ins; i++) {
         const df_ins *ins = &g->k->ins[i];
         if (!df_gen_is_here(g, i, PLACE_BODY)) continue;
-        if (ins->op == DF_K_load_at || ins->op == DF_K_check || ins->op == DF_K_rem) return true;
+        if (ins->op == DF_K_load_at && !g->val[ins->src[0]].is_run) return true;
+        if (ins->op == DF_K_check || ins->op == DF_K_rem) return true;
         if ((ins->op == DF_K_load || ins->op == DF_K_store) &&
             df_gen_lane_step(g, (uint32_t)ins->imm) != DF_STEP_UNIT)
             return true;

@@ -64,6 +64,8 @@ typedef struct df_val {
     bool wants_vec;                /* a scalar read by lanes: broadcast where it is defined */
     bool wants_inverse;            /* a scalar that lanes are divided by, through its inverse */
     bool is_marked;                /* part of the loop body being written */
+    bool is_run;                   /* lane k is lane 0 plus k (analyse.c, "Runs") */
+    bool is_address;               /* a run that only addresses of loads read: not in lanes */
     bool decides;                  /* LOOP: the predicate of the proceed depends on it */
     uint32_t epoch;                /* the epoch in which `lanes` are valid */
     uint32_t last_use;             /* analyse.c: last reader, while live vectors are counted */
@@ -102,6 +104,7 @@ typedef struct df_acc_state {
      * (COL), or in the next row (MAP). NULL: nothing. */
     LLVMValueRef ahead;
     uint8_t moves;     /* MOVES_* */
+    bool has_run;      /* AT: some load through it is one of neighbouring elements */
     bool has_tile;     /* crossed, and reached through a tile (tiles.c) */
     LLVMValueRef tile; /* the address of its tile */
 } df_acc_state;
@@ -209,6 +212,8 @@ LLVMValueRef df_estimate_over_sqrt(df_gen *g, LLVMValueRef a, LLVMValueRef x); /
 LLVMValueRef df_access_load(df_gen *g, uint32_t access);
 /* offset: w lanes of i64, in elements from the access's address. */
 LLVMValueRef df_access_load_at(df_gen *g, uint32_t access, LLVMValueRef offset);
+/* The same for offsets that are one after the other. start: the offset of lane 0. */
+LLVMValueRef df_access_load_run(df_gen *g, uint32_t access, LLVMValueRef start);
 /* The values of an access of kind INDEX, as i64. */
 LLVMValueRef df_access_index(df_gen *g, uint32_t access);
 void df_access_store(df_gen *g, uint32_t access, LLVMValueRef v);

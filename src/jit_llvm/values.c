@@ -132,9 +132,29 @@ static LLVMValueRef under_root(const df_gen *g, const df_ins *div)
     return x->epoch == g->epoch ? x->lanes[g->copy] : NULL;
 }
 
+/* Lane 0 of a run. */
+static LLVMValueRef lane0_of_run(df_gen *g, uint32_t i)
+{
+    const df_ins *ins = &g->k->ins[i];
+    df_assert(g->val[i].is_run);
+    if (ins->op == DF_K_index) return LLVMBuildAdd(g->b, g->acc[ins->imm].at, g->lane0, "");
+    LLVMValueRef s[2];
+    for (int n = 0; n < 2; n++)
+        s[n] =
+            g->val[ins->src[n]].is_run ? lane0_of_run(g, ins->src[n]) : df_gen_sca(g, ins->src[n]);
+    return ins->op == DF_K_add ? LLVMBuildAdd(g->b, s[0], s[1], "")
+                               : LLVMBuildSub(g->b, s[0], s[1], "");
+}
+
 /* Writes instruction i for w lanes. */
 static void emit_lanes(df_gen *g, uint32_t i)
 {
+    if (g->val[i].is_address) return;
+    if (g->k->ins[i].op == DF_K_load_at && g->val[g->k->ins[i].src[0]].is_run) {
+        LLVMValueRef start = lane0_of_run(g, g->k->ins[i].src[0]);
+        df_gen_set_lanes(g, i, df_access_load_run(g, (uint32_t)g->k->ins[i].imm, start));
+        return;
+    }
     const df_ins *ins = &g->k->ins[i];
     const df_kop op = (df_kop)ins->op;
     const uint32_t access = (uint32_t)ins->imm;
@@ -217,7 +237,8 @@ void df_gen_place_copies(df_gen *g, df_gen_level place, uint32_t first, uint32_t
 uint32_t df_gen_body_size(const df_gen *g)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < g->k->n_ins; i++) n += df_gen_is_here(g, i, PLACE_BODY);
+    for (uint32_t i = 0; i < g->k->n_ins; i++)
+        n += df_gen_is_here(g, i, PLACE_BODY) && !g->val[i].is_address;
     return n;
 }
 
