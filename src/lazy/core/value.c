@@ -184,6 +184,11 @@ typedef struct writer {
 static void write_row(void *user, char *at, int64_t n, int64_t stride)
 {
     writer *const w = user;
+    if (stride == (int64_t)w->size) {
+        memcpy(at, w->src, (size_t)n * w->size);
+        w->src += (size_t)n * w->size;
+        return;
+    }
     for (int64_t i = 0; i < n; i++, at += stride, w->src += w->size) memcpy(at, w->src, w->size);
 }
 
