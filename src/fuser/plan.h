@@ -505,4 +505,9 @@ size_t df_kernel_storage_size(const df_kernel *k);
  * to 16 bytes, has df_kernel_storage_size(k) bytes, and stays the caller's. */
 void df_kernel_copy(df_kernel *to, const df_kernel *k, void *storage);
 
+/* Whether an access of a MAP kernel moves by one element along an OUTER axis. Code may transpose
+ * blocks of such accesses, in a workspace of DF_TILES_BYTES for each thread. */
+bool df_kernel_has_tiles(const df_kernel *k);
+enum { DF_TILES_BYTES = 64 << 10 };
+
 #endif

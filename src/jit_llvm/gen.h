@@ -132,7 +132,7 @@ struct df_gen {
     LLVMValueRef is_part, is_fin;     /* i1; NULL unless df_gen_splits */
     LLVMBasicBlockRef first;          /* the entry block; allocas go to its start */
     /* The members of df_kargs. NULL where no instruction needs them. */
-    LLVMValueRef p_ptr, p_stride, p_base, p_extent, p_num, p_partial, p_fault;
+    LLVMValueRef p_ptr, p_stride, p_base, p_extent, p_num, p_partial, p_fault, p_work;
 
     uint32_t w;        /* lanes of every vector of this kernel; 1: scalar code */
     uint32_t multiple; /* the vectorized extent, i0 and i1 are multiples of this power of two */

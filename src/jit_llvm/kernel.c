@@ -72,12 +72,13 @@ static void row_row(df_gen *g)
 
 static LLVMValueRef load_arg(df_gen *g, LLVMValueRef args, uint32_t field)
 {
-    /* df_kargs is seven pointers. */
+    /* df_kargs is eight pointers. */
     return LLVMBuildLoad2(g->b, g->ptr, df_gen_at(g, g->ptr, args, df_gen_i64(g, field)), "");
 }
-_Static_assert(sizeof(df_kargs) == 7 * sizeof(void *), "seven pointers");
+_Static_assert(sizeof(df_kargs) == 8 * sizeof(void *), "eight pointers");
 _Static_assert(offsetof(df_kargs, base) == 2 * sizeof(void *), "in this order");
 _Static_assert(offsetof(df_kargs, fault) == 6 * sizeof(void *), "in this order");
+_Static_assert(offsetof(df_kargs, work) == 7 * sizeof(void *), "in this order");
 
 static void load_access(df_gen *g, uint32_t a)
 {
@@ -117,6 +118,7 @@ static void load_args(df_gen *g)
     g->p_num = has_op(g, DF_K_num) ? load_arg(g, args, 4) : NULL;
     g->p_partial = df_gen_splits(g) ? load_arg(g, args, 5) : NULL;
     g->p_fault = has_op(g, DF_K_check) ? load_arg(g, args, 6) : NULL;
+    g->p_work = df_kernel_has_tiles(g->k) ? load_arg(g, args, 7) : NULL;
     g->is_part = g->is_fin = NULL;
     if (!df_gen_splits(g)) return;
     LLVMValueRef entry = LLVMGetParam(g->fn, 5);

@@ -6,7 +6,7 @@
  * each lane, and use one element of the line.
  *
  * So the rows are divided into blocks along both axes. A block of each crossed access has a *tile*,
- * a buffer in the frame in which the lanes lie side by side:
+ * a part of the thread's workspace (df_kargs.work) in which the lanes lie side by side:
  *
  *   for each block:
  *       transpose the block of each crossed load into its tile
@@ -26,13 +26,12 @@
 #include "jit_llvm/gen.h"
 
 enum {
-    CHUNK = 256,       /* bytes of memory side by side that a block of a load has */
-    MOST_SIDE = 128,   /* most elements of a block along either axis */
-    LEAST_SIDE = 16,   /* least elements; also what the last block may have more than others */
-    FRAME = 64 * 1024, /* most bytes of tiles in a frame */
-    SQUARE = 16,       /* most rows of a square, for which 16 registers suffice */
-    LINE = 64,         /* bytes; tiles begin at a cache line */
-    PART = 16,         /* bytes within which x86 and AArch64 interleave elements */
+    CHUNK = 256,     /* bytes of memory side by side that a block of a load has */
+    MOST_SIDE = 128, /* most elements of a block along either axis */
+    LEAST_SIDE = 16, /* least elements; also what the last block may have more than others */
+    SQUARE = 16,     /* most rows of a square, for which 16 registers suffice */
+    LINE = 64,       /* bytes; tiles begin at a cache line */
+    PART = 16,       /* bytes within which x86 and AArch64 interleave elements */
 };
 
 /* ---- which accesses ---- */
@@ -52,8 +51,9 @@ static uint32_t access_size(const df_gen *g, uint32_t access)
 
 static uint64_t tile_bytes(const df_gen *g, uint32_t access)
 {
-    return (uint64_t)(g->tile_rows + LEAST_SIDE) * (g->tile_lanes + LEAST_SIDE) *
-           access_size(g, access);
+    const uint64_t bytes = (uint64_t)(g->tile_rows + LEAST_SIDE) * (g->tile_lanes + LEAST_SIDE) *
+                           access_size(g, access);
+    return (bytes + LINE - 1) & ~(uint64_t)(LINE - 1);
 }
 
 static uint64_t all_tiles_bytes(const df_gen *g)
@@ -78,11 +78,11 @@ void df_tiles_find(df_gen *g)
     if (widest == 0) return;
     g->tile_rows = CHUNK / widest < MOST_SIDE ? CHUNK / widest : MOST_SIDE;
     g->tile_lanes = 2 * g->tile_rows < MOST_SIDE ? 2 * g->tile_rows : MOST_SIDE;
-    while (all_tiles_bytes(g) > FRAME && g->tile_lanes > LEAST_SIDE) {
+    while (all_tiles_bytes(g) > DF_TILES_BYTES && g->tile_lanes > LEAST_SIDE) {
         uint32_t *side = g->tile_lanes >= g->tile_rows ? &g->tile_lanes : &g->tile_rows;
         *side /= 2;
     }
-    for (uint32_t a = g->k->n_access; a-- > 0 && all_tiles_bytes(g) > FRAME;)
+    for (uint32_t a = g->k->n_access; a-- > 0 && all_tiles_bytes(g) > DF_TILES_BYTES;)
         g->acc[a].has_tile = false;
 }
 
@@ -353,8 +353,12 @@ void df_tiles_rows(df_gen *g)
 {
     const int *across = &g->outer[g->n_outer - 1];
     LLVMValueRef extent = g->extent[*across], zero = df_gen_i64(g, 0), one = df_gen_i64(g, 1);
-    for (uint32_t a = 0; a < g->k->n_access; a++)
-        if (g->acc[a].has_tile) g->acc[a].tile = df_gen_alloca(g, g->i8, tile_bytes(g, a), LINE);
+    uint64_t used = 0;
+    for (uint32_t a = 0; a < g->k->n_access; a++) {
+        if (!g->acc[a].has_tile) continue;
+        g->acc[a].tile = df_gen_offset(g, g->p_work, df_gen_i64(g, (int64_t)used));
+        used += tile_bytes(g, a);
+    }
     df_gen_mark(g, 0);
     g->prefetches = false;
     df_if any;

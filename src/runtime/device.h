@@ -20,9 +20,9 @@
 /* ---- kernel ABI (CPU) ---- */
 
 /* Arguments of one segment. Arrays are indexed by access, axis or number slot of the kernel.
- * Threads may share the arrays, and a kernel does not write them. Each thread has its own
- * `fault` and its own scratch memory. A `ptr` array with SCRATCH accesses also belongs to one
- * thread. `partial` points to the results of the row that a call of part or fin works on.
+ * Threads may share the arrays, and a kernel does not write them. Each thread has its own `fault`,
+ * its own `work` and its own scratch memory. A `ptr` array with SCRATCH accesses also belongs to
+ * one thread. `partial` points to the results of the row that a call of part or fin works on.
  * Threads that work on the same row share these results. */
 typedef struct df_kargs {
     /* Per access: the address at which all indices are 0. NULL for INDEX accesses. SCRATCH accesses
@@ -36,6 +36,9 @@ typedef struct df_kargs {
     /* {id + 1, index, extent} of a check that failed; {0, ...} when none did. When several checks
      * fail, any of them is kept. */
     int64_t *fault;
+    /* Workspace of the thread, of DF_TILES_BYTES, aligned to 64 bytes; may be NULL for kernels
+     * without tiles (df_kernel_has_tiles). */
+    char *work;
 } df_kargs;
 
 /* An entry point of a kernel. Any thread may call any of them, and callers may split ranges

@@ -429,7 +429,8 @@ void random_run_make(random_kernel *g, random_run *r, double f64, float f32, boo
                        .base = r->base,
                        .extent = r->extent,
                        .num = r->num,
-                       .fault = r->fault };
+                       .fault = r->fault,
+                       .work = r->work };
     for (uint32_t i = 0; i < g->k.n_access; i++) lay_out(g, r, i);
     r->num[0] = 1;
     r->num[1] = of_f64(f64); /* u8, i64 and f64 see what they see */

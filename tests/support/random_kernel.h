@@ -151,6 +151,7 @@ typedef struct random_run {
     char *first[RANDOM_ACCESSES]; /* contents of outputs before */
     char *want[RANDOM_ACCESSES];
     int64_t n_outer, n_inner, length;
+    _Alignas(64) char work[DF_TILES_BYTES];
 } random_run;
 
 /* Shapes, strides and data for g, which go on from its seed. numbers: of f64 and f32. is_multiple:

@@ -77,3 +77,11 @@ void df_kernel_copy(df_kernel *to, const df_kernel *k, void *storage)
     to->ins = copy_array(&at, k->ins, k->n_ins * sizeof *k->ins);
     to->key.bytes = copy_array(&at, k->key.bytes, k->key.n);
 }
+
+bool df_kernel_has_tiles(const df_kernel *k)
+{
+    for (uint32_t a = 0; k->mode == DF_MODE_MAP && a < k->n_access; a++)
+        for (uint32_t j = 0; j < k->n_axes; j++)
+            if (k->role[j] == DF_AXIS_OUTER && k->access[a].step[j] == DF_STEP_UNIT) return true;
+    return false;
+}

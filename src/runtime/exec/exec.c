@@ -171,9 +171,11 @@ static void measure_kernel(df_run *r, const df_seg *seg, df_seg_run *s)
     s->code = code_of(r, seg, s);
     s->ns = s->elements * (k->cost > 1 ? k->cost : 1) * (s->code ? CODE_NS : INTERP_NS);
     s->per_thread = seg->kind == DF_SEG_KERNEL && exec_kernel_has_scratch(k);
-    if (s->code) return;
-    const size_t work = df_interp_work_size(k);
-    if (work > r->interp_size) r->interp_size = work;
+    /* Code that is published later may have tiles, too. */
+    const size_t tiles = df_kernel_has_tiles(k) ? DF_TILES_BYTES : 0;
+    const size_t work = s->code ? 0 : df_interp_work_size(k);
+    if (tiles > r->work_size) r->work_size = tiles;
+    if (work > r->work_size) r->work_size = work;
 }
 
 static void measure(df_run *r)
@@ -330,6 +332,7 @@ static df_kargs thread_args(const df_run *r, const df_seg_run *s, uint32_t threa
 {
     df_kargs a = s->args;
     a.fault = (int64_t *)(void *)df_run_thread_area(r, thread);
+    a.work = df_run_thread_area(r, thread) + 64;
     if (s->per_thread) a.ptr = s->ptr + (size_t)thread * s->kernel->n_access;
     return a;
 }

@@ -57,8 +57,8 @@ void df_run_lay_out(df_run *r, df_bump *b)
     r->task_begin = df_bump_take(b, sizeof *r->task_begin * (r->max_items + 1u));
     for (uint32_t i = 0; i < r->plan->n_segs; i++)
         if (r->segs[i].kernel) lay_out_kernel(r, &r->plan->segs[i], &r->segs[i], b);
-    r->interp_size = (r->interp_size + 63) & ~(size_t)63;
-    r->thread_size = 64 + r->interp_size + r->scratch_size;
+    r->work_size = (r->work_size + 63) & ~(size_t)63;
+    r->thread_size = 64 + r->work_size + r->scratch_size;
     r->threads = df_bump_take(b, r->thread_size * r->n_threads);
     r->matmul_work = df_bump_take(b, r->matmul_size);
     r->routine_work = df_bump_take(b, r->routine_size);
@@ -127,7 +127,7 @@ static void bind_scratch(const df_run *r, const df_seg *seg, df_seg_run *s)
     const df_kernel *const k = s->kernel;
     for (uint32_t thread = 0; thread < r->n_threads; thread++) {
         char **const ptr = s->ptr + (size_t)thread * k->n_access;
-        char *at = df_run_thread_area(r, thread) + 64 + r->interp_size;
+        char *at = df_run_thread_area(r, thread) + 64 + r->work_size;
         if (thread > 0) memcpy(ptr, s->ptr, sizeof *ptr * k->n_access);
         for (uint32_t i = 0; i < k->n_access; i++) {
             if (k->access[i].kind != DF_ACCESS_SCRATCH) continue;

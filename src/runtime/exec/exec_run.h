@@ -56,8 +56,8 @@ typedef struct df_run {
     uint32_t *task_begin; /* first item of each task of the current launch, and the end */
     uint32_t n_threads;   /* the most threads that any launch uses */
     uint32_t max_items;   /* the most items of any launch */
-    size_t interp_size, scratch_size, thread_size; /* bytes per thread */
-    char *threads; /* per thread: fault words (64 bytes), interpreter workspace, scratch rows */
+    size_t work_size, scratch_size, thread_size; /* bytes per thread */
+    char *threads;                 /* per thread: fault words (64 bytes), workspace, scratch rows */
     const df_gemm_kernel *gemm[2]; /* f32, f64: read once, when the workspace is measured */
     size_t matmul_size, routine_size;
     void *matmul_work, *routine_work;
