@@ -4,8 +4,9 @@
  *
  * Strict mode: each output is one chain acc = fma(a, b, acc) with k ascending. Threads share out
  * M, N and the batch only, so that results do not depend on their number.
- * Fast mode: products of a few shapes go to a BLAS that is opened at run time. It runs on the
- * calling thread alone. All other products are computed as in strict mode.
+ * Fast mode: with few rows and a transposed B, each output is summed in several chains along k.
+ * Products of a few other shapes go to a BLAS that is opened at run time. It runs on the calling
+ * thread alone. All other products are computed as in strict mode.
  */
 #ifndef DF_RUNTIME_MATMUL_H
 #define DF_RUNTIME_MATMUL_H

@@ -339,6 +339,50 @@ Test(matmul, strides_batches_epilogues_threads)
     finish(&f);
 }
 
+/* One to nine rows, or columns, against every layout: tiles that are cut off by the end of n or k,
+ * and divided among threads. */
+Test(matmul, thin)
+{
+    static const int64_t sizes[] = { 1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 33, 63, 65, 131, 200 };
+    fixture f;
+    start(&f);
+    for (int i = 0; i < 3000 && (i < 72 || test_time_left(1)); i++) {
+        const uint32_t bits = draw(&f, 512);
+        const layout l = { .a_transposed = (bits & 3) == 3,
+                           .b_transposed = i / 9 % 4 > 0,
+                           .wide = bits & 4,
+                           .b_per_batch = bits & 8,
+                           .c_null = bits & 16,
+                           .epilogue = bits >> 5 & 1,
+                           .b_negative = (bits >> 6 & 7) == 7 };
+        const int64_t thin = 1 + i % 9, other = sizes[draw(&f, DF_LEN(sizes))];
+        const int64_t k = sizes[draw(&f, DF_LEN(sizes))], batch = draw(&f, 4) ? 1 : 3;
+        const bool by_columns = i / 36 % 3 == 2;
+        check(&f, dtypes[i & 1], by_columns ? other : thin, by_columns ? thin : other, k, batch, 1,
+              l, 1u << (1 + i / 4 % 3));
+    }
+    finish(&f);
+}
+
+/* The same with a B beyond the L2 cache, whose threads take a part of the columns each. */
+Test(matmul, thin_and_large)
+{
+    fixture f;
+    start(&f);
+    for (int i = 0; i < 36 && (i < 8 || test_time_left(1)); i++) {
+        const int64_t thin = i % 9 < 4 ? 1 + i % 9 % 2 : i % 9, other = 1003 + i, k = 293 - i;
+        const layout l = { .b_transposed = i & 1,
+                           .a_transposed = (i & 6) == 6,
+                           .wide = i % 5 == 1,
+                           .c_null = i % 7 == 2,
+                           .epilogue = i % 7 == 3 };
+        const bool by_columns = i % 3 == 2;
+        check(&f, dtypes[i / 2 & 1], by_columns ? other : thin, by_columns ? thin : other, k, 1, 1,
+              l, 1 << 1 | 1 << 2 | 1 << 3);
+    }
+    finish(&f);
+}
+
 /* Products without a plan, whole and in parts for threads that are awake: often enough to wake
  * them. */
 Test(matmul, small_in_parts)
@@ -435,16 +479,18 @@ Test(matmul, zeros_and_nan)
 /* Fast mode with a BLAS, where there is one: near the strict result, C or no C, all of it. */
 Test(matmul, fast)
 {
-    static const int64_t shapes[][3] = { { 1, 10, 256 }, { 4, 64, 64 }, { 64, 10, 64 },
-                                         { 2, 1, 33 },   { 1, 1, 5 },   { 200, 16, 100 } };
+    static const int64_t shapes[][3] = { { 1, 10, 256 },  { 4, 64, 64 },   { 64, 10, 64 },
+                                         { 2, 1, 33 },    { 1, 1, 5 },     { 200, 16, 100 },
+                                         { 1, 33, 71 },   { 3, 7, 19 },    { 2, 5, 1 },
+                                         { 4, 999, 300 }, { 999, 1, 300 }, { 1, 1001, 303 } };
     fixture f;
     start(&f);
     df_blas *blas = NULL;
     const deft_status opened = df_blas_open(NULL, &df_mem_system, &blas);
     cr_assert(opened == DEFT_OK ? blas != NULL : opened == DEFT_E_BACKEND && !blas);
-    for (size_t i = 0; i < DF_LEN(shapes) * 8; i++) {
+    for (size_t i = 0; i < DF_LEN(shapes) * 16; i++) {
         const deft_dtype t = dtypes[i & 1];
-        const int64_t m = shapes[i / 8][0], n = shapes[i / 8][1], k = shapes[i / 8][2];
+        const int64_t m = shapes[i / 16][0], n = shapes[i / 16][1], k = shapes[i / 16][2];
         const int64_t ld = k + (i & 2 ? 3 : 0), size = (int64_t)deft_dtype_size(t);
         operand a = make(&f, t, (int64_t[]){ m, k }, (int64_t[]){ ld, 1 }, 2);
         operand b = make(&f, t, (int64_t[]){ k, n }, (int64_t[]){ 1, ld }, 2);
@@ -462,7 +508,7 @@ Test(matmul, fast)
         if (i & 4) j.c = c;
         const size_t bytes = df_matmul_work_size(&j, NULL, 2);
         void *const work = malloc(bytes ? bytes : 1);
-        df_matmul_run(&j, NULL, blas, f.pool[2], work);
+        df_matmul_run(&j, NULL, i & 8 ? blas : NULL, f.pool[2], work);
         cr_assert(!s.bad);
         for (int64_t e = 0; e < m * n; e++) {
             const double x = get(t, s.out + e * size), y = get(t, want + e * size);
@@ -496,7 +542,8 @@ Test(matmul, widths_agree)
     };
     const size_t n_all = widest == &df_tiles_base_f32 ? 1 : DF_LEN(all);
     for (int round = 0; round < 200; round++) {
-        const int64_t m = 1 + draw(&f, 20), n = 1 + draw(&f, 100), k = draw(&f, 40);
+        const int64_t m = round % 8 ? 1 + draw(&f, 20) : 1, n = 1 + draw(&f, 100);
+        const int64_t k = draw(&f, 40);
         float a[20 * 40], b[40 * 100], c[3][20 * 100], packed[3][40 * 48];
         for (size_t i = 0; i < DF_LEN(a); i++) a[i] = (float)value(&f);
         for (size_t i = 0; i < DF_LEN(b); i++) b[i] = (float)value(&f);
@@ -518,6 +565,13 @@ Test(matmul, widths_agree)
                             acc = fmaf(a[i * 40 + p], b[x * 100 + p], acc);
                         cr_assert(memcmp(&acc, &got[i * 100 + x], sizeof acc) == 0, "dots: %zu", v);
                     }
+            }
+            if (m == 1) {
+                float got[20 * 100];
+                for (size_t i = 0; i < DF_LEN(got); i++) got[i] = (float)i;
+                g.c = got;
+                all[v]->sweep(&g);
+                cr_assert(memcmp(c[v], got, sizeof got) == 0, "sweep: width %zu differs", v);
             }
             memset(packed[v], 0xff, sizeof packed[v]);
             all[v]->pack(packed[v], width, b, round & 2 ? 1 : 100, round & 2 ? 40 : 1, k, w);

@@ -16,8 +16,8 @@
  *
  * Each element is one chain acc = fma(a, b, acc) with k ascending from +0. Between two slices of K
  * the running value is stored and loaded again, which is exact. Threads never divide K. So no
- * choice in this file changes a result. In fast mode, only a product that a BLAS computes can have
- * other bits.
+ * choice in this file changes a result. In fast mode, products that tiles->split or a BLAS computes
+ * can have other bits.
  *
  * The division (`cut`) depends on the job, the micro-kernel and the number of threads. It does not
  * depend on the BLAS. So df_matmul_work_size and df_matmul_run compute the same division.
@@ -25,9 +25,11 @@
 #include "runtime/matmul.h"
 
 #include "runtime/matmul/blas.h"
+#include "runtime/matmul/small.h"
 #include "runtime/matmul/tile.h"
 
 #include <stdalign.h>
+#include <string.h>
 
 /* Measured on Sapphire Rapids (48 KiB L1, 2 MiB L2) and Zen 5 (1 MiB L2, 32 MiB L3). Times change
  * little around these values. */
@@ -36,13 +38,13 @@ enum {
     A_BYTES = 288 << 10,        /* packed A of one task: a third of L2, with two panels of B */
     WHOLE_A_BYTES = 1 << 20,    /* packed A of one task that has all rows: B is read only once */
     B_BYTES = 32 << 20,         /* packed B that exists at once; A is packed again for each */
-    WELL_BYTES = 512 << 10,     /* a B up to this size stays in L2, unpacked, beside A and C */
     TILE_BYTES = 256 << 10,     /* C of one task, when the job has no c */
     EPILOGUE_BYTES = 128 << 10, /* of C between product and epilogue: stays in L2 */
-    FLAT_KC_BYTES = 16 * 4,     /* KC_BYTES for one tile of rows: B is read by full rows */
-    PART_MACS = 80000,          /* least part of a small product per thread: worth a fork-join */
-    FORK_MACS = 32000,          /* multiply-adds that a thread does during a fork-join */
-    SMALL = 64,                 /* a product of at most SMALL^3 multiply-adds is one block */
+    FLAT_KC_BYTES = 16 * 4,     /* KC_BYTES for few rows: B is read by full rows */
+    TALL_KC_BYTES = 128 * 4,    /* KC_BYTES for a few full tiles of rows: these find B in L2 */
+    BLAS_ROWS = 256,            /* most rows that a BLAS computes */
+    BLAS_WEIGHT = 512 << 10,    /* most elements of B that a BLAS computes with */
+    SWEEP_BYTES = 4 << 10,      /* least part of a row of B per thread for tiles->sweep */
     ALIGN = 64
 };
 
@@ -54,7 +56,8 @@ typedef struct cut {
     int64_t size;            /* bytes of an element */
     int64_t mr, nr;          /* rows and columns of a tile */
     bool pack_a, pack_b;
-    bool dots;                /* tiles->dots multiplies */
+    bool dots; /* the columns of B are contiguous, and `multiply` reads them so */
+    void (*multiply)(const df_block *b); /* multiplies a block whose A is not packed */
     bool share_b;             /* B is packed before the tasks, else by each task for itself */
     bool one_b;               /* all batch entries have the same B */
     int64_t kc, mb, nb, nc;   /* see above; a region covers nc columns, a task nb of these */
@@ -92,93 +95,62 @@ static int64_t even_part(int64_t n, int64_t most, int64_t unit)
     return n <= most ? round_up(n, unit) : round_up(df_div_up(n, df_div_up(n, most)), unit);
 }
 
-/* ---- small products ---- */
-
-/* Returns true for few rows times a transposed B, which tiles->dots transposes in registers. */
-static bool wants_dots(const df_matmul_job *j, const df_tiles *t)
-{
-    return t->dots && j->m <= t->n_dots && (j->a_col == 1 || j->k == 1) && j->b_row == 1 &&
-           j->n > 1 && j->b_col != 1;
-}
-
-/* Returns true for a product that is one block without packing. To plan its division would take as
- * long as to compute it. */
-static bool is_small(const df_matmul_job *j)
-{
-    return j->n_batch == 1 &&
-           (j->b_col == 1 || j->n == 1 || wants_dots(j, df_tiles_pick(j->dtype))) &&
-           j->m <= SMALL && j->n <= 4 * SMALL && j->k <= 16 * SMALL &&
-           j->m * j->n * j->k <= SMALL * SMALL * SMALL;
-}
-
-/* A small product that threads share. It is two cache lines, which other threads fetch. */
-typedef struct small_product {
-    df_block g;
-    void (*multiply)(const df_block *g);
-    int64_t first, part; /* rows (or columns) of the first part, and of each other part */
-    int64_t column_size; /* bytes from one column of B to the next */
-    int32_t size;        /* of an element */
-    bool by_columns;
-} small_product;
-
-static void small_task(void *user, uint32_t i, uint32_t thread)
-{
-    (void)thread;
-    const small_product *const s = user;
-    const int64_t from = i == 0 ? 0 : s->first + (i - 1) * s->part;
-    const int64_t extent = i == 0 ? s->first : s->part;
-    df_block g = s->g;
-    if (s->by_columns) {
-        g.b = (const char *)g.b + from * s->column_size;
-        g.c = (char *)g.c + from * s->size;
-        g.n = extent;
-    } else {
-        g.a = (const char *)g.a + from * g.a_row * s->size;
-        g.c = (char *)g.c + from * g.c_row * s->size;
-        g.m = extent;
-    }
-    s->multiply(&g);
-}
-
-/* Computes a small product, in parts when threads of the pool are awake. Two parts of a 64^3
- * product and a fork-join take two thirds of the time of one. Tall products are divided by rows,
- * others by columns. The first part is the caller's. It is larger, by what the caller multiplies
- * during the fork-join. */
-static void run_small(const df_matmul_job *j, char *c, int64_t c_row, df_pool *pool)
-{
-    const df_tiles *const t = df_tiles_pick(j->dtype);
-    const bool dots = wants_dots(j, t), by_columns = j->m < 4 * t->mr;
-    const int64_t size = (int64_t)deft_dtype_size(j->dtype);
-    const int64_t extent = by_columns ? j->n : j->m, macs = j->m * j->n * j->k;
-    alignas(128) small_product s = { .g = { j->m, j->n, j->k, j->a, j->b, c, j->a_row, j->a_col,
-                                            dots ? j->b_col : j->b_row, c_row, true },
-                                     .multiply = dots ? t->dots : t->block,
-                                     .column_size = j->b_col * size,
-                                     .size = (int32_t)size,
-                                     .by_columns = by_columns };
-    _Static_assert(sizeof s == 128, "two lines");
-    int64_t parts = df_min_i64(df_pool_threads(pool), macs / PART_MACS);
-    if (parts > 1) {
-        const int64_t unit = by_columns ? t->nr / 3 : (t->mr + 1) / 2;
-        const int64_t head = FORK_MACS / (macs / extent);
-        s.part = (extent - head) / parts / unit * unit;
-        s.first = extent - (parts - 1) * s.part;
-        if (s.part < 2 * unit) parts = 1;
-    }
-    if (parts > 1)
-        df_pool_run_short(pool, (uint32_t)parts, small_task, &s);
-    else
-        s.multiply(&s.g);
-}
+/* ---- what a BLAS computes ---- */
 
 /* Returns true for shapes at which a BLAS is faster than this file, in fast mode. These are few
  * rows or columns with a transposed B. A BLAS sums along the contiguous columns of B in several
- * chains, while this file must transpose them and has one chain per element. */
+ * chains, while this file must transpose them and has one chain per element. For the fewest rows,
+ * tiles->split does the same. */
 static bool wants_blas(const df_matmul_job *j)
 {
-    return j->fast && j->n_batch == 1 && j->k > 0 && j->b_row == 1 && j->b_col > 1 &&
-           (j->m <= 4 || j->n <= 16) && j->m <= 4 * SMALL &&
-           j->n * j->k <= 2 * SMALL * SMALL * ALIGN;
+    if (!j->fast || j->n_batch != 1 || j->k <= 0 || j->b_row != 1 || j->b_col <= 1) return false;
+    const df_tiles *const t = df_tiles_pick(j->dtype);
+    return j->m > t->n_split && (j->m <= 4 || j->n <= 16) && j->m <= BLAS_ROWS &&
+           j->n * j->k <= BLAS_WEIGHT;
+}
+
+/* ---- one column ---- */
+
+/* A product with one column, and the product with one row that equals it: (A b)' = b' A'. Lanes
+ * then lie on the elements of C, whichever way A lies in memory. */
+typedef struct turned {
+    df_matmul_job job;
+    const df_matmul_job *original;
+} turned;
+
+static bool wants_turn(const df_matmul_job *j)
+{
+    return j->n == 1 && j->m > 1 && (!j->c || j->c_row == 1);
+}
+
+/* Rows [o0, o1) of the turned job are batch entries, and its columns are rows of the original. */
+static void turned_epilogue(void *user, uint32_t thread, const char *tile, int64_t ld, int64_t o0,
+                            int64_t o1, int64_t i0, int64_t i1)
+{
+    const df_matmul_job *const j = ((const turned *)user)->original;
+    const int64_t row_size = ld * (int64_t)deft_dtype_size(j->dtype);
+    for (int64_t o = o0; o < o1; o++, tile += row_size)
+        j->epilogue(j->user, thread, tile, 1, o * j->m + i0, o * j->m + i1, 0, 1);
+}
+
+static void turn(const df_matmul_job *j, turned *out)
+{
+    out->original = j;
+    out->job = *j;
+    df_matmul_job *const t = &out->job;
+    t->m = 1;
+    t->n = j->m;
+    t->a = j->b;
+    t->b = j->a;
+    memcpy(t->a_batch, j->b_batch, sizeof t->a_batch);
+    memcpy(t->b_batch, j->a_batch, sizeof t->b_batch);
+    t->a_row = j->k; /* of no meaning: there is one row */
+    t->a_col = j->b_row;
+    t->b_row = j->a_col;
+    t->b_col = j->a_row;
+    t->c_row = j->m;
+    t->user = out;
+    if (j->epilogue) t->epilogue = turned_epilogue;
 }
 
 /* ---- division ---- */
@@ -214,10 +186,13 @@ static void choose_packing(cut *w, const df_gemm_kernel *g)
 {
     const df_matmul_job *const j = &w->job;
     const int64_t b_bytes = j->k * j->n * w->size;
-    const bool few_rows = j->m <= 4 * w->tiles->mr;
     const bool b_lies_well = j->b_col == 1 || j->n == 1;
-    w->dots = wants_dots(j, w->tiles);
-    w->pack_b = !w->dots && !(b_lies_well && (few_rows || b_bytes <= WELL_BYTES));
+    const bool few_rows = j->m <= (b_lies_well ? 8 : 4) * (int64_t)w->tiles->mr;
+    w->dots = df_matmul_wants_dots(j, w->tiles);
+    w->multiply = df_matmul_multiply_of(j, w->tiles);
+    if (w->multiply == w->tiles->sweep && j->n * w->size < SWEEP_BYTES * (int64_t)w->n_threads)
+        w->multiply = w->tiles->block;
+    w->pack_b = !w->dots && !(b_lies_well && (few_rows || b_bytes <= DF_MATMUL_WELL_BYTES));
     w->pack_a = w->pack_b && !few_rows;
     w->g = w->pack_a && g ? g : NULL;
     w->mr = w->g ? w->g->mr : w->tiles->mr;
@@ -231,7 +206,7 @@ static void choose_packing(cut *w, const df_gemm_kernel *g)
 static bool has_whole_a(const cut *w, int64_t rows)
 {
     const df_matmul_job *const j = &w->job;
-    return w->g && j->n_batch == 1 && j->m > rows && j->n >= 2 * j->m &&
+    return w->g && j->n_batch == 1 && (j->m > rows || w->n_threads > 1) && j->n >= 2 * j->m &&
            j->m * w->kc * w->size <= WHOLE_A_BYTES;
 }
 
@@ -256,8 +231,13 @@ static void choose_blocks(cut *w)
 {
     const df_matmul_job *const j = &w->job;
     const double macs = (double)j->m * (double)j->n * (double)j->k;
-    const int64_t kc_bytes = !w->pack_b && w->job.m <= w->mr ? FLAT_KC_BYTES : KC_BYTES;
-    if (w->dots)
+    const bool is_large = j->k * j->n * w->size > DF_MATMUL_WELL_BYTES;
+    const bool is_stream = is_large && !w->pack_b; /* B is read from memory, as it lies there */
+    const int64_t kc_bytes = w->pack_b || (j->m > w->mr && !is_large) ? KC_BYTES
+                             : j->m <= w->mr / 2                      ? FLAT_KC_BYTES
+                             : j->m <= 4 * w->mr                      ? TALL_KC_BYTES
+                                                                      : 2 * TALL_KC_BYTES;
+    if (w->dots || w->multiply == w->tiles->sweep)
         w->kc = df_max_i64(j->k, 1);
     else
         w->kc = j->k > 0 ? even_part(j->k, kc_bytes / w->size, 8) : 1;
@@ -270,9 +250,9 @@ static void choose_blocks(cut *w)
     else if (!j->c && w->g)
         rows = df_min_i64(rows, rows_of_tile(w));
     int64_t blocks = df_div_up(j->m, rows), column_blocks = 1;
-    const double all = macs * (double)j->n_batch;
+    const double all = df_matmul_cost(j) * (double)j->n_batch;
     int64_t wanted = 1;
-    if (w->n_threads > 1 && all > 1e6) {
+    if (w->n_threads > 1 && all > DF_MATMUL_REGION_MACS) {
         wanted = (int64_t)(all / 5e5);
         wanted = df_min_i64(wanted, 4 * (int64_t)w->n_threads);
         wanted = df_div_up(wanted, j->n_batch);
@@ -281,12 +261,16 @@ static void choose_blocks(cut *w)
     if (whole) {
         column_blocks = df_min_i64(wanted, df_div_up(j->n, w->nr));
     } else if (blocks < wanted) {
-        blocks = df_min_i64(wanted, df_div_up(j->m, 4 * w->mr));
+        blocks = is_stream ? 1 : df_min_i64(wanted, df_div_up(j->m, 4 * w->mr));
         column_blocks = df_min_i64(df_div_up(wanted, blocks), df_div_up(j->n, w->nr));
     }
+    /* Long runs of memory, rather than many parts for threads that are late. */
+    if (is_stream && !w->dots) column_blocks = df_min_i64(column_blocks, 2 * (int64_t)w->n_threads);
     w->mb = even_part(j->m, df_div_up(j->m, blocks), w->mr);
     w->n_mb = df_div_up(j->m, w->mb);
-    w->nb = even_part(j->n, df_div_up(j->n, column_blocks), w->nr);
+    /* Only panels have nr columns. Otherwise parts of whole vectors are more equal. */
+    const int64_t unit = w->pack_b ? w->nr : df_max_i64(w->nr / 3, 1);
+    w->nb = even_part(j->n, df_div_up(j->n, column_blocks), unit);
     if (!j->c) {
         const int64_t most = TILE_BYTES / (w->mb * w->size) / w->nr * w->nr;
         w->nb = df_min_i64(w->nb, even_part(j->n, df_max_i64(most, w->nr), w->nr));
@@ -343,16 +327,24 @@ static bool matmul_is_empty(const df_matmul_job *j)
     return j->m == 0 || j->n == 0 || j->n_batch == 0;
 }
 
-size_t df_matmul_work_size(const df_matmul_job *job, const df_gemm_kernel *g, uint32_t n_threads)
+static size_t plan_work_size(const df_matmul_job *job, const df_gemm_kernel *g, uint32_t n_threads)
 {
-    if (matmul_is_empty(job)) return 0;
     const size_t whole = job->c ? 0 : (size_t)(job->m * job->n) * deft_dtype_size(job->dtype);
-    if (is_small(job)) return whole;
+    if (df_matmul_is_small(job)) return whole;
     const cut w = plan(job, g, n_threads);
     const size_t b = w.share_b ? w.b_bytes : w.b_bytes * n_threads;
     const size_t bytes = b + (w.a_bytes + w.tile_bytes) * n_threads;
     const size_t all = bytes ? bytes + ALIGN : 0;
     return wants_blas(job) && whole > all ? whole : all;
+}
+
+size_t df_matmul_work_size(const df_matmul_job *job, const df_gemm_kernel *g, uint32_t n_threads)
+{
+    if (matmul_is_empty(job)) return 0;
+    if (!wants_turn(job)) return plan_work_size(job, g, n_threads);
+    turned t;
+    turn(job, &t);
+    return plan_work_size(&t.job, g, n_threads);
 }
 
 /* ---- one task ---- */
@@ -402,13 +394,29 @@ static void fetch_below(const cut *w, const df_block *g, const char *c)
         for (int64_t x = 0; x < bytes; x += ALIGN) __builtin_prefetch(c + x, 1);
 }
 
-/* Multiplies all rows of the block and one panel. g->a is packed A, or A itself. `next` is the next
- * panel, or NULL. The tiles of this panel prefetch it piece by piece. It was packed long ago or by
- * another thread, and the first tile would otherwise wait for all of it. */
-static void matmul_multiply_panel(const cut *w, const df_block *g, const char *next)
+/* Prefetches part `i` of `n` of the rows of B that are packed next: n_rows rows of one panel. The
+ * hardware does not, because rows of a large B lie pages apart. */
+static void fetch_rows(const cut *w, const char *rows, int64_t n_rows, int64_t i, int64_t n)
 {
+    const int64_t row_size = w->job.b_row * w->size, panel = w->nr * w->size;
+    for (int64_t y = n_rows * i / n; y < n_rows * (i + 1) / n; y++)
+        for (int64_t x = 0; x < panel; x += ALIGN)
+            __builtin_prefetch(rows + y * row_size + x, 0, 2);
+}
+
+/* What the tiles of a panel prefetch, piece by piece. */
+typedef struct next_panel {
+    const char
+        *packed;      /* the next panel, which was packed long ago or by another thread; or NULL */
+    const char *rows; /* the rows of B that are packed next; or NULL */
+} next_panel;
+
+/* Multiplies all rows of the block and one panel. g->a is packed A, or A itself. */
+static void matmul_multiply_panel(const cut *w, const df_block *g, next_panel after)
+{
+    const char *next = after.packed;
     if (!w->pack_a) {
-        (w->dots ? w->tiles->dots : w->tiles->block)(g);
+        w->multiply(g);
         return;
     }
     df_block tile = *g;
@@ -417,6 +425,7 @@ static void matmul_multiply_panel(const cut *w, const df_block *g, const char *n
         tile.m = df_min_i64(w->mr, g->m - i);
         if (i + 2 * w->mr <= g->m)
             fetch_below(w, g, (const char *)tile.c + w->mr * g->c_row * w->size);
+        if (after.rows) fetch_rows(w, after.rows, g->k, i / w->mr, df_div_up(g->m, w->mr));
         if (w->g)
             w->g->fn(g->k, tile.a, g->b, tile.c, g->c_row, tile.m, g->n, g->first,
                      next < next_end ? next : tile.a);
@@ -482,8 +491,12 @@ static void matmul_compute_block(const region *r, uint32_t thread, int64_t batch
                 g.b = packed_b;
                 g.b_row = panel_width(w, j0, j1);
             }
-            const bool more = w->share_b && j1 < n1;
-            matmul_multiply_panel(w, &g, more ? (const char *)g.b + w->nr * j->k * w->size : NULL);
+            next_panel next = { 0 };
+            if (w->share_b && j1 < n1)
+                next.packed = (const char *)g.b + w->nr * j->k * w->size;
+            else if (w->pack_b && !w->share_b && j->b_col == 1 && j1 + w->nr <= n1)
+                next.rows = b + (k0 * j->b_row + j1) * w->size;
+            matmul_multiply_panel(w, &g, next);
             if (!j->epilogue || k1 < j->k) continue;
             if (j1 - finished < w->epilogue_columns && j1 < n1) continue;
             j->epilogue(j->user, thread, c + (finished - n0) * w->size, g.c_row, batch * j->m + m0,
@@ -534,16 +547,15 @@ static void matmul_run_tasks(df_pool *pool, bool alone, int64_t n,
         df_pool_run(pool, (uint32_t)n, task, r);
 }
 
-void df_matmul_run(const df_matmul_job *job, const df_gemm_kernel *g, df_blas *blas, df_pool *pool,
-                   void *work)
+static void run_job(const df_matmul_job *job, const df_gemm_kernel *g, df_blas *blas, df_pool *pool,
+                    void *work)
 {
-    if (matmul_is_empty(job)) return;
-    const bool small = is_small(job), library = wants_blas(job) && blas;
+    const bool small = df_matmul_is_small(job), library = wants_blas(job) && blas;
     if (small || library) {
         char *const c = job->c ? job->c : work;
         const int64_t c_row = job->c ? job->c_row : job->n;
         const bool done = library && df_blas_multiply(blas, job, c, c_row);
-        if (!done && small) run_small(job, c, c_row, pool);
+        if (!done && small) df_matmul_run_small(job, c, c_row, pool);
         if ((done || small) && job->epilogue)
             job->epilogue(job->user, 0, c, c_row, 0, job->m, 0, job->n);
         if (done || small) return;
@@ -551,8 +563,8 @@ void df_matmul_run(const df_matmul_job *job, const df_gemm_kernel *g, df_blas *b
     const uint32_t n_threads = df_pool_threads(pool);
     const cut w = plan(job, g, n_threads);
     const df_matmul_job *const j = &w.job;
-    const double macs = (double)j->m * (double)j->n * (double)j->k * (double)j->n_batch;
-    const bool alone = n_threads == 1 || macs <= 1e6;
+    const bool alone =
+        n_threads == 1 || df_matmul_cost(j) * (double)j->n_batch <= DF_MATMUL_REGION_MACS;
 
     region r = { .w = &w };
     char *const aligned = (char *)(((uintptr_t)work + ALIGN - 1) / ALIGN * ALIGN);
@@ -574,4 +586,17 @@ void df_matmul_run(const df_matmul_job *job, const df_gemm_kernel *g, df_blas *b
                              compute_task, &r);
         }
     }
+}
+
+void df_matmul_run(const df_matmul_job *job, const df_gemm_kernel *g, df_blas *blas, df_pool *pool,
+                   void *work)
+{
+    if (matmul_is_empty(job)) return;
+    if (!wants_turn(job)) {
+        run_job(job, g, blas, pool, work);
+        return;
+    }
+    turned t;
+    turn(job, &t);
+    run_job(&t.job, g, blas, pool, work);
 }

@@ -10,8 +10,13 @@
  *   tile_any.c         picks the tiles elsewhere
  *   tile_dots_body.h   few rows times a transposed B, over a vector type
  *   tile_dots.c        the same for AVX2
+ *   tile_dots512_body.h, tile_dots512.c
+ *                      the same for AVX-512, in squares
+ *   tile_split_body.h, tile_split.c
+ *                      the same for fast mode, with several chains per element
  *
  * All tiles give the same bits: each element is one chain acc = fma(a, b, acc) with k ascending.
+ * tile_split.c alone does not.
  */
 #ifndef DF_RUNTIME_TILE_H
 #define DF_RUNTIME_TILE_H
@@ -41,14 +46,27 @@ typedef struct df_tiles {
      * offered. */
     void (*dots)(const df_block *b);
     uint32_t n_dots;
+    /* Does what `dots` does, for fast mode: sums each element in several chains. `first` must be
+     * true, and there are up to n_split rows. NULL: not offered. */
+    void (*split)(const df_block *b);
+    uint32_t n_split;
+    /* Does what `block` does, for one row. It reads B in the order of memory, and loads and stores
+     * C at each step of k. So it is faster when B comes from beyond the L2 cache. */
+    void (*sweep)(const df_block *b);
 } df_tiles;
 
 void df_tile_dots_f32(const df_block *b); /* AVX2 and FMA */
 void df_tile_dots_f64(const df_block *b);
+void df_tile_dots512_f32(const df_block *b); /* AVX-512 F, VL and DQ */
+void df_tile_dots512_f64(const df_block *b);
+void df_tile_split_f32(const df_block *b); /* AVX2 and FMA */
+void df_tile_split_f64(const df_block *b);
+void df_tile_split512_f32(const df_block *b); /* AVX-512 F, VL and DQ */
+void df_tile_split512_f64(const df_block *b);
 
 extern const df_tiles df_tiles_base_f32, df_tiles_base_f64;
 extern const df_tiles df_tiles_avx2_f32, df_tiles_avx2_f64;     /* AVX2 and FMA */
-extern const df_tiles df_tiles_avx512_f32, df_tiles_avx512_f64; /* AVX-512 F and VL */
+extern const df_tiles df_tiles_avx512_f32, df_tiles_avx512_f64; /* AVX-512 F, VL, DQ */
 
 /* Returns the tiles with the widest vectors that this machine has. dtype is f32 or f64. */
 const df_tiles *df_tiles_pick(deft_dtype dtype);

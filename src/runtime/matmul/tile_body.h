@@ -24,6 +24,7 @@
  * Why this file is long: a table of tile shapes, one body each, besides the algorithm.
  */
 
+#define VECTOR (W * sizeof(T))  /* bytes of a vector */
 #define AHEAD (8 * sizeof(T))   /* pack_rows prefetches 8 rows ahead; times step: bytes */
 #define FLAT (MR == 8 ? 16 : 8) /* vectors in a tile of one row */
 
@@ -49,6 +50,11 @@ TARGET DF_INLINE void NAME(tile)(const df_block *g, const T *a, const T *b, T *c
 #pragma GCC unroll 16
         for (int j = 0; j < vecs; j++)
             y[j] = masked && j == vecs - 1 ? LOADM(b + j * W, mask) : LOAD(b + j * W);
+        /* The next columns: steps of k may be pages apart, which the hardware does not prefetch. */
+        if (rows >= 3)
+#pragma GCC unroll 16
+            for (int j = 0; j < vecs; j++)
+                __builtin_prefetch((const void *)((uintptr_t)b + (uintptr_t)(vecs + j) * VECTOR));
 #pragma GCC unroll 16
         for (int i = 0; i < rows; i++) {
             const V x = SPLAT(a + i * a_row);
@@ -200,6 +206,34 @@ TARGET static void NAME(block)(const df_block *g)
     }
 }
 
+/* Adds one step of k to all columns of one row. */
+TARGET DF_INLINE void NAME(sweep_step)(const df_block *g, const V x, const T *b, const bool first)
+{
+    T *c = g->c;
+    int64_t left = g->n;
+    for (; left >= 4 * W; left -= 4 * W, b += 4 * W, c += 4 * W)
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++)
+            STORE(c + j * W, FMA(x, LOAD(b + j * W), first ? ZERO : LOAD(c + j * W)));
+    for (; left > 0; left -= W, b += W, c += W) {
+        const MASK mask = MASK_OF(df_min_i64(left, W));
+        STOREM(c, mask, FMA(x, LOADM(b, mask), first ? ZERO : LOADM(c, mask)));
+    }
+}
+
+TARGET static void NAME(sweep)(const df_block *g)
+{
+    const T *a = g->a, *b = g->b;
+    if (g->k == 0) {
+        NAME(block)(g);
+        return;
+    }
+    df_assert(g->m == 1);
+    NAME(sweep_step)(g, SPLAT(a), b, g->first);
+    for (int64_t k = 1; k < g->k; k++)
+        NAME(sweep_step)(g, SPLAT(a + k * g->a_col), b + k * g->b_row, false);
+}
+
 /* Packs rows that are contiguous and as wide as the panel. */
 TARGET DF_INLINE void NAME(pack_rows)(T *to, const int64_t width, const T *from, int64_t step,
                                       int64_t n)
@@ -285,3 +319,4 @@ TARGET static void NAME(pack)(void *to_, int64_t width, const void *from_, int64
 #undef WIDE
 #undef WIDE2
 #undef AHEAD
+#undef VECTOR

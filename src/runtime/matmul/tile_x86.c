@@ -8,7 +8,8 @@
 const df_tiles *df_tiles_pick(deft_dtype dtype)
 {
     const bool f32 = dtype == DEFT_F32;
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl"))
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512dq"))
         return f32 ? &df_tiles_avx512_f32 : &df_tiles_avx512_f64;
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
         return f32 ? &df_tiles_avx2_f32 : &df_tiles_avx2_f64;

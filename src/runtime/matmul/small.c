@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/matmul/small.h"
+
+#include <stdalign.h>
+
+enum {
+    READ_MACS = 3, /* multiply-adds that take as long as transposing or reading one element of B */
+    LOAD_MACS = 1, /* the same for an element that lies well in a cache */
+    PART_MACS = 60000, /* least part of a small product per thread: worth a fork-join */
+    FORK_MACS = 32000, /* multiply-adds that a thread does during a fork-join */
+};
+
+bool df_matmul_wants_dots(const df_matmul_job *j, const df_tiles *t)
+{
+    return t->dots && j->m <= t->n_dots && (j->a_col == 1 || j->k == 1) && j->b_row == 1 &&
+           j->n > 1 && j->b_col != 1;
+}
+
+double df_matmul_cost(const df_matmul_job *j)
+{
+    return (double)(j->m + READ_MACS) * (double)j->n * (double)j->k;
+}
+
+void (*df_matmul_multiply_of(const df_matmul_job *j, const df_tiles *t))(const df_block *)
+{
+    if (df_matmul_wants_dots(j, t))
+        return j->fast && t->split && j->m <= t->n_split && j->k > 0 ? t->split : t->dots;
+    const bool is_large = j->n * j->k * (int64_t)deft_dtype_size(j->dtype) > DF_MATMUL_WELL_BYTES;
+    const bool lies_well = j->b_col == 1 || j->n == 1;
+    return j->m == 1 && is_large && lies_well ? t->sweep : t->block;
+}
+
+bool df_matmul_is_small(const df_matmul_job *j)
+{
+    enum { FEW = 8, SMALL = 64 };
+    if (j->n_batch != 1 || j->m > SMALL || j->k > 16 * SMALL) return false;
+    if (j->n > 4 * SMALL && j->m > 2) return false;
+    if (j->m <= FEW ? df_matmul_cost(j) > DF_MATMUL_REGION_MACS
+                    : j->m * j->n * j->k > SMALL * SMALL * SMALL)
+        return false;
+    return j->b_col == 1 || j->n == 1 || df_matmul_wants_dots(j, df_tiles_pick(j->dtype));
+}
+
+/* A small product that threads share. It is two cache lines, which other threads fetch. */
+typedef struct small_product {
+    df_block g;
+    void (*multiply)(const df_block *g);
+    int64_t first, part; /* rows (or columns) of the first part, and of each other part */
+    int64_t column_size; /* bytes from one column of B to the next */
+    int32_t size;        /* of an element */
+    bool by_columns;
+} small_product;
+
+static void small_task(void *user, uint32_t i, uint32_t thread)
+{
+    (void)thread;
+    const small_product *const s = user;
+    const int64_t from = i == 0 ? 0 : s->first + (i - 1) * s->part;
+    const int64_t extent = i == 0 ? s->first : s->part;
+    df_block g = s->g;
+    if (s->by_columns) {
+        g.b = (const char *)g.b + from * s->column_size;
+        g.c = (char *)g.c + from * s->size;
+        g.n = extent;
+    } else {
+        g.a = (const char *)g.a + from * g.a_row * s->size;
+        g.c = (char *)g.c + from * g.c_row * s->size;
+        g.m = extent;
+    }
+    s->multiply(&g);
+}
+
+/* Computes a small product, in parts when threads of the pool are awake. Two parts of a 64^3
+ * product and a fork-join take two thirds of the time of one. Tall products are divided by rows,
+ * others by columns. The first part is the caller's. It is larger, by what the caller multiplies
+ * during the fork-join. */
+void df_matmul_run_small(const df_matmul_job *j, char *c, int64_t c_row, df_pool *pool)
+{
+    const df_tiles *const t = df_tiles_pick(j->dtype);
+    const bool dots = df_matmul_wants_dots(j, t), by_columns = j->m < 4 * t->mr;
+    const int64_t size = (int64_t)deft_dtype_size(j->dtype);
+    const int64_t extent = by_columns ? j->n : j->m;
+    const int64_t macs = (j->m + (dots ? READ_MACS : LOAD_MACS)) * j->n * j->k;
+    alignas(128) small_product s = { .g = { j->m, j->n, j->k, j->a, j->b, c, j->a_row, j->a_col,
+                                            dots ? j->b_col : j->b_row, c_row, true },
+                                     .multiply = df_matmul_multiply_of(j, t),
+                                     .column_size = j->b_col * size,
+                                     .size = (int32_t)size,
+                                     .by_columns = by_columns };
+    _Static_assert(sizeof s == 128, "two lines");
+    int64_t parts = df_min_i64(df_pool_threads(pool), macs / PART_MACS);
+    if (parts > 1) {
+        const int64_t unit = by_columns ? t->nr / 3 : (t->mr + 1) / 2;
+        const int64_t head = FORK_MACS / (macs / extent);
+        s.part = (extent - head) / parts / unit * unit;
+        s.first = extent - (parts - 1) * s.part;
+        if (s.part < 2 * unit) parts = 1;
+    }
+    if (parts > 1)
+        df_pool_run_short(pool, (uint32_t)parts, small_task, &s);
+    else
+        s.multiply(&s.g);
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Internal header of matmul.c: which function multiplies blocks of a product whose A is not packed,
+ * and small products, which are computed without a plan.
+ */
+#ifndef DF_RUNTIME_MATMUL_SMALL_H
+#define DF_RUNTIME_MATMUL_SMALL_H
+
+#include "runtime/matmul.h"
+#include "runtime/matmul/tile.h"
+
+enum {
+    DF_MATMUL_WELL_BYTES = 512 << 10, /* a B up to this size stays in L2, beside A and C */
+    DF_MATMUL_REGION_MACS = 1000000   /* least product that wakes sleeping threads */
+};
+
+/* Returns true for few rows times a transposed B, which tiles->dots and tiles->split read as it
+ * lies in memory. */
+bool df_matmul_wants_dots(const df_matmul_job *j, const df_tiles *t);
+
+/* Returns the function that multiplies blocks of this product, when A is not packed: block, sweep,
+ * dots or split of the tiles. */
+void (*df_matmul_multiply_of(const df_matmul_job *j, const df_tiles *t))(const df_block *);
+
+/* Returns the multiply-adds that take as long as one batch entry of this product. Reading an
+ * element of B takes as long as some multiply-adds, which matters for few rows. */
+double df_matmul_cost(const df_matmul_job *j);
+
+/* Returns true for a product that is one block without packing. To plan its division would take as
+ * long as to compute it. */
+bool df_matmul_is_small(const df_matmul_job *j);
+
+/* Computes a small product into c, whose rows are c_row elements apart. Runs no epilogue. */
+void df_matmul_run_small(const df_matmul_job *j, char *c, int64_t c_row, df_pool *pool);
+
+#endif

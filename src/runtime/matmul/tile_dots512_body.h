@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Few rows times a B whose columns are contiguous: C[i][j] = sum over k of A[i][k] * Bt[j][k], each
+ * one chain. There is no include guard: the file is included once per vector type. The includer
+ * defines T, V, W, MASK, LOAD, STORE, LOADM, STOREM, SPLAT, ZERO, FMA and NAME as for tile_body.h,
+ * and these macros. All are undefined at the end.
+ *
+ *   HALF, LOAD_HALF(p)    type of half a vector; all its lanes
+ *   LOAD_HALF_M(p, m)     the lanes of mask m; the other lanes are +0
+ *   TWO_ROWS(low, high)   a vector of two halves
+ *   TURN(y, t)            transposes W rows of W / 2 elements, of which t[i] has rows i and
+ *                         i + W / 2, to W / 2 vectors
+ *
+ * A tile has one vector of columns and up to eight rows. A whole square of B is transposed in
+ * registers. Squares that are cut off by the end of n or k are transposed into a buffer first, so
+ * that there is one small loop for them.
+ */
+
+enum { NAME(AHEAD) = 4 }; /* squares: one or two rows prefetch this far */
+
+/* Stores the square of n columns and k steps, n and k up to W, as to[step][column]. Columns beyond
+ * n get copies of the last one. */
+AVX512 static void NAME(turn_part)(T *to, const T *b, int64_t b_col, int64_t n, int64_t k)
+{
+    for (int h = 0; h < 2; h++) {
+        const int64_t left = k - h * (W / 2);
+        if (left <= 0) return;
+        const MASK mask = (MASK)(left >= W / 2 ? (1u << W / 2) - 1 : (1u << left) - 1);
+        V t[W / 2], y[W / 2];
+#pragma GCC unroll 8
+        for (int i = 0; i < W / 2; i++) {
+            const T *const low = b + df_min_i64(i, n - 1) * b_col + h * (W / 2);
+            const T *const high = b + df_min_i64(i + W / 2, n - 1) * b_col + h * (W / 2);
+            t[i] = TWO_ROWS(LOAD_HALF_M(low, mask), LOAD_HALF_M(high, mask));
+        }
+        TURN(y, t);
+#pragma GCC unroll 8
+        for (int p = 0; p < W / 2; p++) STORE(to + (h * (W / 2) + p) * W, y[p]);
+    }
+}
+
+/* Adds W / 2 steps of k to the accumulators, one per row. */
+AVX512 DF_INLINE void NAME(half_square)(V *acc, const T *a, int64_t a_row, const V *t,
+                                        const int rows)
+{
+    V y[W / 2];
+    TURN(y, t);
+#pragma GCC unroll 8
+    for (int p = 0; p < W / 2; p++)
+#pragma GCC unroll 8
+        for (int i = 0; i < rows; i++) acc[i] = FMA(SPLAT(a + i * a_row + p), y[p], acc[i]);
+}
+
+AVX512 DF_INLINE void NAME(square)(V *acc, const T *a, int64_t a_row, const T *b, int64_t b_col,
+                                   const int rows)
+{
+    V t0[W / 2], t1[W / 2];
+    if (rows <= 2)
+#pragma GCC unroll 16
+        for (int i = 0; i < W; i++)
+            _mm_prefetch((const char *)((uintptr_t)(b + i * b_col) + NAME(AHEAD) * W * sizeof(T)),
+                         _MM_HINT_T1);
+#pragma GCC unroll 8
+    for (int i = 0; i < W / 2; i++) {
+        const T *const low = b + i * b_col, *const high = b + (i + W / 2) * b_col;
+        t0[i] = TWO_ROWS(LOAD_HALF(low), LOAD_HALF(high));
+        t1[i] = TWO_ROWS(LOAD_HALF(low + W / 2), LOAD_HALF(high + W / 2));
+    }
+    NAME(half_square)(acc, a, a_row, t0, rows);
+    NAME(half_square)(acc, a + W / 2, a_row, t1, rows);
+}
+
+/* Multiplies one vector of columns, of which n exist, by the given rows. */
+AVX512 DF_INLINE void NAME(dots_tile)(const df_block *g, const T *a, const T *b, T *c, int64_t n,
+                                      const int rows)
+{
+    const int64_t a_row = g->a_row, b_col = g->b_row, c_row = g->c_row;
+    const MASK mask = (MASK)((1u << n) - 1);
+    V acc[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++) acc[i] = g->first ? ZERO : LOADM(c + i * c_row, mask);
+    int64_t k = 0;
+    if (n == W)
+        for (; k + W <= g->k; k += W, a += W) NAME(square)(acc, a, a_row, b + k, b_col, rows);
+    for (; k < g->k; k += W) {
+        T y[W * W];
+        const int64_t steps = df_min_i64(g->k - k, W);
+        NAME(turn_part)(y, b + k, b_col, n, steps);
+        for (int64_t p = 0; p < steps; p++, a++)
+#pragma GCC unroll 8
+            for (int i = 0; i < rows; i++)
+                acc[i] = FMA(SPLAT(a + i * a_row), LOAD(y + p * W), acc[i]);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++) STOREM(c + i * c_row, mask, acc[i]);
+}
+
+/* The columns of B that several tiles of rows read stay in the L2 cache. */
+AVX512 static void NAME(dots)(const df_block *g)
+{
+    const T *b = g->b;
+    T *c = g->c;
+    for (int64_t j = 0; j < g->n; j += W, b += W * g->b_row, c += W) {
+        const int64_t n = df_min_i64(g->n - j, W);
+        const T *a = g->a;
+        T *to = c;
+        int64_t left = g->m;
+        for (; left >= 8; left -= 8, a += 8 * g->a_row, to += 8 * g->c_row)
+            NAME(dots_tile)(g, a, b, to, n, 8);
+        if (left >= 4) {
+            NAME(dots_tile)(g, a, b, to, n, 4);
+            left -= 4, a += 4 * g->a_row, to += 4 * g->c_row;
+        }
+        if (left == 3) NAME(dots_tile)(g, a, b, to, n, 3);
+        if (left == 2) NAME(dots_tile)(g, a, b, to, n, 2);
+        if (left == 1) NAME(dots_tile)(g, a, b, to, n, 1);
+    }
+}
+
+#undef T
+#undef V
+#undef HALF
+#undef W
+#undef MASK
+#undef LOAD
+#undef STORE
+#undef LOADM
+#undef STOREM
+#undef LOAD_HALF
+#undef LOAD_HALF_M
+#undef TWO_ROWS
+#undef TURN
+#undef SPLAT
+#undef ZERO
+#undef FMA
+#undef NAME
