@@ -4,7 +4,7 @@
  * benches, or all but those that need a GPU, NVRTC or much time; of kernels, variants, matmul and
  * train only the cases whose label has TEXT in it; with --peers the benches overhead and train also
  * time the step of other libraries, installed into the build folder; train leaves out what would
- * not end in N seconds.
+ * not end in N seconds. The options of the bench peers are in table.c.
  */
 #include "bench.h"
 
@@ -229,6 +229,7 @@ static const struct {
     { "halves", bench_halves, false },
     { "optim", bench_optim, false },
     { "train", bench_train, true },
+    { "peers", bench_peers, true },
     { "trace", bench_trace, false },
     { "bound", bench_bound, true },
     { "build", bench_build, true },
@@ -253,6 +254,16 @@ int main(int argc, char **argv)
             b.until = bench_now() + atof(argv[i] + 10);
         else if (!strcmp(argv[i], "--peers"))
             b.peers = true;
+        else if (!strcmp(argv[i], "--install"))
+            b.install = true;
+        else if (!strncmp(argv[i], "--venv=", 7))
+            b.venv = argv[i] + 7;
+        else if (!strncmp(argv[i], "--rows=", 7))
+            b.rows = argv[i] + 7;
+        else if (!strncmp(argv[i], "--seed=", 7))
+            b.seed = strtoull(argv[i] + 7, NULL, 10);
+        else if (!strncmp(argv[i], "--threads=", 10))
+            b.threads = (unsigned)atoi(argv[i] + 10);
         else
             named++;
     }

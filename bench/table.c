@@ -1,0 +1,466 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Is deft ahead of every peer in every row? Each row of the table (table.h) is one workload, which
+ * deft runs in strict and in fast mode, on one thread and on two, and which each peer that knows it
+ * runs as its users would: captured or compiled, on the same threads, from the same inputs. All
+ * take turns, and a row's ratio is deft's median beside that of the fastest peer.
+ *
+ * Outputs are compared with those of PyTorch in f64. A side whose outputs differ, or that fails,
+ * has a row that says so and is not ok, and is nobody's reference.
+ *
+ *   --install     installs the peers into the build folder; else those that are there take part
+ *   --venv=DIR    takes all peers from this environment
+ *   --rows=GLOB   only rows with such a name
+ *   --seed=N      draws sizes and elements
+ *   --threads=N   of the peers, and of deft in the ratios: 1 or 2
+ */
+#include "table.h"
+
+#include <fnmatch.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "peer.h"
+
+enum { FAST, STRICT, FAST_1, STRICT_1, N_OURS };
+enum { TORCH, N_PEERS = 7 };
+enum {
+    ROUNDS = 11,
+    ROUNDS_QUICK = 5,
+    PAUSE_US = 3000,     /* before a turn: the last one's idle threads stop spinning */
+    CALLS_AT_MOST = 2000 /* of a turn */
+};
+static const double turn_seconds = 0.01;
+static const double fast_at_most = 1.1, strict_at_most = 1.25, speed_up_at_least = 1.8;
+static const double fast_first = 0.95, strict_first = 0.8; /* shares of the rows */
+static const double speed_up_from = 50e-6;                 /* seconds on one thread */
+
+static const table_row *const files[] = { table_maps,   table_moves,     table_products,
+                                          table_images, table_sequences, table_programs };
+enum { N_FILES = sizeof files / sizeof *files };
+
+static const char *const our_names[N_OURS] = { "fast", "strict", "fast, 1 thread",
+                                               "strict, 1 thread" };
+static const char *const peer_names[N_PEERS] = {
+    [TORCH] = "torch", "torch-compile", "jax", "onnxruntime", "numba", "drjit", "numpy"
+};
+
+/* One side of a row: deft in one way, or a peer. */
+typedef struct turns {
+    bool is_on; /* it takes part in the row */
+    int calls;  /* of a turn */
+    double seconds[ROUNDS], median;
+} turns;
+
+typedef struct lead {
+    int rows, first;
+    double worst;
+    char worst_name[64];
+} lead;
+
+typedef struct table {
+    bench *b;
+    deft_runtime *rt[2]; /* of the ratios; of one thread, NULL where these are the same */
+    peer peers[N_PEERS];
+    lead fast, strict, second; /* second: rows that a second thread should help */
+} table;
+
+typedef struct row_run {
+    const table_row *row;
+    const int64_t *sizes;
+    table_inputs inputs;
+    table_side *ours[N_OURS];
+    table_outputs reference;
+    turns of_ours[N_OURS], of_peers[N_PEERS];
+    char label[64];
+} row_run;
+
+/* ---- peers ---- */
+
+static void open_peer(table *t, int i, unsigned threads)
+{
+    char peer_option[64], threads_option[64], venv[512];
+    char python[] = "python3", script[] = BENCH_SOURCE_ROOT "/bench/peers/table.py";
+    char install[] = "--install";
+    const char *const all = t->b->venv;
+    snprintf(peer_option, sizeof peer_option, "--peer=%s", peer_names[i]);
+    snprintf(threads_option, sizeof threads_option, "--threads=%u", threads);
+    snprintf(venv, sizeof venv, all ? "--environment=%s" : "--venv=%s",
+             all ? all : BENCH_BUILD_ROOT "/peers");
+    peer_open(&t->peers[i], peer_names[i],
+              (char *const[]){ python, script, venv, peer_option, threads_option,
+                               t->b->install ? install : NULL, NULL });
+    if (*t->peers[i].why) fprintf(stderr, "%s: %s\n", peer_names[i], t->peers[i].why);
+}
+
+static void outputs_path(char *path, size_t n, const char *name)
+{
+    snprintf(path, n, BENCH_BUILD_ROOT "/bench-peers-%s.outputs", name);
+}
+
+/* What a peer cannot do in one row says nothing about the next. */
+static bool peer_works(const peer *p)
+{
+    return *p->version;
+}
+
+/* Gives the row to all peers, which answer "none" where they do not know it. */
+static void load_peers(table *t, row_run *r)
+{
+    char text[512], sizes[256] = "";
+    const char *const path = BENCH_BUILD_ROOT "/bench-peers.inputs";
+    table_inputs_text(&r->inputs, text, sizeof text);
+    size_t at = 0;
+    for (int i = 0; i < TABLE_SIZES; i++)
+        at += (size_t)snprintf(sizes + at, sizeof sizes - at, "%s%lld", i ? "," : "",
+                               (long long)r->sizes[i]);
+    const bool saved = table_inputs_save(&r->inputs, path);
+    for (int i = 0; i < N_PEERS; i++) {
+        peer *const p = &t->peers[i];
+        if (!peer_works(p)) continue;
+        *p->why = 0;
+        if (!saved)
+            peer_fails(p, "the inputs could not be written to %s", path);
+        else
+            peer_tell(p, "load %s %s %s %s", r->row->name, path, sizes, text);
+    }
+    for (int i = 0; i < N_PEERS; i++) {
+        peer *const p = &t->peers[i];
+        if (!peer_works(p) || *p->why) continue;
+        const char *const answer = peer_heard(p);
+        r->of_peers[i].is_on = !answer || strcmp(answer, "none") != 0;
+    }
+    remove(path);
+}
+
+static void ask_outputs(table *t, const row_run *r, const char *word, int from, int to)
+{
+    char path[512];
+    for (int i = from; i < to; i++) {
+        outputs_path(path, sizeof path, peer_names[i]);
+        if (r->of_peers[i].is_on) peer_tell(&t->peers[i], "%s %s", word, path);
+    }
+    for (int i = from; i < to; i++)
+        if (r->of_peers[i].is_on) peer_answer(&t->peers[i], NULL);
+}
+
+/* ---- outputs ---- */
+
+static double outputs_apart(const row_run *r, const table_outputs *o)
+{
+    if (!(r->row->flags & TABLE_RANDOM))
+        return table_apart(o, &r->reference, r->row->flags & TABLE_ON_AVERAGE);
+    return table_moments_apart(o, r->row->flags & TABLE_STANDARD) * r->row->tolerance;
+}
+
+static void failed_row(const table *t, const row_run *r, const char *name, const char *why)
+{
+    char label[128];
+    snprintf(label, sizeof label, "%s, %s", r->label, name);
+    bench_row_without(t->b, label, NAN, "us", name, why, 1);
+}
+
+/* Whether the outputs are those of the reference; else a row says so. */
+static bool agrees(const table *t, const row_run *r, const char *name, const table_outputs *o)
+{
+    const double d = outputs_apart(r, o);
+    char why[128];
+    if (d <= r->row->tolerance) return true;
+    snprintf(why, sizeof why, "its outputs are %.2g apart from the reference, allowed are %.2g", d,
+             r->row->tolerance);
+    failed_row(t, r, name, why);
+    return false;
+}
+
+static bool read_peer(row_run *r, int i, const table_outputs *like, table_outputs *o)
+{
+    char path[512];
+    outputs_path(path, sizeof path, peer_names[i]);
+    const bool ok = table_outputs_load(o, like, path);
+    remove(path);
+    return ok || (r->of_peers[i].is_on = false);
+}
+
+/* Outputs in f64, or where PyTorch is missing those of deft itself, strict on one thread. */
+static bool make_reference(table *t, row_run *r, const table_outputs *like)
+{
+    if (r->row->flags & TABLE_RANDOM) return true;
+    if (!r->of_peers[TORCH].is_on) return false;
+    ask_outputs(t, r, "reference", TORCH, TORCH + 1);
+    if (*t->peers[TORCH].why) return false;
+    return read_peer(r, TORCH, like, &r->reference);
+}
+
+static void compare_ours(table *t, row_run *r, table_outputs *like)
+{
+    table_outputs o[N_OURS] = { { 0 } };
+    for (int i = 0; i < N_OURS; i++) {
+        if (!r->ours[i]) continue;
+        r->of_ours[i].is_on = table_side_outputs(r->ours[i], &o[i]);
+        if (!r->of_ours[i].is_on)
+            failed_row(t, r, our_names[i], table_side_why(r->ours[i]));
+        else if (!like->n)
+            *like = o[i], like->v = NULL;
+    }
+    const bool has_reference = like->n && make_reference(t, r, like);
+    for (int i = 0; i < N_OURS; i++) {
+        if (r->of_ours[i].is_on && !has_reference)
+            failed_row(t, r, our_names[i], "there is no reference to compare outputs with");
+        if (r->of_ours[i].is_on)
+            r->of_ours[i].is_on = has_reference && agrees(t, r, our_names[i], &o[i]);
+        table_outputs_free(&o[i]);
+    }
+}
+
+static void compare_peers(table *t, row_run *r, const table_outputs *like)
+{
+    ask_outputs(t, r, "check", 0, N_PEERS);
+    for (int i = 0; i < N_PEERS; i++) {
+        table_outputs o;
+        turns *const y = &r->of_peers[i];
+        if (!y->is_on) continue;
+        if (*t->peers[i].why)
+            y->is_on = false, failed_row(t, r, peer_names[i], t->peers[i].why);
+        else if (!read_peer(r, i, like, &o))
+            failed_row(t, r, peer_names[i], "its outputs have another number of elements");
+        else
+            y->is_on = agrees(t, r, peer_names[i], &o), table_outputs_free(&o);
+    }
+}
+
+/* ---- turns ---- */
+
+static int calls_for(double seconds)
+{
+    const double n = ceil(turn_seconds / fmax(seconds, 1e-9));
+    return n > CALLS_AT_MOST ? CALLS_AT_MOST : (int)n;
+}
+
+static double our_turn(table_side *s, int calls)
+{
+    table_side_run(s, 1);
+    const double start = bench_now();
+    table_side_run(s, calls);
+    return (bench_now() - start) / calls;
+}
+
+static void warm_up(table *t, row_run *r)
+{
+    for (int i = 0; i < N_OURS; i++) {
+        if (!r->of_ours[i].is_on) continue;
+        table_side_warm_up(r->ours[i]);
+        r->of_ours[i].calls = calls_for(our_turn(r->ours[i], 3));
+    }
+    for (int i = 0; i < N_PEERS; i++) {
+        double seconds = 1;
+        turns *const y = &r->of_peers[i];
+        if (y->is_on && peer_asked(&t->peers[i], &seconds, "warm"))
+            y->calls = calls_for(seconds);
+        else
+            y->is_on = false;
+    }
+}
+
+static void peers_turn(peer *p, turns *y, int round)
+{
+    double t = 0;
+    if (peer_asked(p, &t, "time %d", y->calls))
+        y->seconds[round] = t / y->calls;
+    else
+        y->is_on = false;
+}
+
+static void take_turns(table *t, row_run *r, int rounds)
+{
+    for (int k = 0; k < rounds; k++) {
+        for (int i = 0; i < N_OURS; i++)
+            if (r->of_ours[i].is_on) {
+                usleep(PAUSE_US);
+                r->of_ours[i].seconds[k] = our_turn(r->ours[i], r->of_ours[i].calls);
+            }
+        for (int i = 0; i < N_PEERS; i++)
+            if (r->of_peers[i].is_on) {
+                usleep(PAUSE_US);
+                peers_turn(&t->peers[i], &r->of_peers[i], k);
+            }
+    }
+    for (int i = 0; i < N_OURS + N_PEERS; i++) {
+        turns *const y = i < N_OURS ? &r->of_ours[i] : &r->of_peers[i - N_OURS];
+        if (y->is_on) y->median = bench_median(y->seconds, (size_t)rounds);
+    }
+}
+
+/* ---- rows ---- */
+
+static int best_peer(const row_run *r)
+{
+    int best = -1;
+    for (int i = 0; i < N_PEERS; i++)
+        if (r->of_peers[i].is_on && (best < 0 || r->of_peers[i].median < r->of_peers[best].median))
+            best = i;
+    return best;
+}
+
+static void count(lead *l, const char *name, double ratio, bool first)
+{
+    l->rows++;
+    l->first += first;
+    if (ratio <= l->worst) return;
+    l->worst = ratio;
+    snprintf(l->worst_name, sizeof l->worst_name, "%s", name);
+}
+
+/* All times of the row: members of its line in JSON, else a line of its own. */
+static const char *all_times(const table *t, const row_run *r, char *text, size_t n)
+{
+    const bool json = t->b->json;
+    size_t at = (size_t)snprintf(text, n, json ? ",\"us\":{" : " ");
+    const char *comma = "";
+    for (int i = 0; i < N_OURS + N_PEERS && at < n; i++) {
+        const turns *const y = i < N_OURS ? &r->of_ours[i] : &r->of_peers[i - N_OURS];
+        const char *const name = i < N_OURS ? our_names[i] : peer_names[i - N_OURS];
+        if (!y->is_on) continue;
+        at += (size_t)snprintf(text + at, n - at, json ? "%s\"%s\":%.5g" : "%s %s %.5g;", comma,
+                               name, y->median * 1e6);
+        comma = json ? "," : "";
+    }
+    if (at < n)
+        snprintf(text + at, n - at, json ? "},\"gb_s\":%.4g" : " %.3g GB/s",
+                 r->of_ours[FAST].is_on
+                     ? table_side_bytes(r->ours[FAST]) * 1e-9 / r->of_ours[FAST].median
+                     : 0);
+    return text;
+}
+
+static void ratio_row(table *t, const row_run *r, int side, int best, lead *l, double goal)
+{
+    char label[128], text[1024];
+    const turns *const y = &r->of_ours[side];
+    snprintf(label, sizeof label, "%s, %s", r->label, our_names[side]);
+    if (!y->is_on || best < 0) {
+        if (y->is_on)
+            bench_row_without(t->b, label, y->median * 1e6, "us", "best peer", "no peer ran", goal);
+        count(l, r->row->name, INFINITY, false);
+        return;
+    }
+    const double its = r->of_peers[best].median;
+    if (t->b->json) t->b->more = all_times(t, r, text, sizeof text);
+    bench_row(t->b, label, y->median * 1e6, "us", peer_names[best], its * 1e6, BENCH_RATIO_AT_MOST,
+              goal);
+    count(l, r->row->name, y->median / its, y->median <= its);
+}
+
+static void speed_up_row(table *t, const row_run *r, int two, int one)
+{
+    char label[128];
+    const turns *const y = &r->of_ours[two], *const x = &r->of_ours[one];
+    if (!y->is_on || !x->is_on) return;
+    if (r->row->flags & TABLE_MEMORY || x->median < speed_up_from) return;
+    snprintf(label, sizeof label, "%s, %s: one thread", r->label, our_names[two]);
+    bench_row(t->b, label, x->median * 1e6, "us", "two threads", y->median * 1e6,
+              BENCH_RATIO_AT_LEAST, speed_up_at_least);
+    const double ratio = x->median / y->median;
+    count(&t->second, r->row->name, speed_up_at_least / ratio, ratio >= speed_up_at_least);
+}
+
+static void rows_of(table *t, const row_run *r)
+{
+    char text[1024];
+    const int best = best_peer(r);
+    if (!t->b->json) printf("%s\n", all_times(t, r, text, sizeof text));
+    ratio_row(t, r, FAST, best, &t->fast, fast_at_most);
+    ratio_row(t, r, STRICT, best, &t->strict, strict_at_most);
+    speed_up_row(t, r, FAST, FAST_1);
+    speed_up_row(t, r, STRICT, STRICT_1);
+}
+
+/* ---- a row ---- */
+
+/* A draw that depends on the name, so that one seed takes different columns of the lists. */
+static unsigned draw_of(const char *name, uint64_t seed)
+{
+    uint64_t h = 14695981039346656037u ^ seed;
+    for (; *name; name++) h = (h ^ (unsigned char)*name) * 1099511628211u;
+    return (unsigned)((h >> 32) % TABLE_DRAWS);
+}
+
+static void label_of(row_run *r)
+{
+    size_t at = (size_t)snprintf(r->label, sizeof r->label, "%s", r->row->name);
+    for (int i = 0; i < TABLE_SIZES && r->sizes[i] && at < sizeof r->label; i++)
+        at += (size_t)snprintf(r->label + at, sizeof r->label - at, "%c%lld", i ? 'x' : ' ',
+                               (long long)r->sizes[i]);
+}
+
+static void run_row(table *t, const table_row *row)
+{
+    row_run r = { .row = row, .sizes = row->sizes[draw_of(row->name, t->b->seed)] };
+    table_outputs like = { 0 };
+    label_of(&r);
+    table_inputs_make(&r.inputs, row->inputs, r.sizes, t->b->seed);
+    if (r.inputs.why) {
+        failed_row(t, &r, "deft", r.inputs.why);
+    } else {
+        for (int i = 0; i < N_OURS; i++)
+            if (t->rt[i / 2])
+                r.ours[i] = table_side_open(row, t->rt[i / 2], i % 2 ? DEFT_STRICT : DEFT_FAST,
+                                            &r.inputs, r.sizes);
+        load_peers(t, &r);
+        compare_ours(t, &r, &like);
+        if (like.n) compare_peers(t, &r, &like);
+        warm_up(t, &r);
+        take_turns(t, &r, t->b->quick ? ROUNDS_QUICK : ROUNDS);
+        rows_of(t, &r);
+    }
+    for (int i = 0; i < N_OURS; i++) table_side_close(&r.ours[i]);
+    table_outputs_free(&r.reference);
+    table_inputs_free(&r.inputs);
+}
+
+/* ---- the summary ---- */
+
+static void lead_rows(bench *b, const char *what, const lead *l, double share, double worst)
+{
+    char label[128];
+    if (!l->rows) return;
+    snprintf(label, sizeof label, "first, %s", what);
+    bench_row(b, label, l->first, "rows", "of", l->rows, BENCH_RATIO_AT_LEAST, share);
+    snprintf(label, sizeof label, "worst, %s", what);
+    bench_row(b, label, l->worst, "", l->worst_name, 1, BENCH_RATIO_AT_MOST, worst);
+}
+
+static void summary(table *t)
+{
+    char label[64];
+    lead_rows(t->b, "fast", &t->fast, fast_first, fast_at_most);
+    lead_rows(t->b, "strict", &t->strict, strict_first, strict_at_most);
+    if (!t->second.rows) return;
+    snprintf(label, sizeof label, "second thread gives %g", speed_up_at_least);
+    bench_row(t->b, label, t->second.first, "ways", "of", t->second.rows, BENCH_RATIO_AT_LEAST, 1);
+    snprintf(label, sizeof label, "least of a second thread");
+    bench_row(t->b, label, speed_up_at_least / t->second.worst, "", t->second.worst_name, 1,
+              BENCH_VALUE_AT_LEAST, speed_up_at_least);
+}
+
+void bench_peers(bench *b)
+{
+    static table t;
+    const unsigned threads = b->threads ? b->threads : 2;
+    t = (table){ .b = b };
+    for (unsigned i = 0; i < (threads > 1 ? 2 : 1); i++)
+        t.rt[i] = bench_runtime_with(i ? 1 : threads, DEFT_TIER_FULL, 0, TABLE_VARIANT_LAUNCHES);
+    if (!strncmp(deft_runtime_compiler(t.rt[0]), "interpreter", 11))
+        fprintf(stderr, "deft has no compiler here: %s\n", deft_runtime_compiler(t.rt[0]));
+    void (*const before)(int) = signal(SIGPIPE, SIG_IGN); /* a peer's death is not ours */
+    for (int i = 0; i < N_PEERS; i++) open_peer(&t, i, threads);
+    for (int f = 0; f < N_FILES; f++)
+        for (const table_row *row = files[f]; row->name; row++)
+            if (!b->rows || fnmatch(b->rows, row->name, 0) == 0) run_row(&t, row);
+    summary(&t);
+    for (int i = 0; i < N_PEERS; i++) peer_close(&t.peers[i]);
+    signal(SIGPIPE, before);
+    for (int i = 0; i < 2; i++) deft_runtime_destroy(&t.rt[i]);
+}
