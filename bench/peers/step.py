@@ -17,13 +17,10 @@ Each is written in the form that was fastest for it of those that we tried; wher
 done (JAX, Dr.Jit) only the last of the N is waited for, so that calls overlap with kernels as they would in a
 program that looks at its loss now and then.
 """
-import argparse
-import os
-import pathlib
 import sys
 import time
 
-import peers
+import serve
 
 SHAPES = [(64, 256), (256,), (256, 10), (10,)]
 CLASSES = 10
@@ -254,41 +251,13 @@ def answer(peer, loaded, line, source):
     return f"{time.perf_counter() - start:.9g}"
 
 
-def serve(name, threads, say):
-    peer = PEERS[name](threads)
+def start(args, say):
+    peer = PEERS[args.peer](args.threads)
     say("ok", peer.version)
     loaded = []
     for line in sys.stdin.buffer:
         say("ok", answer(peer, loaded, line, sys.stdin.buffer))
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--venv", type=pathlib.Path, required=True, help="folder for the environments")
-    parser.add_argument("--peer", choices=sorted(PEERS), required=True)
-    parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    # Whatever the libraries print goes to standard error.
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-
-    def say(word, text):
-        print(word, " ".join(text.split()), file=answers, flush=True)
-
-    try:
-        if args.inside:
-            # Affinity is what JAX takes its thread count from.
-            os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:args.threads])
-            serve(args.peer, args.threads, say)
-            return
-        python = peers.prepare(args.venv, PEERS[args.peer].venv)
-        os.dup2(answers.fileno(), 1)
-        os.execve(python, [python, __file__, "--inside", *sys.argv[1:]], peers.environment(args.venv, args.threads))
-    except Exception as error:
-        say("failed", f"{type(error).__name__}: {error}")
-        sys.exit(1)
-
-
 if __name__ == "__main__":
-    main()
+    serve.main(__doc__, PEERS, lambda args: PEERS[args.peer].venv, start)

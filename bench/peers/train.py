@@ -19,15 +19,12 @@ it), then answers lines on standard input with lines on standard output, "ok ...
 
 Each peer does the same maths in f32, and AdamW with its defaults (fused=True: the fastest on the CPU and on GPUs).
 """
-import argparse
 import json
-import os
-import pathlib
 import statistics
 import sys
 import time
 
-import peers
+import serve
 
 RATE = 3e-4
 
@@ -232,36 +229,17 @@ def answer(peer, line):
     return f"{time.perf_counter() - start:.9g}"
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--venv", type=pathlib.Path, required=True, help="folder for the environments")
-    parser.add_argument("--peer", choices=sorted(PEERS), required=True)
-    parser.add_argument("--threads", type=int, required=True)
+def start(args, say):
+    peer = PEERS[args.peer](args.threads, args.device)
+    say("ok", peer.version)
+    for line in sys.stdin:
+        say("ok", answer(peer, line))
+
+
+def add_device(parser):
     parser.add_argument("--device", default="cpu", help="cpu, or what PyTorch calls the device")
-    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    # Whatever the libraries print goes to standard error.
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-
-    def say(word, text):
-        print(word, " ".join(text.split()), file=answers, flush=True)
-
-    try:
-        if args.inside or args.device != "cpu":
-            os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:args.threads])
-            peer = PEERS[args.peer](args.threads, args.device)
-            say("ok", peer.version)
-            for line in sys.stdin:
-                say("ok", answer(peer, line))
-            return
-        python = peers.prepare(args.venv, "torch")
-        os.dup2(answers.fileno(), 1)
-        os.execve(python, [python, __file__, "--inside", *sys.argv[1:]], peers.environment(args.venv, args.threads))
-    except Exception as error:
-        say("failed", f"{type(error).__name__}: {error}")
-        sys.exit(1)
 
 
 if __name__ == "__main__":
-    main()
+    # With a device, the Python at hand has PyTorch.
+    serve.main(__doc__, PEERS, lambda args: "torch", start, add_device, lambda args: args.device != "cpu")
