@@ -34,7 +34,12 @@ class Torch(table_peer.Peer):
     def called(self, function):
         """The row as one call of its inputs."""
         sizes, grad, descends = self.sizes, self.row.grad, self.row.options.get("descends")
-        inner = self.compiled(lambda *inputs: function(sizes, *inputs))
+        part = self.row.options.get("part")
+        if part:    # The function calls a part again and again, and the compiler gets that alone.
+            part = self.compiled(part)
+            inner = lambda *inputs: function(sizes, part, *inputs)
+        else:
+            inner = self.compiled(lambda *inputs: function(sizes, *inputs))
 
         def both(*inputs):
             loss = inner(*inputs)
@@ -548,16 +553,23 @@ def n_body(n, x, y, z, vx, vy, vz, m):
         a.add_(v, alpha=1e-6)
 
 
-@row("simulations/mandelbrot")
-def mandelbrot(n, im, re):
-    re, im = re * 2.5 - 2, (im * 2 - 1.2)[:, None]
-    x = y = re.new_zeros(n[0], n[1])
-    count = torch.zeros(n[0], n[1], dtype=torch.int32)
-    for _ in range(50):
+def iterate(re, im, x, y, count):
+    """Two iterations. The compiler needs minutes for five of them in one graph."""
+    for _ in range(2):
         xx, yy = x * x, y * y
         near = xx + yy <= 4
         count = count + near
         x, y = torch.where(near, xx - yy + re, x), torch.where(near, 2 * x * y + im, y)
+    return x, y, count
+
+
+@row("simulations/mandelbrot", part=iterate)
+def mandelbrot(n, part, im, re):
+    re, im = re * 2.5 - 2, (im * 2 - 1.2)[:, None]
+    x = y = re.new_zeros(n[0], n[1])
+    count = torch.zeros(n[0], n[1], dtype=torch.int32)
+    for _ in range(25):
+        x, y, count = part(re, im, x, y, count)
     return count
 
 
