@@ -184,7 +184,7 @@ static bool read_peer(row_run *r, int i, const table_outputs *like, table_output
     return ok || (r->of_peers[i].is_on = false);
 }
 
-/* Outputs in f64, or where PyTorch is missing those of deft itself, strict on one thread. */
+/* The outputs of eager PyTorch in f64. */
 static bool make_reference(table *t, row_run *r, const table_outputs *like)
 {
     if (r->row->flags & TABLE_RANDOM) return true;
@@ -429,7 +429,10 @@ static void lead_rows(bench *b, const char *what, const lead *l, double share, d
     snprintf(label, sizeof label, "first, %s", what);
     bench_row(b, label, l->first, "rows", "of", l->rows, BENCH_RATIO_AT_LEAST, share);
     snprintf(label, sizeof label, "worst, %s", what);
-    bench_row(b, label, l->worst, "", l->worst_name, 1, BENCH_RATIO_AT_MOST, worst);
+    if (isinf(l->worst))
+        bench_row_without(b, label, NAN, "", l->worst_name, "this row has no ratio", worst);
+    else
+        bench_row(b, label, l->worst, "", l->worst_name, 1, BENCH_RATIO_AT_MOST, worst);
 }
 
 static void summary(table *t)
