@@ -79,7 +79,7 @@ static bool spawned(peer *p, char *const argv[], const int to[2], const int from
     return peer_fails(p, "%s: %s", argv[0], strerror(error));
 }
 
-void peer_open(peer *p, const char *name, char *const argv[])
+void peer_start(peer *p, const char *name, char *const argv[])
 {
     int to[2], from[2];
     *p = (peer){ .name = name };
@@ -92,12 +92,22 @@ void peer_open(peer *p, const char *name, char *const argv[])
         close(to[0]), close(to[1]);
         return;
     }
-    const bool running = spawned(p, argv, to, from);
+    spawned(p, argv, to, from);
     close(to[0]), close(from[1]);
     p->to = fdopen(to[1], "w");
     p->from = fdopen(from[0], "r");
-    const char *const version = running ? peer_heard(p) : NULL;
+}
+
+void peer_wait_for_start(peer *p)
+{
+    const char *const version = *p->why ? NULL : peer_heard(p);
     if (version) snprintf(p->version, sizeof p->version, "%.30s", version);
+}
+
+void peer_open(peer *p, const char *name, char *const argv[])
+{
+    peer_start(p, name, argv);
+    peer_wait_for_start(p);
 }
 
 void peer_close(peer *p)

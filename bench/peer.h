@@ -22,6 +22,11 @@ typedef struct peer {
 /* Starts argv[0], looked for in PATH, and waits for its first answer; why says what went wrong. A
  * caller has to ignore SIGPIPE: a peer's death is not ours. */
 void peer_open(peer *p, const char *name, char *const argv[]);
+
+/* The two halves of it: several peers may start at the same time. */
+void peer_start(peer *p, const char *name, char *const argv[]);
+void peer_wait_for_start(peer *p);
+
 void peer_close(peer *p);
 
 /* The text behind "ok", until the next answer; NULL: the peer failed, with its reason kept. */

@@ -80,7 +80,7 @@ typedef struct row_run {
 
 /* ---- peers ---- */
 
-static void open_peer(table *t, int i, unsigned threads)
+static void start_peer(table *t, int i, unsigned threads)
 {
     char peer_option[64], threads_option[64], venv[512];
     char python[] = "python3", script[] = BENCH_SOURCE_ROOT "/bench/peers/table.py";
@@ -90,10 +90,19 @@ static void open_peer(table *t, int i, unsigned threads)
     snprintf(threads_option, sizeof threads_option, "--threads=%u", threads);
     snprintf(venv, sizeof venv, all ? "--environment=%s" : "--venv=%s",
              all ? all : BENCH_BUILD_ROOT "/peers");
-    peer_open(&t->peers[i], peer_names[i],
-              (char *const[]){ python, script, venv, peer_option, threads_option,
-                               t->b->install ? install : NULL, NULL });
-    if (*t->peers[i].why) fprintf(stderr, "%s: %s\n", peer_names[i], t->peers[i].why);
+    peer_start(&t->peers[i], peer_names[i],
+               (char *const[]){ python, script, venv, peer_option, threads_option,
+                                t->b->install ? install : NULL, NULL });
+}
+
+/* All import their libraries at the same time. */
+static void open_peers(table *t, unsigned threads)
+{
+    for (int i = 0; i < N_PEERS; i++) start_peer(t, i, threads);
+    for (int i = 0; i < N_PEERS; i++) {
+        peer_wait_for_start(&t->peers[i]);
+        if (*t->peers[i].why) fprintf(stderr, "%s: %s\n", peer_names[i], t->peers[i].why);
+    }
 }
 
 static void outputs_path(char *path, size_t n, const char *name)
@@ -458,7 +467,7 @@ void bench_peers(bench *b)
     if (!strncmp(deft_runtime_compiler(t.rt[0]), "interpreter", 11))
         fprintf(stderr, "deft has no compiler here: %s\n", deft_runtime_compiler(t.rt[0]));
     void (*const before)(int) = signal(SIGPIPE, SIG_IGN); /* a peer's death is not ours */
-    for (int i = 0; i < N_PEERS; i++) open_peer(&t, i, threads);
+    open_peers(&t, threads);
     for (int f = 0; f < N_FILES; f++)
         for (const table_row *row = files[f]; row->name; row++)
             if (!b->rows || fnmatch(b->rows, row->name, 0) == 0) run_row(&t, row);

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The frame of a script that answers lines for `deft-bench`: it starts itself again in the environment of its library."""
 import argparse
+import fcntl
 import os
 import pathlib
 import sys
@@ -15,7 +16,10 @@ def python_of(args, environment):
         return given / "bin" / "python"
     if not getattr(args, "install", True) and not (args.venv / environment / "installed.txt").exists():
         raise RuntimeError("it is not installed, and --install was not given")
-    return peers.prepare(args.venv, environment)
+    os.makedirs(args.venv, exist_ok=True)
+    with open(args.venv / f"{environment}.lock", "w") as lock:    # Two peers may be of one environment.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return peers.prepare(args.venv, environment)
 
 
 def main(text, names, environment_of, start, add_options=lambda parser: None, stays=lambda args: False):
