@@ -91,6 +91,7 @@ void bench_updates(bench *b);
 void bench_sizes(bench *b);
 void bench_halves(bench *b);
 void bench_movement(bench *b);
+void bench_images(bench *b);
 void bench_graph_policy(bench *b);
 void bench_graph_updates(bench *b);
 void bench_cuda_codegen(bench *b);

@@ -227,6 +227,7 @@ static const struct {
     { "movement", bench_movement, false },
     { "control", bench_control, false },
     { "halves", bench_halves, false },
+    { "images", bench_images, false },
     { "optim", bench_optim, false },
     { "train", bench_train, true },
     { "peers", bench_peers, true },
