@@ -17,6 +17,15 @@
  * inactive lanes load from the address of lane 0. A masked store is a scalar loop over the active
  * lanes.
  *
+ * A stride of two elements, as windows with stride 2 have, is tested for at run time. It is read as
+ * two vectors that lie side by side, the second of which begins at the last element of the first:
+ *
+ *   4 lanes, elements from p on   0 . 2 . 4 . 6
+ *   first vector                  0 1 2 3
+ *   second vector                       3 4 5 6
+ *
+ * So nothing behind the last wanted element is read.
+ *
  * Inactive lanes hold zeros, lane 0's value or old contents of the stack. No instruction with an
  * effect uses them.
  */
@@ -179,6 +188,70 @@ static LLVMValueRef load_strided(df_gen *g, LLVMTypeRef t, LLVMValueRef p, LLVMV
     return v;
 }
 
+/* The w neighbours from p + from on, of which those behind the last active lane of every_second are
+ * not touched. */
+static LLVMValueRef neighbours(df_gen *g, LLVMTypeRef t, LLVMValueRef p, uint32_t from,
+                               uint32_t size)
+{
+    LLVMValueRef mask = g->mask;
+    if (mask) {
+        LLVMValueRef all = LLVMBuildShl(g->b, g->n_active, df_gen_i64(g, 1), "");
+        LLVMValueRef n = LLVMBuildSub(g->b, all, df_gen_i64(g, from + 1), "");
+        LLVMValueRef lane = df_gen_iota(g, g->i64, g->w);
+        g->mask = LLVMBuildICmp(g->b, LLVMIntSLT, lane, df_gen_splat(g, n, g->w), "");
+    }
+    p = df_gen_offset(g, p, df_gen_i64(g, (int64_t)from * size));
+    LLVMValueRef v = df_access_load_unit(g, t, p, size);
+    g->mask = mask;
+    return v;
+}
+
+/* The elements p, p + 2, p + 4 and so on. */
+static LLVMValueRef every_second(df_gen *g, LLVMTypeRef t, LLVMValueRef p, uint32_t size)
+{
+    LLVMValueRef lane[DF_LANES];
+    LLVMValueRef low = neighbours(g, t, p, 0, size);
+    LLVMValueRef high = neighbours(g, t, p, g->w - 1, size);
+    for (uint32_t i = 0; i < g->w; i++)
+        lane[i] = LLVMConstInt(g->i32, i < g->w / 2 ? 2 * i : 2 * i + 1, 0);
+    return LLVMBuildShuffleVector(g->b, low, high, LLVMConstVector(lane, g->w), "");
+}
+
+/* Loads the active lanes, which are `step` bytes apart, lane by lane or as a gather. */
+static LLVMValueRef any_step(df_gen *g, uint32_t access, LLVMTypeRef t, LLVMValueRef p,
+                             uint32_t size)
+{
+    LLVMValueRef step = g->acc[access].step;
+    if (!g->mask) return load_strided(g, t, p, step, size);
+    LLVMValueRef bytes = g->acc[access].ramp;
+    return has_gather(g, size) ? access_gather_lanes(g, t, p, bytes, size)
+                               : access_load_lanes(g, t, p, bytes, size);
+}
+
+/* Loads the active lanes of an access without unit stride, of which lane 0 is at p. */
+static LLVMValueRef load_steps(df_gen *g, uint32_t access, LLVMTypeRef t, LLVMValueRef p,
+                               uint32_t size)
+{
+    LLVMValueRef step = g->acc[access].step, v[2];
+    const bool has_second = g->w > 1 && (!g->mask || has_mask(g, size));
+    if (g->w == 1) return load_aligned(g, t, p, size);
+    if (!has_second || g->level == DF_OPT_O0) return any_step(g, access, t, p, size);
+    LLVMBasicBlockRef from[2] = { df_gen_block(g, "second"), df_gen_block(g, "any_step") };
+    LLVMBasicBlockRef after = df_gen_block(g, "loaded");
+    LLVMValueRef two = df_gen_i64(g, 2 * (int64_t)size);
+    LLVMBuildCondBr(g->b, LLVMBuildICmp(g->b, LLVMIntEQ, step, two, ""), from[0], from[1]);
+    for (int i = 0; i < 2; i++) {
+        LLVMPositionBuilderAtEnd(g->b, from[i]);
+        v[i] = i == 0 ? every_second(g, t, p, size) : any_step(g, access, t, p, size);
+        from[i] = LLVMGetInsertBlock(g->b);
+        LLVMBuildBr(g->b, after);
+    }
+    LLVMPositionBuilderAtEnd(g->b, after);
+    LLVMValueRef loaded = LLVMBuildPhi(g->b, LLVMTypeOf(v[0]), "");
+    LLVMAddIncoming(loaded, v, from, 2);
+    return loaded;
+}
+
 static void store_strided(df_gen *g, LLVMValueRef v, LLVMValueRef p, LLVMValueRef step,
                           uint32_t size)
 {
@@ -236,16 +309,9 @@ LLVMValueRef df_access_load(df_gen *g, uint32_t access)
         p = df_gen_at(g, t, p, g->lane0);
         prefetch(g, access, p);
         v = df_access_load_unit(g, t, p, size);
-    } else if (!g->mask || g->w == 1) {
-        LLVMValueRef step = g->acc[access].step;
-        p = df_gen_offset(g, p, LLVMBuildMul(g->b, g->lane0, step, ""));
-        v = g->w == 1 ? load_aligned(g, t, p, size) : load_strided(g, t, p, step, size);
     } else {
-        LLVMValueRef start = LLVMBuildMul(g->b, g->lane0, g->acc[access].step, "");
-        LLVMValueRef bytes =
-            LLVMBuildAdd(g->b, df_gen_splat(g, start, g->w), g->acc[access].ramp, "");
-        v = has_gather(g, size) ? access_gather_lanes(g, t, p, bytes, size)
-                                : access_load_lanes(g, t, p, bytes, size);
+        p = df_gen_offset(g, p, LLVMBuildMul(g->b, g->lane0, g->acc[access].step, ""));
+        v = load_steps(g, access, t, p, size);
     }
     return from_mem(g, dtype, v);
 }
