@@ -71,10 +71,11 @@ typedef struct deft_conv2d_options {
  * for rows, and Wo likewise for columns. Both must be at least 1. Operands are promoted, and
  * integers become f32. bias is cast to the dtype of the result.
  *
- * All windows are stored in memory as [in * kh * kw, N * Ho * Wo], for one matrix product.
- * In strict mode each element is one chain of fma over (channel, row, column), in that
- * order, on any number of threads. The result is stored with its channels outermost, and
- * later operations read it through strides.
+ * This is one matrix product with all windows, [in * kh * kw, N * Ho * Wo]. The CPU reads them
+ * from x and does not store them, except under deft_vmap. A GPU stores them. In strict mode
+ * each element is one chain of fma over (channel, row, column), in that order, on any number of
+ * threads. The result is stored with its channels outermost, and later operations read it
+ * through strides.
  *
  * DEFT_E_SHAPE: ranks, channels, groups, bias or the size of a window do not fit.
  * DEFT_E_ARG: an option is negative. DEFT_E_LIMIT: a window has more than 65536 elements. */

@@ -226,6 +226,8 @@ typedef struct group {
     val_id mm_val[2];
     uint32_t mm_node[2];
     map_id mm_map[2];
+    uint32_t windows; /* row of pass.windows: operand 1 shows windows, and its map is over their
+                       * images; DF_NONE: it does not */
     /* The final cone, in rising order of nodes: */
     item *items;
     uint32_t n_items;
@@ -306,6 +308,21 @@ typedef struct cone {
     table seen;             /* items by (node, map) */
 } cone;
 
+/* ---- windows ---- */
+
+/* A product whose operand 1 shows windows of images (windows.c). */
+typedef struct windows {
+    uint32_t product;  /* node */
+    uint32_t reshaped; /* the matrix of windows, or what it is transposed from */
+    uint32_t joined;   /* the windows, [C, taps, N, Ho, Wo] or [C, N, Ho, Wo] */
+    uint32_t images;   /* what the taps are slices of, [C, N, H, W] */
+    uint32_t *slice;   /* per tap: the slice of images; DF_NONE: all of it */
+    uint32_t n_taps;
+    bool is_transposed;
+    df_slot before[2]; /* padding that is not stored: set when the operand is planned */
+    df_slot extent[2];
+} windows;
+
 /* ---- the pass ---- */
 
 /* The state of one call of df_fuse. */
@@ -337,6 +354,9 @@ typedef struct pass {
     uint8_t *live;      /* per node. Bit 0: its value is needed; bit 1: its extents are */
     df_slot *in_stride; /* per input and axis, filled on first use */
     uint8_t *in_seen;   /* per input. Bit 0: in_stride is filled; bit 1: a root has its memory */
+
+    DF_VEC(windows) windows; /* products that read windows of images */
+    uint8_t *absorbed; /* per node: an update that only such products read, so it is not stored */
 
     val_id *node_val; /* per node: its visible val, or DF_NONE */
     uint8_t *must;    /* per node: it must be stored. Kept from round to round */
@@ -621,6 +641,21 @@ deft_status df_fuse_groups(pass *p);
 /* Where update n writes: *dest is a map from the loops of `map`, which locates the value, to the
  * axes of the base. */
 deft_status df_fuse_update_dest(pass *p, uint32_t n, map_id map, map_id *dest);
+
+/* ---- windows.c ---- */
+
+/* Finds the products that read windows of images, and the updates that need not be stored for
+ * them. Does nothing where the device does not offer it. */
+deft_status df_fuse_find_windows(pass *p);
+/* The row of pass.windows of product n, or DF_NONE. */
+uint32_t df_fuse_windows_of(const pass *p, uint32_t n);
+/* The images of *w, whose padding becomes 0. */
+uint32_t df_fuse_windows_begin(pass *p, windows *w);
+/* Whether node is an absorbed update that surrounds an image with zeros, and map reaches all of it.
+ * Then sets before and extent of *w for the image within. */
+bool df_fuse_windows_padding(pass *p, windows *w, uint32_t node, map_id map);
+/* Fills in seg->windows. */
+deft_status df_fuse_windows_seg(pass *p, const windows *w, df_seg *seg);
 
 /* ---- share.c ---- */
 

@@ -88,6 +88,12 @@ static void plan_mark_segment_sizes(const df_plan *plan, const df_seg *s, bool *
     plan_mark_sizes(plan, s->a.stride, DF_MAX_AXES, is_size);
     plan_mark_sizes(plan, s->b.stride, DF_MAX_AXES, is_size);
     plan_mark_sizes(plan, s->c.stride, DF_MAX_AXES, is_size);
+    if (!s->windows) return;
+    plan_mark_sizes(plan, s->windows->extent, 2, is_size);
+    plan_mark_sizes(plan, s->windows->out, 2, is_size);
+    plan_mark_sizes(plan, s->windows->step, 2, is_size);
+    plan_mark_sizes(plan, s->windows->before, 2, is_size);
+    plan_mark_sizes(plan, s->windows->tap, 2 * s->windows->n_taps, is_size);
 }
 
 /* Fills in plan->sizes. */
@@ -181,6 +187,7 @@ static deft_status plan_run_passes(pass *p)
     }
     TRY(find_live(p));
     TRY(df_fuse_dims(p));
+    TRY(df_fuse_find_windows(p));
     TRY(df_fuse_groups(p));
     TRY(df_fuse_places(p));
     TRY(df_fuse_launches(p));
@@ -208,6 +215,7 @@ void df_fuse_end(pass *p)
     df_vec_finish(mem, &p->cls_parent);
     df_vec_finish(mem, &p->cls_node);
     df_vec_finish(mem, &p->cls_axis);
+    df_vec_finish(mem, &p->windows);
     df_vec_finish(mem, &p->vals);
     df_vec_finish(mem, &p->heads);
     df_vec_finish(mem, &p->groups);

@@ -178,6 +178,25 @@ typedef struct df_bind { /* one access of a segment */
     df_slot stride[DF_MAX_AXES];
 } df_bind;
 
+/* Operand B of a product that lies nowhere as a whole: it shows windows of images [C, N, H, W]
+ * (docs/decisions/convolution.md). Its bind has the strides over these four axes. Row r of B,
+ * counted through all batch entries, is (channel, tap), and column n is (image, y, x). The element
+ * there is
+ *
+ *   images[channel, image, tap[0] + step[0] * y - before[0], tap[1] + step[1] * x - before[1]]
+ *
+ * or 0 when that row or column is outside of the image. */
+typedef struct df_windows {
+    bool is_transposed; /* the product reads the transposed matrix: rows are (image, y, x) */
+    uint32_t n_taps;
+    const df_slot *tap; /* per tap: its row, its column */
+    /* Each for rows and for columns: */
+    df_slot step[2];   /* from one window to the next */
+    df_slot before[2]; /* padding before the image */
+    df_slot extent[2]; /* of the image */
+    df_slot out[2];    /* windows */
+} df_windows;
+
 typedef enum df_seg_kind { DF_SEG_KERNEL, DF_SEG_MATMUL, DF_SEG_ROUTINE } df_seg_kind;
 
 typedef struct df_seg {
@@ -204,6 +223,7 @@ typedef struct df_seg {
     df_slot m, n, k;
     df_slot batch[DEFT_MAX_RANK];
     uint32_t c_access; /* index of a kernel access, or DF_NONE */
+    const df_windows *windows; /* MATMUL: what B shows, when `b` binds images; else NULL */
 
     /* DF_SEG_ROUTINE: work that the runtime does without a kernel (runtime/routine.h).
      *
@@ -438,6 +458,7 @@ typedef struct df_limits {
     bool fuse;                  /* false: one kernel per operator (the oracle's plan) */
     bool lifts;    /* products read f16 and bf16 as f32, so a cast to f32 before them needs no
                     * kernel */
+    bool windows;  /* products read windows of images, so these need not be stored as a matrix */
     bool keep_why; /* fill in df_plan.why */
 } df_limits;
 

@@ -117,6 +117,26 @@ static void plan_print_extents(df_str *out, const df_plan *p, const df_slot *s, 
     df_str_putc(out, ']');
 }
 
+/* What operand B of a product shows. Taps are in pairs: row, column. */
+static void plan_print_windows(df_str *out, const df_plan *p, const df_windows *w)
+{
+    const struct {
+        const char *name;
+        const df_slot *slot;
+        uint32_t n;
+    } list[] = { { "step", w->step, 2 },
+                 { "before", w->before, 2 },
+                 { "extent", w->extent, 2 },
+                 { "out", w->out, 2 },
+                 { "taps", w->tap, 2 * w->n_taps } };
+    df_str_fmt(out, "    windows%s", w->is_transposed ? " transposed" : "");
+    for (uint32_t i = 0; i < DF_LEN(list); i++) {
+        df_str_fmt(out, " %s=", list[i].name);
+        plan_print_extents(out, p, list[i].slot, list[i].n);
+    }
+    df_str_putc(out, '\n');
+}
+
 static void plan_print_segment(df_str *out, const df_plan *p, uint32_t i)
 {
     const df_seg *const s = &p->segs[i];
@@ -158,8 +178,9 @@ static void plan_print_segment(df_str *out, const df_plan *p, uint32_t i)
         const df_bind *const b[] = { &s->a, &s->b, &s->c };
         for (uint32_t k = 0; k < 3; k++) {
             df_str_fmt(out, "    %c: ", "abc"[k]);
-            plan_print_bind(out, p, b[k], s->n_batch + 2);
+            plan_print_bind(out, p, b[k], k == 1 && s->windows ? 4 : s->n_batch + 2);
         }
+        if (s->windows) plan_print_windows(out, p, s->windows);
     }
     if (s->kind == DF_SEG_ROUTINE) {
         const bool over = df_op_writes_over((df_op)s->op);

@@ -281,12 +281,25 @@ static deft_status verify_stores(df_diag *d, const df_plan *p, uint32_t i)
     return DEFT_OK;
 }
 
+/* Whether all slots of windows exist. */
+static bool windows_fit(const df_plan *p, const df_windows *w)
+{
+    bool fits = w->n_taps > 0;
+    for (uint32_t i = 0; i < 2 * w->n_taps; i++) fits &= w->tap[i].i < p->n_slots;
+    for (uint32_t i = 0; i < 2; i++)
+        fits &= w->step[i].i < p->n_slots && w->before[i].i < p->n_slots &&
+                w->extent[i].i < p->n_slots && w->out[i].i < p->n_slots;
+    return fits;
+}
+
 static deft_status verify_seg(df_diag *d, const df_plan *p, uint32_t i)
 {
     const df_seg *const s = &p->segs[i];
+    if (s->windows && (s->kind != DF_SEG_MATMUL || !windows_fit(p, s->windows)))
+        return verify_fail(d, "windows", i, 0);
     if (s->kind == DF_SEG_MATMUL) {
-        const uint32_t n = s->n_batch + 2;
-        if (!bind_fits(p, &s->a, n, true) || !bind_fits(p, &s->b, n, true) ||
+        const uint32_t n = s->n_batch + 2, n_b = s->windows ? 4 : n;
+        if (!bind_fits(p, &s->a, n, true) || !bind_fits(p, &s->b, n_b, true) ||
             !bind_fits(p, &s->c, n, true) || s->a.buf.i == DF_NONE || s->b.buf.i == DF_NONE)
             return verify_fail(d, "matmul bind", i, 0);
         if (!operand_fits(p, s, &s->a, s->a_dtype) || !operand_fits(p, s, &s->b, s->b_dtype))

@@ -227,7 +227,8 @@ deft_status df_cpu_create(df_diag *d, const df_mem *mem, const df_log *log, cons
                                .max_body = DF_MAX_BODY,
                                .l1_bytes = cache_size(_SC_LEVEL1_DCACHE_SIZE, 32 << 10),
                                .l2_bytes = cache_size(_SC_LEVEL2_CACHE_SIZE, 512 << 10),
-                               .fuse = true };
+                               .fuse = true,
+                               .windows = true };
     *out = dev;
     dev = NULL;
 done:

@@ -16,6 +16,8 @@
 
 typedef struct df_blas df_blas; /* opened library; NULL when there is none */
 
+struct df_images;
+
 typedef struct df_matmul_job {
     deft_dtype dtype;         /* f32 or f64 */
     int64_t m, n, k, n_batch; /* batch linearized row-major over batch_extent */
@@ -26,6 +28,9 @@ typedef struct df_matmul_job {
     /* Strides in elements. Columns of c are contiguous. */
     int64_t a_batch[DEFT_MAX_RANK], b_batch[DEFT_MAX_RANK], c_batch[DEFT_MAX_RANK];
     int64_t a_row, a_col, b_row, b_col, c_row;
+    /* B shows windows of the images at b (matmul/windows.h). NULL: it is a matrix. Else its strides
+     * mean nothing. */
+    const struct df_images *images;
     /* Called for each finished tile of C, on any thread of the pool; NULL: no epilogue. The tile
      * covers rows [o0, o1) of (batch, m) linearized, and columns [i0, i1). Element (o0, i0) is at
      * `tile`, and rows are ld elements apart. */

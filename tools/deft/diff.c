@@ -283,7 +283,8 @@ static int make_plan(side *s)
                                       .max_body = DF_MAX_BODY,
                                       .l1_bytes = 32 << 10,
                                       .l2_bytes = 1 << 20,
-                                      .fuse = true };
+                                      .fuse = true,
+                                      .windows = true };
     deft_status st = DEFT_OK;
     TRY(cli_simplify(&s->program, &all, &s->simplified));
     TRY(df_fuse(&s->program.diag, s->simplified, &limits, &df_mem_system, &s->plan));

@@ -223,9 +223,11 @@ static bool draw(drawing *g, bool fold)
 
 static int dot(cli_program *p, const options *o)
 {
-    static const df_limits limits = {
-        .n_threads = 8, .max_body = DF_MAX_BODY, .l1_bytes = 32 << 10, .l2_bytes = 1 << 20
-    };
+    static const df_limits limits = { .n_threads = 8,
+                                      .max_body = DF_MAX_BODY,
+                                      .l1_bytes = 32 << 10,
+                                      .l2_bytes = 1 << 20,
+                                      .windows = true };
     deft_status st = DEFT_OK;
     df_plan *plan = NULL;
     df_trace *t = NULL;

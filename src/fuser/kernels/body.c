@@ -566,7 +566,8 @@ static uint32_t whole_seg(pass *p, const group *g, df_seg *seg)
     const uint32_t first = node_of(p, n)->n_src - g->n_operands;
     df_bind *const side[2] = { &seg->a, &seg->b };
     for (uint32_t s = 0; s < g->n_operands; s++) {
-        const uint32_t axes = node_of(p, node_of(p, n)->src[first + s].i)->rank;
+        const bool shows = s == 1 && g->windows != DF_NONE;
+        const uint32_t axes = shows ? 4 : node_of(p, node_of(p, n)->src[first + s].i)->rank;
         if (!IS_NONE(g->mm_val[s])) {
             const place_id q = val_at(p, g->mm_val[s])->place;
             *side[s] =
@@ -663,6 +664,8 @@ static deft_status one_seg(body *b, group_id gi)
     deft_status st = DEFT_OK;
     if (!IS_NONE(g->first_head)) st = body_build_kernel(b, g, &seg);
     if (st == DEFT_OK && g->kind == DF_SEG_MATMUL) matmul_seg(p, g, &seg);
+    if (st == DEFT_OK && g->windows != DF_NONE)
+        st = df_fuse_windows_seg(p, &p->windows.at[g->windows], &seg);
     if (st == DEFT_OK && g->kind == DF_SEG_ROUTINE) routine_seg(p, g, &seg);
     if (st == DEFT_OK) st = body_list_nodes(p, g, &seg);
     if (st == DEFT_OK && !df_vec_push(p->mem, &p->segs, seg))

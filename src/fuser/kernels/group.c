@@ -111,6 +111,8 @@ static deft_status plan_operand(pass *p, uint32_t n, uint32_t node, uint32_t s, 
     const bool takes_halves = lifts(p, n);
     const bool takes_integers = s == 0 && df_op_writes_over((df_op)node_of(p, n)->op) && !matmul &&
                                 class_of_op(p, n) == DF_CLASS_routine;
+    windows *const w = s == 1 && g->windows != DF_NONE ? &p->windows.at[g->windows] : NULL;
+    if (w) node = df_fuse_windows_begin(p, w);
     map_id map = df_map_identity(p, node_of(p, node)->rank);
     g->mm_val[s] = NO_VAL;
     while (p->st == DEFT_OK) {
@@ -143,6 +145,11 @@ static deft_status plan_operand(pass *p, uint32_t n, uint32_t node, uint32_t s, 
             map = next;
             continue;
         }
+        if (w && df_fuse_windows_padding(p, w, node, map)) {
+            df_fuse_why(p, node, n, "fused", "the product reads zeros around its images");
+            node = node_of(p, node)->src[1].i;
+            continue;
+        }
         if (takes_halves && is_lifted(p, node)) {
             df_fuse_why(p, node, n, "fused", "the product reads halves as f32");
             node = node_of(p, node)->src[0].i;
@@ -171,7 +178,7 @@ static deft_status plan_operand(pass *p, uint32_t n, uint32_t node, uint32_t s, 
 static deft_status plan_whole(pass *p, val_id v, bool *progress)
 {
     const uint32_t n = val_at(p, v)->node, rank = node_of(p, n)->rank;
-    group w = { .level = 0 };
+    group w = { .level = 0, .windows = df_fuse_windows_of(p, n) };
     const uint32_t first = df_op_writes_over((df_op)node_of(p, n)->op) ? 1 : 0;
     *progress = false;
     for (uint32_t s = first; s < node_of(p, n)->n_src; s++) {
@@ -197,6 +204,7 @@ static deft_status plan_whole(pass *p, val_id v, bool *progress)
     memcpy(to->mm_val, w.mm_val, sizeof w.mm_val);
     memcpy(to->mm_node, w.mm_node, sizeof w.mm_node);
     memcpy(to->mm_map, w.mm_map, sizeof w.mm_map);
+    to->windows = w.windows;
     /* All its axes are loops. Loops of extent 1 drive no axis, so that the maps of readers are
      * equal to this one. */
     const map_id whole = df_map_identity(p, rank);
@@ -373,7 +381,8 @@ static deft_status one_round(pass *p)
         p->touch[n] = NO_GROUP;
     }
     for (uint32_t n = 0; n < n_nodes; n++)
-        if ((p->live[n] & 1) && (p->must[n] || stored_by_nature(p, n))) df_fuse_new_val(p, n, true);
+        if ((p->live[n] & 1) && !p->absorbed[n] && (p->must[n] || stored_by_nature(p, n)))
+            df_fuse_new_val(p, n, true);
     root_vals(p);
     if (p->st != DEFT_OK) return p->st;
     costs(p);

@@ -35,6 +35,7 @@ group_id df_fuse_new_group(pass *p, uint32_t kind, uint32_t node)
                       .last_head = NO_HEAD,
                       .node = node,
                       .product = NO_VAL,
+                      .windows = DF_NONE,
                       .first_edge = DF_NONE,
                       .next_frame = NO_GROUP };
     if (!df_vec_push(p->mem, &p->groups, w)) p->st = df_fail_mem(p->diag, "fuser", sizeof w);

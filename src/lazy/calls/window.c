@@ -17,6 +17,9 @@
  * weights' gradients would be many small products. Indices in place of slices would
  * gather where slices copy, and their gradients would scatter.
  *
+ * The fuser recognizes this form, and on the CPU the windows are not stored: what is recorded here
+ * must be what fuser/kernels/windows.c describes.
+ *
  * Gradients are those of the parts. For the weights, that is one product with the same
  * windows. For x, it is one product whose rows are added in place slice by slice
  * (grad_shape.c).

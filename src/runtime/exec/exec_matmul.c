@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "ops/shape.h"
+#include "runtime/matmul/windows.h"
 
 typedef struct epilogue {
     const df_run *r;
@@ -79,18 +80,44 @@ static void matmul_job(const df_run *r, const df_seg *seg, df_matmul_job *job)
         job->batch_extent[i] = df_run_slot(r, seg->batch[i]);
         job->n_batch *= job->batch_extent[i];
         job->a_batch[i] = df_run_slot(r, seg->a.stride[i]);
-        job->b_batch[i] = df_run_slot(r, seg->b.stride[i]);
+        if (!seg->windows) job->b_batch[i] = df_run_slot(r, seg->b.stride[i]);
         job->c_batch[i] = seg->c.buf.i == DF_NONE ? 0 : df_run_slot(r, seg->c.stride[i]);
     }
     job->a_row = df_run_slot(r, seg->a.stride[row]);
     job->a_col = df_run_slot(r, seg->a.stride[col]);
-    job->b_row = df_run_slot(r, seg->b.stride[row]);
-    job->b_col = df_run_slot(r, seg->b.stride[col]);
+    if (!seg->windows) {
+        job->b_row = df_run_slot(r, seg->b.stride[row]);
+        job->b_col = df_run_slot(r, seg->b.stride[col]);
+    }
     job->c_row = seg->c.buf.i == DF_NONE ? 0 : df_run_slot(r, seg->c.stride[row]);
     if (seg->a_dtype != seg->dtype)
         lay_dense(job, job->m, job->k, job->a_batch, &job->a_row, &job->a_col);
     if (seg->b_dtype != seg->dtype)
         lay_dense(job, job->k, job->n, job->b_batch, &job->b_row, &job->b_col);
+}
+
+/* Fills in what operand B shows. `tap` has room for its taps; NULL: they are not wanted. */
+static void show_images(const df_run *r, const df_seg *seg, df_images *m, int64_t *tap)
+{
+    const df_windows *const w = seg->windows;
+    *m = (df_images){ .tap = tap, .n_taps = w->n_taps, .is_transposed = w->is_transposed };
+    m->channel = df_run_slot(r, seg->b.stride[0]);
+    m->image = df_run_slot(r, seg->b.stride[1]);
+    m->row = df_run_slot(r, seg->b.stride[2]);
+    m->column = df_run_slot(r, seg->b.stride[3]);
+    for (uint32_t i = 0; i < 2; i++) {
+        m->step[i] = df_run_slot(r, w->step[i]);
+        m->extent[i] = df_run_slot(r, w->extent[i]);
+        m->out[i] = df_run_slot(r, w->out[i]);
+        for (uint32_t t = 0; t < w->n_taps && tap; t++)
+            tap[2 * t + i] = df_run_slot(r, w->tap[2 * t + i]) - df_run_slot(r, w->before[i]);
+    }
+}
+
+static size_t taps_size(const df_seg *seg)
+{
+    const size_t n = seg->windows ? 2 * (size_t)seg->windows->n_taps : 0;
+    return (n * sizeof(int64_t) + 63) & ~(size_t)63;
 }
 
 /* Returns the bytes that the f32 copy of operand a (or b) takes; 0 when it needs no copy. */
@@ -138,11 +165,17 @@ void df_run_matmul(df_run *r, const df_seg *seg, const df_seg_run *s)
     df_matmul_job job;
     epilogue e = { r, s, seg->c_access };
     matmul_job(r, seg, &job);
-    char *const lifted_b = (char *)r->matmul_work + lifted_size(&job, seg, true);
+    df_images images;
+    if (seg->windows) {
+        show_images(r, seg, &images, (int64_t *)r->matmul_work);
+        job.images = &images;
+    }
+    char *const lifted_a = (char *)r->matmul_work + taps_size(seg);
+    char *const lifted_b = lifted_a + lifted_size(&job, seg, true);
     char *const work = lifted_b + lifted_size(&job, seg, false);
-    job.a = seg->a_dtype == seg->dtype ? operand(r, &seg->a, seg->dtype)
-                                       : lift(r, &job, &seg->a, seg->a_dtype, job.m, job.k,
-                                              (float *)(void *)r->matmul_work);
+    job.a = seg->a_dtype == seg->dtype
+                ? operand(r, &seg->a, seg->dtype)
+                : lift(r, &job, &seg->a, seg->a_dtype, job.m, job.k, (float *)(void *)lifted_a);
     job.b = seg->b_dtype == seg->dtype
                 ? operand(r, &seg->b, seg->dtype)
                 : lift(r, &job, &seg->b, seg->b_dtype, job.k, job.n, (float *)(void *)lifted_b);
@@ -168,7 +201,14 @@ void df_run_measure_matmuls(df_run *r)
         matmul_job(r, seg, &job);
         if (seg->c.buf.i != DF_NONE) job.c = (char *)r; /* any address: only NULL matters here */
         if (seg->kernel.i != DF_NONE) job.epilogue = run_epilogue;
-        const size_t size = lifted_size(&job, seg, true) + lifted_size(&job, seg, false) +
+        df_images images;
+        int64_t tap[2 * DF_DIRECT_TAPS];
+        if (seg->windows) {
+            show_images(r, seg, &images, seg->windows->n_taps <= DF_DIRECT_TAPS ? tap : NULL);
+            job.images = &images;
+        }
+        const size_t size = taps_size(seg) + lifted_size(&job, seg, true) +
+                            lifted_size(&job, seg, false) +
                             df_matmul_work_size(&job, gemm_of(r, seg->dtype), n_threads);
         if (size > r->matmul_size) r->matmul_size = size;
     }

@@ -25,8 +25,10 @@
 #include "runtime/matmul.h"
 
 #include "runtime/matmul/blas.h"
+#include "runtime/matmul/direct.h"
 #include "runtime/matmul/small.h"
 #include "runtime/matmul/tile.h"
+#include "runtime/matmul/windows.h"
 
 #include <stdalign.h>
 #include <string.h>
@@ -39,6 +41,7 @@ enum {
     WHOLE_A_BYTES = 1 << 20,    /* packed A of one task that has all rows: B is read only once */
     B_BYTES = 32 << 20,         /* packed B that exists at once; A is packed again for each */
     TILE_BYTES = 256 << 10,     /* C of one task, when the job has no c */
+    PANEL_BYTES = 24 << 10,     /* a panel of windows for few rows: stays in L1 until it is read */
     EPILOGUE_BYTES = 128 << 10, /* of C between product and epilogue: stays in L2 */
     FLAT_KC_BYTES = 16 * 4,     /* KC_BYTES for few rows: B is read by full rows */
     TALL_KC_BYTES = 128 * 4,    /* KC_BYTES for a few full tiles of rows: these find B in L2 */
@@ -103,7 +106,8 @@ static int64_t even_part(int64_t n, int64_t most, int64_t unit)
  * tiles->split does the same. */
 static bool wants_blas(const df_matmul_job *j)
 {
-    if (!j->fast || j->n_batch != 1 || j->k <= 0 || j->b_row != 1 || j->b_col <= 1) return false;
+    if (!j->fast || j->images || j->n_batch != 1 || j->k <= 0) return false;
+    if (j->b_row != 1 || j->b_col <= 1) return false;
     const df_tiles *const t = df_tiles_pick(j->dtype);
     return j->m > t->n_split && (j->m <= 4 || j->n <= 16) && j->m <= BLAS_ROWS &&
            j->n * j->k <= BLAS_WEIGHT;
@@ -120,7 +124,7 @@ typedef struct turned {
 
 static bool wants_turn(const df_matmul_job *j)
 {
-    return j->n == 1 && j->m > 1 && (!j->c || j->c_row == 1);
+    return !j->images && j->n == 1 && j->m > 1 && (!j->c || j->c_row == 1);
 }
 
 /* Rows [o0, o1) of the turned job are batch entries, and its columns are rows of the original. */
@@ -160,6 +164,7 @@ static void turn(const df_matmul_job *j, turned *out)
 static void fold_batch(df_matmul_job *j)
 {
     int64_t a_next = j->m * j->a_row, c_next = j->m * j->c_row;
+    if (j->images) return;
     for (uint32_t i = j->batch_rank; i-- > 0;) {
         const int64_t n = j->batch_extent[i];
         if (n == 1) continue;
@@ -175,6 +180,7 @@ static void fold_batch(df_matmul_job *j)
 
 static bool same_b(const df_matmul_job *j)
 {
+    if (j->images) return j->n_batch == 1;
     for (uint32_t i = 0; i < j->batch_rank; i++)
         if (j->b_batch[i] != 0 && j->batch_extent[i] > 1) return false;
     return true;
@@ -186,7 +192,7 @@ static void choose_packing(cut *w, const df_gemm_kernel *g)
 {
     const df_matmul_job *const j = &w->job;
     const int64_t b_bytes = j->k * j->n * w->size;
-    const bool b_lies_well = j->b_col == 1 || j->n == 1;
+    const bool b_lies_well = !j->images && (j->b_col == 1 || j->n == 1);
     const bool few_rows = j->m <= (b_lies_well ? 8 : 4) * (int64_t)w->tiles->mr;
     w->dots = df_matmul_wants_dots(j, w->tiles);
     w->multiply = df_matmul_multiply_of(j, w->tiles);
@@ -197,6 +203,10 @@ static void choose_packing(cut *w, const df_gemm_kernel *g)
     w->g = w->pack_a && g ? g : NULL;
     w->mr = w->g ? w->g->mr : w->tiles->mr;
     w->nr = w->g ? w->g->nr : w->tiles->nr;
+    if (j->images && !j->images->is_transposed && !w->g && !w->pack_a) {
+        const int64_t row = df_max_i64(1, df_min_i64(j->k * w->size, KC_BYTES));
+        w->nr = df_max_i64(w->nr, PANEL_BYTES / row / w->nr * w->nr);
+    }
 }
 
 /* Returns true when each task should take all rows of A and pack its own panels of B. This suits a
@@ -259,6 +269,8 @@ static void choose_blocks(cut *w)
     }
     if (whole && j->k > w->kc) wanted = df_min_i64(wanted, packs_of_a(w));
     if (whole) {
+        column_blocks = df_min_i64(wanted, df_div_up(j->n, w->nr));
+    } else if (j->images && blocks == 1) { /* each task packs its own windows, once */
         column_blocks = df_min_i64(wanted, df_div_up(j->n, w->nr));
     } else if (blocks < wanted) {
         blocks = is_stream ? 1 : df_min_i64(wanted, df_div_up(j->m, 4 * w->mr));
@@ -331,6 +343,7 @@ static size_t plan_work_size(const df_matmul_job *job, const df_gemm_kernel *g, 
 {
     const size_t whole = job->c ? 0 : (size_t)(job->m * job->n) * deft_dtype_size(job->dtype);
     if (df_matmul_is_small(job)) return whole;
+    if (df_direct_wants(job)) return df_direct_work_size(job, n_threads);
     const cut w = plan(job, g, n_threads);
     const size_t b = w.share_b ? w.b_bytes : w.b_bytes * n_threads;
     const size_t bytes = b + (w.a_bytes + w.tile_bytes) * n_threads;
@@ -366,10 +379,16 @@ static int64_t panel_width(const cut *w, int64_t j0, int64_t j1)
     return w->g ? w->nr : j1 - j0;
 }
 
-static void pack_panel(const cut *w, char *to, const char *b, int64_t k0, int64_t k1, int64_t j0,
+static void pack_panel(const cut *w, char *to, int64_t batch, int64_t k0, int64_t k1, int64_t j0,
                        int64_t j1)
 {
     const df_matmul_job *const j = &w->job;
+    const char *const b = j->b + batch_offset(j, j->b_batch, batch) * w->size;
+    if (j->images) {
+        df_images_pack(j->images, j->dtype, to, panel_width(w, j0, j1), j->b, batch,
+                       j->images->is_transposed ? j->n : j->k, k0, k1, j0, j1);
+        return;
+    }
     w->tiles->pack(to, panel_width(w, j0, j1), b + (k0 * j->b_row + j0 * j->b_col) * w->size,
                    j->b_row, j->n == 1 ? 1 : j->b_col, k1 - k0, j1 - j0);
 }
@@ -487,14 +506,14 @@ static void matmul_compute_block(const region *r, uint32_t thread, int64_t batch
                 const int64_t panel = first_panel + (j0 - r->n0) / w->nr;
                 g.b = packed_b + (panel * w->nr * j->k + k0 * g.b_row) * w->size;
             } else {
-                pack_panel(w, packed_b, b, k0, k1, j0, j1);
+                pack_panel(w, packed_b, batch, k0, k1, j0, j1);
                 g.b = packed_b;
                 g.b_row = panel_width(w, j0, j1);
             }
             next_panel next = { 0 };
             if (w->share_b && j1 < n1)
                 next.packed = (const char *)g.b + w->nr * j->k * w->size;
-            else if (w->pack_b && !w->share_b && j->b_col == 1 && j1 + w->nr <= n1)
+            else if (w->pack_b && !w->share_b && !j->images && j->b_col == 1 && j1 + w->nr <= n1)
                 next.rows = b + (k0 * j->b_row + j1) * w->size;
             matmul_multiply_panel(w, &g, next);
             if (!j->epilogue || k1 < j->k) continue;
@@ -530,8 +549,7 @@ static void pack_task(void *user, uint32_t i, uint32_t thread)
     const df_matmul_job *const j = &w->job;
     const int64_t n_panels = df_div_up(r->n1 - r->n0, w->nr);
     const int64_t batch = r->batch0 + i / n_panels, j0 = r->n0 + i % n_panels * w->nr;
-    pack_panel(w, r->b + i * w->nr * j->k * w->size,
-               j->b + batch_offset(j, j->b_batch, batch) * w->size, 0, j->k, j0,
+    pack_panel(w, r->b + i * w->nr * j->k * w->size, batch, 0, j->k, j0,
                df_min_i64(j0 + w->nr, r->n1));
 }
 
@@ -592,6 +610,10 @@ void df_matmul_run(const df_matmul_job *job, const df_gemm_kernel *g, df_blas *b
                    void *work)
 {
     if (matmul_is_empty(job)) return;
+    if (df_direct_wants(job)) {
+        df_direct_run(job, pool, work);
+        return;
+    }
     if (!wants_turn(job)) {
         run_job(job, g, blas, pool, work);
         return;

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Packing of panels from images. Windows next to each other on one row of an image are a run. Their
+ * elements under one tap are a strided row of the image, with zeros before and after. Only the
+ * address of that row depends on the channel, so a run is copied for all channels at once.
+ */
+#include "runtime/matmul/windows.h"
+
+#include <stdalign.h>
+#include <string.h>
+
+#include "runtime/matmul/tile.h"
+
+/* Where column n of the windows is: image and the row and column of the window. */
+typedef struct place {
+    int64_t image, y, x;
+} place;
+
+static place place_of(const df_images *m, int64_t n)
+{
+    const int64_t rows = n / m->out[1];
+    return (place){ rows / m->out[0], rows % m->out[0], n % m->out[1] };
+}
+
+/* The strided row of an image that a run of n windows from p on shows under tap t. */
+typedef struct shown {
+    int64_t offset;     /* of the first element, from the image's; need not exist */
+    int64_t first, end; /* the windows for which it exists */
+} shown;
+
+static shown shown_by(const df_images *m, int64_t t, place p, int64_t n)
+{
+    const int64_t y = m->tap[2 * t] + m->step[0] * p.y, x = m->tap[2 * t + 1] + m->step[1] * p.x;
+    shown s = { .offset = p.image * m->image + y * m->row + x * m->column };
+    if (y >= 0 && y < m->extent[0])
+        df_images_within(x, m->step[1], m->extent[1], n, &s.first, &s.end);
+    return s;
+}
+
+/* Packs rows [r0, r1), counted through all batch entries, of the n windows from p on. `to` is where
+ * the first element goes. */
+static void pack_run(const df_images *m, const df_image_tiles *tiles, int64_t size, char *to,
+                     int64_t width, const char *images, int64_t r0, int64_t r1, place p, int64_t n)
+{
+    for (int64_t t = 0; t < m->n_taps; t++) {
+        const int64_t c0 = (r0 - t + m->n_taps - 1) / m->n_taps;
+        const int64_t c1 = (r1 - t + m->n_taps - 1) / m->n_taps;
+        if (c0 >= c1) continue;
+        const shown s = shown_by(m, t, p, n);
+        const int64_t from = s.offset + c0 * m->channel, row = c0 * m->n_taps + t - r0;
+        tiles->copy(to + row * width * size, m->n_taps * width,
+                    (const char *)((uintptr_t)images + (uintptr_t)(from * size)), m->channel,
+                    c1 - c0, m->step[1] * m->column, n, s.first, s.end);
+    }
+}
+
+/* Sets the columns [n, width) of n_rows rows to 0. */
+static void pad_columns(char *to, int64_t n_rows, int64_t n, int64_t width, int64_t size)
+{
+    for (int64_t i = 0; i < n_rows && n < width; i++)
+        memset(to + (i * width + n) * size, 0, (size_t)((width - n) * size));
+}
+
+static void pack_windows(const df_images *m, const df_image_tiles *tiles, int64_t size, char *to,
+                         int64_t width, const char *images, int64_t first_row, int64_t k0,
+                         int64_t k1, int64_t j0, int64_t j1)
+{
+    for (int64_t j = j0; j < j1;) {
+        const place p = place_of(m, j);
+        const int64_t n = df_min_i64(m->out[1] - p.x, j1 - j);
+        pack_run(m, tiles, size, to + (j - j0) * size, width, images, first_row + k0,
+                 first_row + k1, p, n);
+        j += n;
+    }
+}
+
+/* The same of the transposed matrix: rows are windows. A piece of each column is first copied to a
+ * row of `rows`, and then all of them are transposed at once. */
+static void pack_transposed(const df_images *m, const df_image_tiles *tiles, deft_dtype t, char *to,
+                            int64_t width, const char *images, int64_t first_row, int64_t k0,
+                            int64_t k1, int64_t j0, int64_t j1)
+{
+    enum { PIECE = 32, COLUMNS = 64 };
+    alignas(64) char rows[PIECE * COLUMNS * sizeof(double)];
+    const int64_t size = (int64_t)deft_dtype_size(t), step = m->step[1] * m->column;
+    df_assert(j1 - j0 <= COLUMNS);
+    for (int64_t k = k0; k < k1;) {
+        const place p = place_of(m, k);
+        const int64_t n = df_min_i64(df_min_i64(m->out[1] - p.x, k1 - k), PIECE);
+        for (int64_t j = j0; j < j1; j++) {
+            const int64_t r = first_row + j;
+            const shown s = shown_by(m, r % m->n_taps, p, n);
+            const int64_t from = s.offset + r / m->n_taps * m->channel;
+            tiles->copy(rows + (j - j0) * PIECE * size, PIECE,
+                        (const char *)((uintptr_t)images + (uintptr_t)(from * size)), 0, 1, step, n,
+                        s.first, s.end);
+        }
+        df_tiles_pick(t)->pack(to + (k - k0) * width * size, width, rows, 1, PIECE, n, j1 - j0);
+        k += n;
+    }
+}
+
+void df_images_pack(const df_images *m, deft_dtype t, char *to, int64_t width, const char *images,
+                    int64_t batch, int64_t depth, int64_t k0, int64_t k1, int64_t j0, int64_t j1)
+{
+    const int64_t size = (int64_t)deft_dtype_size(t);
+    if (m->is_transposed)
+        pack_transposed(m, df_image_tiles_pick(t), t, to, width, images, batch * depth, k0, k1, j0,
+                        j1);
+    else
+        pack_windows(m, df_image_tiles_pick(t), size, to, width, images, batch * depth, k0, k1, j0,
+                     j1);
+    if (!m->is_transposed) pad_columns(to, k1 - k0, j1 - j0, width, size);
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Operand B of a product, where it shows windows of images instead of a matrix in memory
+ * (df_windows in fuser/plan.h). Panels are packed from the images. Products of few rows and short
+ * sums, as in depthwise convolutions, are computed from the images directly (direct.c).
+ *
+ * In all functions, an element outside of the image is 0 and takes part in sums like any other:
+ * its product with an infinite weight is NaN.
+ */
+#ifndef DF_RUNTIME_WINDOWS_H
+#define DF_RUNTIME_WINDOWS_H
+
+#include "base/compiler.h"
+#include "deft/dtype.h"
+
+enum { DF_DIRECT_TAPS = 256 }; /* the most taps of a product that direct.c computes */
+
+/* Values of a df_windows in a run. Strides are in elements. */
+typedef struct df_images {
+    /* Per tap: row and column, less the padding. NULL, where no element is read: there are more
+     * than DF_DIRECT_TAPS. */
+    const int64_t *tap;
+    int64_t n_taps;
+    int64_t step[2], extent[2], out[2];  /* rows, columns: see df_windows */
+    int64_t channel, image, row, column; /* strides */
+    bool is_transposed;
+} df_images;
+
+/* Packs rows [k0, k1) and columns [j0, j1) of a batch entry as tiles->pack does. Each row of `to`
+ * has `width` elements, of which those behind the columns become 0. `depth` is the number of rows
+ * of an entry, or of its columns when the windows are transposed. */
+void df_images_pack(const df_images *m, deft_dtype t, char *to, int64_t width, const char *images,
+                    int64_t batch, int64_t depth, int64_t k0, int64_t k1, int64_t j0, int64_t j1);
+
+/* ---- per instruction set ---- */
+
+/* One row of n results: to[x] is the chain of a[k * a_col] * from[c * channel + tap[t] + x] with
+ * k = c * n_taps + t ascending, from +0. Up to 64 elements of `from` behind the last one that is
+ * needed may be read. */
+typedef struct df_image_row {
+    void *to;
+    int64_t n;
+    const void *a;
+    int64_t a_col, n_channels, n_taps;
+    const void *from;
+    int64_t channel;
+    const int64_t *tap;
+} df_image_row;
+
+typedef struct df_image_tiles {
+    /* For n_rows rows: to[x] = from[x * step] where first <= x < end, and 0 for other x < n. Rows
+     * are to_row and from_row elements apart. `from` is the address of x = 0, which need not
+     * exist. */
+    void (*copy)(void *to, int64_t to_row, const void *from, int64_t from_row, int64_t n_rows,
+                 int64_t step, int64_t n, int64_t first, int64_t end);
+    void (*row)(const df_image_row *r);
+    /* For x = 0, 1, .. n - 1: sum[t] = fma(a[x], from[tap[t] + x], sum[t]) of each tap. */
+    void (*sums)(void *sum, const void *a, const void *from, int64_t n, const int64_t *tap,
+                 int64_t n_taps);
+} df_image_tiles;
+
+extern const df_image_tiles df_image_tiles_base_f32, df_image_tiles_base_f64;
+extern const df_image_tiles df_image_tiles_avx2_f32, df_image_tiles_avx2_f64;
+extern const df_image_tiles df_image_tiles_avx512_f32, df_image_tiles_avx512_f64;
+
+/* `sums` for machines with FMA. Its chains are scalars, so wider vectors would not help. */
+void df_image_sums_f32(void *sum, const void *a, const void *from, int64_t n, const int64_t *tap,
+                       int64_t n_taps);
+void df_image_sums_f64(void *sum, const void *a, const void *from, int64_t n, const int64_t *tap,
+                       int64_t n_taps);
+
+const df_image_tiles *df_image_tiles_pick(deft_dtype dtype);
+
+/* Sets [*first, *end) to the x in [0, n) with 0 <= at + x * step < extent. */
+DF_INLINE void df_images_within(int64_t at, int64_t step, int64_t extent, int64_t n, int64_t *first,
+                                int64_t *end)
+{
+    int64_t a = 0, b = n;
+    if (step > 0) {
+        if (at < 0) a = (-at + step - 1) / step;
+        b = at >= extent ? 0 : (extent - 1 - at) / step + 1;
+    } else if (step < 0) {
+        if (at >= extent) a = (at - extent - step) / -step;
+        b = at < 0 ? 0 : at / -step + 1;
+    } else if (at < 0 || at >= extent) {
+        b = 0;
+    }
+    *first = a < n ? a : n;
+    *end = b < n ? b : n;
+    if (*end < *first) *end = *first;
+}
+
+#endif

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The functions of df_image_tiles with AVX-512, for one dtype T, of which a vector V holds W. NAME
+ * names them. LOAD(p, m), SECOND(p, m) and GATHER(p, step, m) load the lanes of mask m, from
+ * elements that are 1, 2 or `step` apart, and yield 0 in the other lanes. LOADU(p) loads a vector.
+ */
+
+/* The lanes [first - x, end - x) of a vector. */
+AVX512 DF_INLINE uint32_t NAME(lanes)(int64_t first, int64_t end, int64_t x)
+{
+    const int64_t a = df_max_i64(first - x, 0), b = df_min_i64(end - x, W);
+    return a < b ? ((1u << b) - 1u) & ~((1u << a) - 1u) : 0;
+}
+
+AVX512 DF_INLINE V NAME(load)(const T *p, int64_t step, uint32_t m)
+{
+    return step == 1 ? LOAD(p, m) : step == 2 ? SECOND(p, m) : GATHER(p, step, m);
+}
+
+/* p + n, where p need not be the address of an object. */
+DF_INLINE const T *NAME(at)(const T *p, int64_t n)
+{
+    return (const T *)((uintptr_t)p + (uintptr_t)n * sizeof(T));
+}
+
+AVX512 DF_INLINE void NAME(copy_step)(T *to, int64_t to_row, const T *from, int64_t from_row,
+                                      int64_t n_rows, int64_t step, int64_t n, int64_t first,
+                                      int64_t end)
+{
+    for (int64_t x = 0; x < n; x += W) {
+        const uint32_t all = NAME(lanes)(0, n, x), m = NAME(lanes)(first, end, x);
+        T *p = to + x;
+        const T *q = NAME(at)(from, x * step);
+        for (int64_t i = 0; i < n_rows; i++) {
+            STORE(p, all, NAME(load)(q, step, m));
+            p += to_row;
+            q = NAME(at)(q, from_row);
+        }
+    }
+}
+
+AVX512 static void NAME(copy)(void *to, int64_t to_row, const void *from, int64_t from_row,
+                              int64_t n_rows, int64_t step, int64_t n, int64_t first, int64_t end)
+{
+    if (step == 1)
+        NAME(copy_step)(to, to_row, from, from_row, n_rows, 1, n, first, end);
+    else if (step == 2)
+        NAME(copy_step)(to, to_row, from, from_row, n_rows, 2, n, first, end);
+    else
+        NAME(copy_step)(to, to_row, from, from_row, n_rows, step, n, first, end);
+}
+
+/* n vectors of a row, from element x on. */
+AVX512 DF_INLINE void NAME(vectors)(const df_image_row *r, int64_t x, int n)
+{
+    const T *a = r->a;
+    V acc[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < n; i++) acc[i] = ZERO;
+    for (int64_t c = 0; c < r->n_channels; c++)
+        for (int64_t t = 0; t < r->n_taps; t++, a += r->a_col) {
+            const T *const from = (const T *)r->from + c * r->channel + r->tap[t] + x;
+            const V w = SPLAT(*a);
+#pragma GCC unroll 4
+            for (int i = 0; i < n; i++) acc[i] = FMA(w, LOADU(from + i * W), acc[i]);
+        }
+#pragma GCC unroll 4
+    for (int i = 0; i < n; i++)
+        STORE((T *)r->to + x + i * W, NAME(lanes)(0, r->n, x + i * W), acc[i]);
+}
+
+AVX512 static void NAME(row)(const df_image_row *r)
+{
+    int64_t x = 0;
+    for (; r->n - x > 3 * W; x += 4 * W) NAME(vectors)(r, x, 4);
+    if (r->n - x > 2 * W)
+        NAME(vectors)(r, x, 3);
+    else if (r->n - x > W)
+        NAME(vectors)(r, x, 2);
+    else if (r->n - x > 0)
+        NAME(vectors)(r, x, 1);
+}
+#undef T
+#undef V
+#undef W
+#undef NAME
+#undef ZERO
+#undef SPLAT
+#undef FMA
+#undef LOAD
+#undef LOADU
+#undef SECOND
+#undef GATHER
+#undef STORE

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Windows of images, for any machine.
+ */
+#include "runtime/matmul/windows.h"
+
+#include <string.h>
+
+enum { DF_CHAINS = 9 };
+
+#define TARGET
+#define T float
+#define NAME(x) x##_f32
+#define FMA(a, b, c) __builtin_fmaf((a), (b), (c))
+#include "runtime/matmul/windows_body.h"
+#define T double
+#define NAME(x) x##_f64
+#define FMA(a, b, c) __builtin_fma((a), (b), (c))
+#include "runtime/matmul/windows_body.h"
+
+const df_image_tiles df_image_tiles_base_f32 = { copy_f32, row_f32, sums_f32 };
+const df_image_tiles df_image_tiles_base_f64 = { copy_f64, row_f64, sums_f64 };

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Random convolutions and pools, with what stands around them in networks: operands that are views
+ * or computed, a bias, a normalization, an activation, a residual. Values, and gradients of all
+ * operands, have equal bits on every path: recorded at once, replayed, and by deft_vmap.
+ *
+ *   random_windows [COUNT [SEED]] [--quick | --full] [-v]
+ *
+ * A program follows from its seed alone. In one of three, operands hold NaN, infinities and
+ * denormals. The test fails when no plan reads windows without storing them.
+ */
+#include "../support/budget.h"
+#include "../support/oracle.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LEN(a) (sizeof(a) / sizeof *(a))
+
+enum { X, WEIGHTS, BIAS, N_IN, N_OUT = 1 + N_IN, MOST = 1 << 17 };
+
+static oracle_path paths[] = {
+    { .name = "reference", .tier = DEFT_TIER_INTERPRET, .n_threads = 1, .no_fusion = 1 },
+    { .name = "interp", .tier = DEFT_TIER_INTERPRET, .n_threads = 2 },
+    { .name = "llvm", .tier = DEFT_TIER_FULL, .n_threads = 3 },
+    { .name = "llvm, 16 bytes", .tier = DEFT_TIER_FULL, .max_vector_bytes = 16, .n_threads = 1 },
+};
+
+/* How a program is run. */
+enum { AT_ONCE, CAPTURED, BY_VMAP, N_WAYS };
+
+typedef struct program {
+    uint64_t seed;
+    deft_dtype dtype;
+    bool is_hard;
+    int what;  /* 0 to 3: convolution; 4: maximum; 5: mean */
+    int view;  /* what x is: itself, channels last in memory, flipped, computed, part of more */
+    int after; /* what comes after: nothing, activation, normalization, residual */
+    deft_shape x, w, bias;
+    int64_t stride[2], padding[2], dilation[2], groups;
+    bool has_gradient;
+} program;
+
+static long n_failed, n_read;
+static bool is_verbose;
+
+static int64_t drawn(uint64_t *state, int64_t least, int64_t most)
+{
+    return least + (int64_t)(oracle_next(state) % (uint64_t)(most - least + 1));
+}
+
+/* Mostly small, at times longer than the vectors of any machine. */
+static int64_t drawn_side(uint64_t *state, int64_t least)
+{
+    return drawn(state, least, oracle_next(state) % 4 ? least + 9 : least + 40);
+}
+
+static program draw(uint64_t seed)
+{
+    uint64_t s = oracle_mix(seed, 77);
+    program p = { .seed = seed, .dtype = drawn(&s, 0, 2) ? DEFT_F32 : DEFT_F64 };
+    static const int64_t batches[] = { 1, 1, 2, 3 };
+    p.is_hard = drawn(&s, 0, 2) == 0;
+    p.what = (int)drawn(&s, 0, 5);
+    p.view = (int)drawn(&s, 0, 4);
+    p.after = (int)drawn(&s, 0, 3);
+    p.has_gradient = drawn(&s, 0, 1);
+    /* Products of few, some and many rows divide their work differently. */
+    const int64_t per_group = drawn(&s, 0, 7) ? drawn(&s, 1, 6) : drawn(&s, 30, 40);
+    p.groups = drawn(&s, 0, 1) ? 1 : drawn(&s, 2, 5);
+    const int64_t depth = drawn(&s, 0, 3) ? drawn(&s, 1, 3) : 1;
+    int64_t kernel[2], side[2];
+    for (int i = 0; i < 2; i++) {
+        kernel[i] = drawn(&s, 1, 3 + (drawn(&s, 0, 7) == 0 ? 3 : 0));
+        p.stride[i] = drawn(&s, 1, 3);
+        p.dilation[i] = p.what < 4 ? drawn(&s, 1, 2) : 1;
+        p.padding[i] = p.what < 4 ? drawn(&s, 0, 2) : drawn(&s, 0, kernel[i] / 2);
+        const int64_t reach = p.dilation[i] * (kernel[i] - 1) + 1 - 2 * p.padding[i];
+        side[i] = drawn_side(&s, reach > 1 ? reach : 1);
+    }
+    p.x = DEFT_SHAPE(batches[drawn(&s, 0, 3)], p.groups * depth, side[0], side[1]);
+    p.w = DEFT_SHAPE(p.groups * per_group, depth, kernel[0], kernel[1]);
+    if (p.what >= 4) p.w.dim[0] = p.x.dim[1];
+    p.bias = DEFT_SHAPE(p.w.dim[0]);
+    return p;
+}
+
+/* ---- one program ---- */
+
+/* The images, from an operand that has its axes in another order, or more columns. */
+static deft_tensor *viewed(const program *p, deft_tensor *x)
+{
+    switch (p->view) {
+    case 1: return deft_permute(x, DEFT_AXES(0, 3, 1, 2));
+    case 2: return deft_flip(x, DEFT_AXES(3));
+    case 3: return deft_relu(x);
+    case 4: return deft_slice(x, DEFT_FULL, DEFT_FULL, DEFT_FULL, DEFT_R(1, p->x.dim[3] + 1));
+    default: return x;
+    }
+}
+
+static deft_shape shape_of(const program *p, int which)
+{
+    deft_shape s = which == X ? p->x : which == WEIGHTS ? p->w : p->bias;
+    if (which == X && p->view == 1) s = DEFT_SHAPE(s.dim[0], s.dim[2], s.dim[3], s.dim[1]);
+    if (which == X && p->view == 4) s.dim[3] += 2;
+    return s;
+}
+
+static deft_tensor *value_of(deft_ctx *cx, const program *p, deft_tensor *const *in)
+{
+    deft_tensor *const x = viewed(p, in[X]);
+    const deft_pool2d_options pool = { .size = sizeof pool,
+                                       .kernel = { p->w.dim[2], p->w.dim[3] },
+                                       .stride = { p->stride[0], p->stride[1] },
+                                       .padding = { p->padding[0], p->padding[1] } };
+    const deft_conv2d_options conv = { .size = sizeof conv,
+                                       .stride = { p->stride[0], p->stride[1] },
+                                       .padding = { p->padding[0], p->padding[1] },
+                                       .dilation = { p->dilation[0], p->dilation[1] },
+                                       .groups = p->groups,
+                                       .bias = p->what % 2 ? in[BIAS] : NULL };
+    deft_tensor *y = p->what == 4   ? deft_max_pool2d(x, &pool)
+                     : p->what == 5 ? deft_avg_pool2d(x, &pool)
+                                    : deft_conv2d(x, in[WEIGHTS], &conv);
+    if (p->after == 1) return deft_relu(y);
+    if (p->after == 0) return y;
+    y = deft_mul(y, deft_reshape(in[BIAS], DEFT_SHAPE(p->bias.dim[0], 1, 1)));
+    return p->after == 2 ? deft_relu(y) : deft_add(deft_mul(y, deft_const_f(cx, 0.5)), y);
+}
+
+/* The value, then the gradients of the operands; those that it does not depend on are zeros. */
+static deft_status run(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                       size_t n_out, void *user)
+{
+    const program *const p = user;
+    (void)n_in, (void)n_out;
+    out[0] = value_of(cx, p, in);
+    if (p->has_gradient && out[0]) {
+        /* Each operand takes part, so that it has a gradient. */
+        deft_tensor *loss = deft_sum(deft_mul(out[0], deft_sin(out[0])), DEFT_ALL_AXES, 0);
+        for (int i = 0; i < N_IN; i++)
+            loss = deft_add(loss, deft_mul(deft_sum(in[i], DEFT_ALL_AXES, 0), deft_const_f(cx, 0)));
+        if (!deft_grad(&loss, NULL, 1, in, N_IN, NULL, out + 1)) return deft_error(cx);
+    } else {
+        for (int i = 0; i < N_IN; i++) out[1 + i] = deft_abs(in[i]);
+    }
+    return deft_error(cx);
+}
+
+/* ---- on one path ---- */
+
+typedef struct result {
+    char *data[N_OUT];
+    size_t n[N_OUT];
+} result;
+
+static char *image[N_IN];
+
+static bool read_all(deft_ctx *cx, const program *p, deft_tensor *const *out, result *r)
+{
+    for (int i = 0; i < N_OUT; i++) {
+        if (!out[i]) return false;
+        r->n[i] = (size_t)deft_numel(out[i]);
+        if (r->n[i] > MOST) return false;
+        if (deft_read(out[i], p->dtype, r->data[i], r->n[i] * deft_dtype_size(p->dtype)) != DEFT_OK)
+            return false;
+    }
+    static char plan[1 << 16];
+    deft_show(cx, "plan", plan, sizeof plan);
+    n_read += strstr(plan, "    windows") != NULL;
+    return true;
+}
+
+static bool run_way(deft_ctx *cx, program *p, int way, result *r)
+{
+    deft_tensor *in[N_IN], *out[N_OUT] = { NULL };
+    bool ok = true;
+    const deft_scope s = deft_scope_begin(cx);
+    for (int i = 0; i < N_IN; i++) {
+        deft_shape shape = shape_of(p, i);
+        const size_t size = (size_t)oracle_numel(&shape) * deft_dtype_size(p->dtype);
+        if (way == BY_VMAP && i == X) { /* the images are examples, each of a batch of one */
+            memmove(shape.dim + 1, shape.dim, 4 * sizeof *shape.dim);
+            shape.dim[1] = 1;
+            shape.rank = 5;
+        }
+        in[i] = deft_from(cx, shape, p->dtype, image[i], size);
+    }
+    if (way == AT_ONCE) {
+        ok = run(cx, in, N_IN, out, N_OUT, p) == DEFT_OK && read_all(cx, p, out, r);
+    } else if (way == BY_VMAP) {
+        const int axes[N_IN] = { 0, DEFT_NOT_MAPPED, DEFT_NOT_MAPPED };
+        program one = *p;
+        one.x.dim[0] = 1;
+        ok = deft_vmap(cx, run, &one, in, axes, N_IN, out, NULL, N_OUT) && read_all(cx, p, out, r);
+    } else {
+        deft_capture *c = deft_capture_create(cx, run, p);
+        for (int turn = 0; turn < 3 && ok; turn++)
+            ok = deft_capture_call(c, in, N_IN, out, N_OUT) == DEFT_OK;
+        ok = ok && read_all(cx, p, out, r);
+        deft_capture_destroy(&c);
+    }
+    if (!ok) printf("seed %llu: %s\n", (unsigned long long)p->seed, deft_message(cx));
+    if (deft_scope_end(s) != DEFT_OK) deft_clear(cx);
+    return ok;
+}
+
+static void compare(const program *p, const char *path, int way, const result *a, const result *b)
+{
+    char at[64], of[64];
+    for (int i = 0; i < N_OUT; i++) {
+        const size_t k = oracle_difference(p->dtype, a->data[i], b->data[i], a->n[i]);
+        if (a->n[i] == b->n[i] && k == a->n[i]) continue;
+        n_failed++;
+        printf("seed %llu, %s, way %d: result %d is %s at %zu, on the reference %s\n",
+               (unsigned long long)p->seed, path, way, i,
+               oracle_text(p->dtype, b->data[i], k, at, sizeof at), k,
+               oracle_text(p->dtype, a->data[i], k, of, sizeof of));
+        return;
+    }
+}
+
+static void check(uint64_t seed, size_t n_paths)
+{
+    static result r[2];
+    program p = draw(seed);
+    char x[64], w[64];
+    for (int i = 0; i < N_IN; i++) {
+        const deft_shape s = shape_of(&p, i);
+        if (oracle_numel(&s) > MOST) return;
+        oracle_fill(p.dtype, image[i], (size_t)oracle_numel(&s), oracle_mix(seed, (uint64_t)i),
+                    p.is_hard ? ORACLE_HARD : ORACLE_TAME);
+    }
+    for (int k = 0; k < N_OUT && !r[0].data[k]; k++)
+        for (int i = 0; i < 2; i++) r[i].data[k] = oracle_alloc(MOST * sizeof(double));
+    if (is_verbose)
+        fprintf(stderr, "%llu: kind %d, view %d, x %s, w %s, stride %d %d, padding %d %d\n",
+                (unsigned long long)seed, p.what, p.view, oracle_shape_text(&p.x, x, sizeof x),
+                oracle_shape_text(&p.w, w, sizeof w), (int)p.stride[0], (int)p.stride[1],
+                (int)p.padding[0], (int)p.padding[1]);
+    for (int way = AT_ONCE; way < N_WAYS; way++) {
+        if (way != CAPTURED && !run_way(paths[0].cx, &p, way, &r[0])) n_failed++;
+        for (size_t i = 0; i < n_paths; i++) {
+            if (i == 0 && way != CAPTURED) continue;
+            if (!run_way(paths[i].cx, &p, way, &r[1]))
+                n_failed++;
+            else
+                compare(&p, paths[i].name, way, &r[0], &r[1]);
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    long count = 300;
+    uint64_t seed = 1;
+    int plain = 0;
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--full"))
+            count = 20000;
+        else if (!strcmp(argv[i], "--quick"))
+            count = 60;
+        else if (!strcmp(argv[i], "-v"))
+            is_verbose = true;
+        else if (plain++ == 0)
+            count = strtol(argv[i], NULL, 10);
+        else
+            seed = strtoull(argv[i], NULL, 10);
+    }
+    const double t0 = oracle_now();
+    const size_t n_paths = oracle_open(paths, LEN(paths));
+    for (int i = 0; i < N_IN; i++) image[i] = oracle_alloc(MOST * sizeof(double));
+    const long asked = count;
+    for (count = 0; count < asked && (count < 8 || test_time_left(1)); count++)
+        check(seed + (uint64_t)count, n_paths);
+    oracle_close(paths, n_paths);
+    printf("%ld programs on %zu paths, %ld plans read windows, %ld failures, %.1f s\n", count,
+           n_paths, n_read, n_failed, oracle_now() - t0);
+    for (int i = 0; i < N_IN; i++) free(image[i]);
+    return n_failed || n_read == 0;
+}

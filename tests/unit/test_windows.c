@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * runtime/matmul/windows.h: the functions of every instruction set that this machine has, against
+ * their definition. Programs only run those of one set.
+ */
+#include <criterion/criterion.h>
+
+#include <math.h>
+#include <string.h>
+
+#include "runtime/matmul/windows.h"
+
+enum { MOST = 400, BEHIND = 64 };
+
+static const df_image_tiles *sets[3][2] = {
+    { &df_image_tiles_base_f32, &df_image_tiles_base_f64 },
+};
+static int n_sets = 1;
+
+static void find_sets(void)
+{
+    n_sets = 1;
+#if defined(__x86_64__)
+    static const df_image_tiles *const avx2[] = { &df_image_tiles_avx2_f32,
+                                                  &df_image_tiles_avx2_f64 };
+    static const df_image_tiles *const avx512[] = { &df_image_tiles_avx512_f32,
+                                                    &df_image_tiles_avx512_f64 };
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        memcpy(sets[n_sets++], avx2, sizeof avx2);
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("bmi2"))
+        memcpy(sets[n_sets++], avx512, sizeof avx512);
+#endif
+}
+
+/* Element i of an array of f32, or of f64. */
+static double get(bool wide, const void *p, int64_t i)
+{
+    return wide ? ((const double *)p)[i] : (double)((const float *)p)[i];
+}
+
+static void put(bool wide, void *p, int64_t i, double v)
+{
+    if (wide)
+        ((double *)p)[i] = v;
+    else
+        ((float *)p)[i] = (float)v;
+}
+
+static double fused(bool wide, double a, double b, double c)
+{
+    return wide ? fma(a, b, c) : (double)fmaf((float)a, (float)b, (float)c);
+}
+
+static double from[MOST * 8 + BEHIND], weight[MOST], got[MOST * 4];
+
+static void fill(bool wide)
+{
+    for (int64_t i = 0; i < MOST * 8 + BEHIND; i++)
+        put(wide, from, i, (double)(i * 37 % 1009) / 64 + 0.1);
+    for (int64_t i = 0; i < MOST; i++) put(wide, weight, i, (double)(i * 11 % 17) / 3 - 2);
+}
+
+Test(windows, copies_have_zeros_outside)
+{
+    find_sets();
+    for (int k = 0; k < 2 * n_sets; k++) {
+        const bool wide = k % 2;
+        fill(wide);
+        for (int64_t step = -2; step <= 3; step++)
+            for (int64_t n = 1; n < 40; n += n < 18 ? 1 : 5)
+                for (int64_t first = 0; first <= n; first += 1 + n / 3)
+                    for (int64_t end = first; end <= n; end += 1 + n / 4) {
+                        for (int64_t i = 0; i < MOST; i++) put(wide, got, i, -1);
+                        const int64_t at = step < 0 ? 200 : 0, size = wide ? 8 : 4;
+                        sets[k / 2][wide]->copy(got, 50, (char *)from + at * size, 300, 2, step, n,
+                                                first, end);
+                        for (int64_t i = 0; i < 100; i++) {
+                            const int64_t x = i % 50;
+                            const double is = get(wide, from, at + i / 50 * 300 + x * step);
+                            const double want = x >= n ? -1 : x >= first && x < end ? is : 0;
+                            cr_assert(get(wide, got, i) == want, "set %d, step %d, n %d, at %d",
+                                      k / 2, (int)step, (int)n, (int)i);
+                        }
+                    }
+    }
+}
+
+Test(windows, rows_are_chains_in_order)
+{
+    static const int64_t tap[] = { 0, 1, 2, 60, 61, 62, 125 };
+    find_sets();
+    for (int k = 0; k < 2 * n_sets; k++) {
+        const bool wide = k % 2;
+        fill(wide);
+        for (int64_t n = 1; n < 140; n += n < 70 ? 1 : 13) {
+            for (int64_t i = 0; i < MOST; i++) put(wide, got, i, -1);
+            const df_image_row r = { .to = got,
+                                     .n = n,
+                                     .a = weight,
+                                     .a_col = 2,
+                                     .n_channels = 3,
+                                     .n_taps = 7,
+                                     .from = from,
+                                     .channel = 500,
+                                     .tap = tap };
+            sets[k / 2][wide]->row(&r);
+            for (int64_t x = 0; x < n; x++) {
+                double want = 0;
+                for (int64_t i = 0; i < 21; i++)
+                    want = fused(wide, get(wide, weight, 2 * i),
+                                 get(wide, from, i / 7 * 500 + tap[i % 7] + x), want);
+                cr_assert(get(wide, got, x) == want, "set %d, n %d, at %d", k / 2, (int)n, (int)x);
+            }
+            cr_assert(get(wide, got, n) == -1, "set %d, n %d: written behind", k / 2, (int)n);
+        }
+    }
+}
+
+Test(windows, sums_are_chains_in_order)
+{
+    int64_t tap[30];
+    find_sets();
+    for (int64_t t = 0; t < 30; t++) tap[t] = t * 7 % 90;
+    for (int k = 0; k < 2 * n_sets; k++) {
+        const bool wide = k % 2;
+        fill(wide);
+        for (int64_t n_taps = 1; n_taps <= 30; n_taps++) {
+            for (int64_t i = 0; i < MOST; i++) put(wide, got, i, 0.5);
+            sets[k / 2][wide]->sums(got, weight, from, 33, tap, n_taps);
+            for (int64_t t = 0; t <= n_taps; t++) {
+                double want = 0.5;
+                for (int64_t x = 0; x < 33 && t < n_taps; x++)
+                    want = fused(wide, get(wide, weight, x), get(wide, from, tap[t] + x), want);
+                cr_assert(get(wide, got, t) == want, "set %d, %d taps, at %d", k / 2, (int)n_taps,
+                          (int)t);
+            }
+        }
+    }
+}
