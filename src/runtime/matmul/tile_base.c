@@ -17,7 +17,7 @@
 #define SPLAT(p) (*(p))
 #define ZERO 0.0f
 #define FMA(a, b, c) __builtin_fmaf((a), (b), (c))
-#define MR 4
+#define MR 3
 #define NV 3
 #define SQ 1
 #define LONG 1
@@ -38,7 +38,7 @@
 #define SPLAT(p) (*(p))
 #define ZERO 0.0
 #define FMA(a, b, c) __builtin_fma((a), (b), (c))
-#define MR 4
+#define MR 3
 #define NV 3
 #define SQ 1
 #define LONG 1
@@ -47,5 +47,5 @@
 #define NAME(x) x##_f64
 #include "runtime/matmul/tile_body.h"
 
-const df_tiles df_tiles_base_f32 = { 4, 3, block_f32, pack_f32, NULL, 0, NULL, 0, sweep_f32 };
-const df_tiles df_tiles_base_f64 = { 4, 3, block_f64, pack_f64, NULL, 0, NULL, 0, sweep_f64 };
+const df_tiles df_tiles_base_f32 = { 3, 3, block_f32, pack_f32, NULL, 0, NULL, 0, sweep_f32 };
+const df_tiles df_tiles_base_f64 = { 3, 3, block_f64, pack_f64, NULL, 0, NULL, 0, sweep_f64 };
