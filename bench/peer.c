@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -108,6 +109,16 @@ void peer_open(peer *p, const char *name, char *const argv[])
 {
     peer_start(p, name, argv);
     peer_wait_for_start(p);
+}
+
+void peer_stop(const peer *p)
+{
+    if (p->pid) kill(p->pid, SIGSTOP);
+}
+
+void peer_go_on(const peer *p)
+{
+    if (p->pid) kill(p->pid, SIGCONT);
 }
 
 void peer_close(peer *p)

@@ -41,6 +41,12 @@ bool peer_asked(peer *p, double *answer, const char *format, ...)
 bool peer_tell(peer *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool peer_answer(peer *p, double *answer);
 
+/* Stops all threads of the peer, and lets them go on. Threads of libraries spin after their work,
+ * up to some 30 ms in OpenBLAS, and would take a processor from the side that is measured next. A
+ * stopped peer must not be asked, and has to end with its parent by itself. */
+void peer_stop(const peer *p);
+void peer_go_on(const peer *p);
+
 /* Keeps why it cannot be measured; false. */
 bool peer_fails(peer *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -30,7 +30,7 @@ enum { TORCH, N_PEERS = 7 };
 enum {
     ROUNDS = 11,
     ROUNDS_QUICK = 5,
-    PAUSE_US = 3000,     /* before a turn: the last one's idle threads stop spinning */
+    PAUSE_US = 3000,     /* before a turn of ours: our own idle threads stop spinning */
     CALLS_AT_MOST = 2000 /* of a turn */
 };
 static const double turn_seconds = 0.01;
@@ -276,14 +276,18 @@ static void warm_up(table *t, row_run *r)
 static void peers_turn(peer *p, turns *y, int round)
 {
     double t = 0;
+    peer_go_on(p);
     if (peer_asked(p, &t, "time %d", y->calls))
         y->seconds[round] = t / y->calls;
     else
         y->is_on = false;
+    peer_stop(p);
 }
 
+/* Only the side whose turn it is runs. */
 static void take_turns(table *t, row_run *r, int rounds)
 {
+    for (int i = 0; i < N_PEERS; i++) peer_stop(&t->peers[i]);
     for (int k = 0; k < rounds; k++) {
         for (int i = 0; i < N_OURS; i++)
             if (r->of_ours[i].is_on) {
@@ -296,6 +300,7 @@ static void take_turns(table *t, row_run *r, int rounds)
                 peers_turn(&t->peers[i], &r->of_peers[i], k);
             }
     }
+    for (int i = 0; i < N_PEERS; i++) peer_go_on(&t->peers[i]);
     for (int i = 0; i < N_OURS + N_PEERS; i++) {
         turns *const y = i < N_OURS ? &r->of_ours[i] : &r->of_peers[i - N_OURS];
         if (y->is_on) y->median = bench_median(y->seconds, (size_t)rounds);

@@ -15,8 +15,10 @@ Starts itself in the library's environment, then answers lines on standard input
     warm                              runs the row for a while; seconds of a call
     time N                            seconds of N calls
 """
+import ctypes
 import importlib
 import pathlib
+import signal
 import sys
 
 import serve
@@ -65,7 +67,13 @@ def answer(peer, line):
     return f"{peer.time(int(rest[0])):.9g}"
 
 
+def end_with_parent():
+    """The driver stops this process between its turns, and a stopped process would outlive it."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)    # PR_SET_PDEATHSIG
+
+
 def start(args, say):
+    end_with_parent()
     module, name, _ = PEERS[args.peer]
     peer = getattr(importlib.import_module(module), name)(args.threads)
     say("ok", peer.version)
