@@ -74,20 +74,23 @@ typedef enum kind {
     K_WHILE,
     K_COND,
     K_VMAP,
+    K_WINDOWS,
+    K_TOP,
     K_SCOPE,
     N_KINDS
 } kind;
 
 static const char *const kind_name[N_KINDS] = {
-    "unary",  "binary", "reduce", "part", "view",          "same",  "random",      "borrow",
-    "take",   "fault",  "assign", "swap", "assign part",   "sweep", "assign view", "assign memory",
-    "memory", "keep",   "read",   "grad", "grad of state", "jvp",   "stop",        "hook",
-    "custom", "scan",   "while",  "cond", "vmap",          "scope",
+    "unary",       "binary",        "reduce", "part",   "view", "same",        "random",
+    "borrow",      "take",          "fault",  "assign", "swap", "assign part", "sweep",
+    "assign view", "assign memory", "memory", "keep",   "read", "grad",        "grad of state",
+    "jvp",         "stop",          "hook",   "custom", "scan", "while",       "cond",
+    "vmap",        "windows",       "top",    "scope",
 };
 
 /* How often each is drawn. */
-static const uint8_t weight[N_KINDS] = { 6, 6, 2, 4, 3, 3, 1, 1, 1, 1, 8, 2, 6, 3, 3,
-                                         2, 1, 5, 2, 4, 3, 2, 1, 1, 1, 4, 1, 2, 3, 1 };
+static const uint8_t weight[N_KINDS] = { 6, 6, 2, 4, 3, 3, 1, 1, 1, 1, 8, 2, 6, 3, 3, 2,
+                                         1, 5, 2, 4, 3, 2, 1, 1, 1, 4, 1, 2, 3, 3, 2, 1 };
 
 typedef struct stmt {
     uint8_t kind, dst, a, b, p, q;
@@ -602,6 +605,57 @@ static deft_tensor *reduce(unsigned p, deft_tensor *t)
     }
 }
 
+/* Convolutions and pools over an image of M channels, and what they give again as [M, N]. */
+static deft_tensor *windows(const exec *e, unsigned p, deft_tensor *t, deft_tensor *w)
+{
+    enum { ROWS = 2, COLUMNS = N / ROWS };
+    deft_tensor *const x = deft_reshape(tame(t), DEFT_SHAPE(1, M, ROWS, COLUMNS));
+    deft_conv2d_options conv = { .size = sizeof conv, .padding = { 0, 1 } };
+    deft_pool2d_options pool = {
+        .size = sizeof pool, .kernel = { 2, 3 }, .stride = { 1, 1 }, .padding = { 1, 1 }
+    };
+    deft_tensor *y;
+    switch (p % 4) {
+    case 0: /* depthwise */
+        conv.groups = M;
+        y = deft_conv2d(x, deft_reshape(w, DEFT_SHAPE(M, 1, 1, N / M)), &conv);
+        break;
+    case 1: /* dense, one output: the same for all channels */
+        conv.dilation[1] = 1 + p / 4 % 2;
+        y = deft_conv2d(x, deft_reshape(w, DEFT_SHAPE(1, M, 1, N / M)), &conv);
+        break;
+    case 2: y = deft_max_pool2d(x, &pool); break;
+    default: y = deft_avg_pool2d(x, &pool); break;
+    }
+    const int64_t columns = deft_dim(y, 3) < COLUMNS ? deft_dim(y, 3) : COLUMNS;
+    y = deft_slice(y, DEFT_FULL, DEFT_FULL, DEFT_R(0, ROWS), DEFT_R(0, columns));
+    y = deft_sum(y, DEFT_AXES(3), 1);
+    return deft_mul(t, deft_reshape(deft_add(deft_expand(deft_mul(y, number(e, 0.25)),
+                                                         DEFT_SHAPE(1, M, ROWS, COLUMNS)),
+                                             number(e, 0.5)),
+                                    DEFT_SHAPE(M, N)));
+}
+
+static void run_windows(exec *e, const stmt *st, deft_tensor *t, deft_tensor *with)
+{
+    const deft_shape s = deft_shape_get(t), of_w = deft_shape_get(with);
+    if (s.rank != 2 || s.dim[0] != M || s.dim[1] != N) return;
+    if (of_w.rank != 1 || of_w.dim[0] != N) return;
+    bind(e, st->dst, windows(e, st->p, t, with));
+}
+
+/* The greatest or least half of the elements along the last axis, twice. */
+static deft_tensor *top(unsigned p, deft_tensor *t)
+{
+    deft_tensor *at = NULL;
+    const int rank = deft_rank(t);
+    const int64_t n = rank > 0 ? deft_dim(t, rank - 1) : 0;
+    if (n < 2 || n % 2 != 0) return t;
+    deft_tensor *const half = deft_topk(t, n / 2, rank - 1, p & 1, &at);
+    deft_tensor *const second = p & 2 ? deft_gather(t, at, rank - 1) : deft_neg(half);
+    return deft_concat((deft_tensor *[]){ half, second }, 2, rank - 1);
+}
+
 static void run_grad(exec *e, const stmt *st, deft_tensor *with)
 {
     deft_tensor *const of = operand(e, st->a);
@@ -681,6 +735,11 @@ static void run_stmt(exec *e, const stmt *st)
     case K_WHILE: run_while(e, st); break;
     case K_COND: run_cond(e, st); break;
     case K_VMAP: run_vmap(e, st); break;
+    case K_WINDOWS:
+        run_windows(e, st, st->q & 1 ? a : state_of(e, 2 + st->a % 2),
+                    st->q & 2 ? b : state_of(e, st->b % 2));
+        break;
+    case K_TOP: bind(e, st->dst, top(st->p, a)); break;
     case K_SCOPE:
     case N_KINDS: break;
     }

@@ -95,6 +95,17 @@ static void matrices(work *w)
     (void)took(w, deft_scope_end(s));
 }
 
+/* Code for a transposed operand moves blocks through a workspace, which is not on the stack. */
+static void transposed(work *w)
+{
+    const deft_scope s = deft_scope_begin(w->cx);
+    deft_tensor *const x =
+        deft_wrap(w->cx, DEFT_SHAPE(SIDE, SIDE), DEFT_F32, w->left, sizeof w->left, NULL);
+    if (took(w, deft_read(deft_add(x, deft_t(x)), DEFT_F32, w->product, sizeof w->product)))
+        expect(w, "transposed", w->product[SIDE + 2], w->left[SIDE + 2] + w->left[2 * SIDE + 1]);
+    (void)took(w, deft_scope_end(s));
+}
+
 static deft_status add_row(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
                            size_t n_out, void *user)
 {
@@ -235,6 +246,7 @@ static void run(work *w, deft_tier tier, int number)
         for (int i = 0; i < TURNS; i++) {
             elementwise(w);
             matrices(w);
+            transposed(w);
             if (i % 3 == 2) deft_runtime_settle(w->rt);
         }
         if (sudden_us) many_kernels(w);
