@@ -282,7 +282,7 @@ static void blocks_begin(df_gen *g, blocks *x, LLVMValueRef from, LLVMValueRef t
     x->n = LLVMBuildSub(g->b, x->end, x->begin, "");
 }
 
-static matrix tile_of(df_gen *g, uint32_t access)
+static matrix crossed_tile(df_gen *g, uint32_t access)
 {
     const int64_t pitch = (int64_t)(g->tile_lanes + LEAST_SIDE) * access_size(g, access);
     return (matrix){ g->acc[access].tile, df_gen_i64(g, pitch) };
@@ -302,7 +302,7 @@ static void move_tiles(df_gen *g, df_access_kind kind, const blocks *rows, const
 {
     for (uint32_t a = 0; a < g->k->n_access; a++) {
         if (!g->acc[a].has_tile || g->k->access[a].kind != kind) continue;
-        const matrix tile = tile_of(g, a), block = crossed_block(g, a, rows, lanes);
+        const matrix tile = crossed_tile(g, a), block = crossed_block(g, a, rows, lanes);
         if (kind == DF_ACCESS_LOAD)
             call_transpose(g, tile, block, lanes->n, rows->n, access_size(g, a));
         else
@@ -329,7 +329,7 @@ static void find_tile_rows(df_gen *g, LLVMValueRef row, const blocks *rows, cons
     LLVMValueRef before = LLVMBuildNeg(g->b, lanes->begin, "");
     for (uint32_t a = 0; a < g->k->n_access; a++)
         if (g->acc[a].has_tile)
-            tile_row[a] = element_of(g, tile_of(g, a), in_tile, before, access_size(g, a));
+            tile_row[a] = element_of(g, crossed_tile(g, a), in_tile, before, access_size(g, a));
 }
 
 static void one_block(df_gen *g, const int *across, const blocks *rows, const blocks *lanes)

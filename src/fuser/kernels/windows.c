@@ -33,7 +33,7 @@ typedef struct readers {
     uint32_t *taken; /* those of them that are part of windows */
 } readers;
 
-static bool has_op(const pass *p, uint32_t n, df_op op)
+static bool windows_has_op(const pass *p, uint32_t n, df_op op)
 {
     return node_of(p, n)->op == op;
 }
@@ -84,12 +84,14 @@ static bool is_tap(pass *p, uint32_t n, int64_t t, uint32_t *slice)
     const df_node *const x = node_of(p, n);
     if (x->op != DF_OP_update || x->rank != 5) return false;
     const uint32_t place = x->src[2].i, value = x->src[1].i;
-    const bool fits = has_op(p, place, DF_OP_slice) && node_of(p, place)->src[0].i == x->src[0].i &&
-                      has_op(p, value, DF_OP_unsqueeze) && node_of(p, value)->attr == 1u << 1;
+    const bool fits =
+        windows_has_op(p, place, DF_OP_slice) && node_of(p, place)->src[0].i == x->src[0].i &&
+        windows_has_op(p, value, DF_OP_unsqueeze) && node_of(p, value)->attr == 1u << 1;
     if (!fits || ((p->full[place] | 1u << 1) & 31u) != 31u) return false;
     const df_slot at = start_of(p, place, 1);
     *slice = node_of(p, value)->src[0].i;
-    return p->now.at[at.i] == t && has_op(p, *slice, DF_OP_slice) && (p->full[*slice] & 3u) == 3u;
+    return p->now.at[at.i] == t && windows_has_op(p, *slice, DF_OP_slice) &&
+           (p->full[*slice] & 3u) == 3u;
 }
 
 /* Fills in the taps of joined windows. Returns false when node is something else. */
@@ -97,9 +99,9 @@ static bool match_join(pass *p, uint32_t node, windows *w)
 {
     int64_t n_taps = 0;
     uint32_t base = node;
-    for (; has_op(p, base, DF_OP_update); base = node_of(p, base)->src[0].i) n_taps++;
+    for (; windows_has_op(p, base, DF_OP_update); base = node_of(p, base)->src[0].i) n_taps++;
     const df_node *const x = node_of(p, node);
-    if (n_taps < 1 || x->rank != 5 || !has_op(p, base, DF_OP_empty)) return false;
+    if (n_taps < 1 || x->rank != 5 || !windows_has_op(p, base, DF_OP_empty)) return false;
     const df_slot rows = df_fuse_node_extent(p, base, 1);
     w->n_taps = (uint32_t)n_taps;
     w->slice = df_arena_new(&p->tmp, uint32_t, w->n_taps);
@@ -142,14 +144,14 @@ static bool has_strides(pass *p, uint32_t node)
 static bool match_single(pass *p, uint32_t node, windows *w)
 {
     if (node_of(p, node)->rank != 4 || has_strides(p, w->reshaped)) return false;
-    const bool sliced = has_op(p, node, DF_OP_slice);
+    const bool sliced = windows_has_op(p, node, DF_OP_slice);
     if (sliced && (p->full[node] & 3u) != 3u) return false;
     w->n_taps = 1;
     w->slice = df_arena_new(&p->tmp, uint32_t, 1);
     if (!w->slice) return false;
     w->slice[0] = sliced ? node : DF_NONE;
     w->images = sliced ? node_of(p, node)->src[0].i : node;
-    return has_op(p, w->images, DF_OP_permute);
+    return windows_has_op(p, w->images, DF_OP_permute);
 }
 
 /* Whether permute n exchanges the last two axes alone. */
@@ -174,7 +176,7 @@ static bool windows_match(pass *p, uint32_t n, windows *w)
     *w = (windows){ .product = n, .is_transposed = is_transposition(p, node) };
     if (w->is_transposed && has_some_rows(p, n)) return false;
     if (w->is_transposed) node = node_of(p, node)->src[0].i;
-    if (!has_op(p, node, DF_OP_reshape)) return false;
+    if (!windows_has_op(p, node, DF_OP_reshape)) return false;
     w->reshaped = node;
     w->joined = node_of(p, node)->src[0].i;
     const uint32_t last = node_of(p, w->joined)->rank - 1u;
@@ -205,10 +207,10 @@ static bool is_padding(const pass *p, uint32_t n)
     if (x->op != DF_OP_update || x->rank != 4 || x->src[1].i == x->src[0].i) return false;
     const uint32_t place = x->src[2].i;
     uint32_t zero = x->src[0].i;
-    if (!has_op(p, place, DF_OP_slice) || node_of(p, place)->src[0].i != zero) return false;
+    if (!windows_has_op(p, place, DF_OP_slice) || node_of(p, place)->src[0].i != zero) return false;
     if ((p->full[place] & 3u) != 3u || (p->unit[place] & 12u) != 12u) return false;
-    while (has_op(p, zero, DF_OP_expand)) zero = node_of(p, zero)->src[0].i;
-    return has_op(p, zero, DF_OP_cst) && node_of(p, zero)->attr == 0;
+    while (windows_has_op(p, zero, DF_OP_expand)) zero = node_of(p, zero)->src[0].i;
+    return windows_has_op(p, zero, DF_OP_cst) && node_of(p, zero)->attr == 0;
 }
 
 /* Notes that windows w, which are not stored, read their images. */
@@ -218,7 +220,8 @@ static void take_images(pass *p, readers *r, const windows *w)
         const uint32_t s = w->slice[t];
         if (s != DF_NONE && r->all[s] != 1) return;
         if (!take(r, w->images, 1)) continue;
-        if (!has_op(p, w->images, DF_OP_permute) || node_of(p, w->images)->attr != 0x3201) return;
+        if (!windows_has_op(p, w->images, DF_OP_permute) || node_of(p, w->images)->attr != 0x3201)
+            return;
         const uint32_t padded = node_of(p, w->images)->src[0].i;
         if (take(r, padded, 1) && is_padding(p, padded)) p->absorbed[padded] = 1;
     }
@@ -231,11 +234,13 @@ static void take_matrix(pass *p, readers *r, const windows *w)
     const uint32_t read = node_of(p, w->product)->src[1].i;
     if (w->is_transposed && !take(r, read, 1)) return;
     if (!take(r, w->reshaped, 1) || !take(r, w->joined, 1)) return;
-    for (uint32_t at = w->joined; has_op(p, at, DF_OP_update); at = node_of(p, at)->src[0].i) {
+    for (uint32_t at = w->joined; windows_has_op(p, at, DF_OP_update);
+         at = node_of(p, at)->src[0].i) {
         if (at != w->joined && r->all[at] != 1) return;
         if (r->all[node_of(p, at)->src[1].i] != 1) return;
     }
-    for (uint32_t at = w->joined; has_op(p, at, DF_OP_update); at = node_of(p, at)->src[0].i)
+    for (uint32_t at = w->joined; windows_has_op(p, at, DF_OP_update);
+         at = node_of(p, at)->src[0].i)
         p->absorbed[at] = 1;
     take_images(p, r, w);
 }
@@ -260,7 +265,7 @@ deft_status df_fuse_find_windows(pass *p)
     size_t kept = 0;
     for (size_t i = 0; i < p->windows.n && st == DEFT_OK; i++) {
         const windows w = p->windows.at[i];
-        if (has_op(p, w.joined, DF_OP_update) && !p->absorbed[w.joined]) continue;
+        if (windows_has_op(p, w.joined, DF_OP_update) && !p->absorbed[w.joined]) continue;
         p->windows.at[kept++] = w;
     }
     p->windows.n = kept;

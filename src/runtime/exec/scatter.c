@@ -356,7 +356,7 @@ static bool divide_by_tables(share *s, int64_t total, uint32_t n_threads)
 }
 
 /* Decides how n_threads divide j. With n_pieces == 1 it is not divided. */
-static share divide(const df_scatter_job *j, uint32_t n_threads)
+static share scatter_divide(const df_scatter_job *j, uint32_t n_threads)
 {
     share s = { .j = j, .axis = j->rank, .n_pieces = 1, .grain = 1 };
     int64_t total = 1;
@@ -440,7 +440,7 @@ size_t df_scatter_work_size(const df_scatter_job *given, uint32_t n_threads)
     df_scatter_job j = *given;
     if (scatter_is_empty(&j)) return 0;
     scatter_merge(&j);
-    const share s = divide(&j, n_threads);
+    const share s = scatter_divide(&j, n_threads);
     return s.has_tables ? (size_t)((s.n_pieces - 1) * s.table_size) : 0;
 }
 
@@ -449,7 +449,7 @@ bool df_scatter(const df_scatter_job *given, df_pool *pool, void *work, int64_t 
     df_scatter_job j = *given;
     if (scatter_is_empty(&j)) return true;
     scatter_merge(&j);
-    share s = divide(&j, df_pool_threads(pool));
+    share s = scatter_divide(&j, df_pool_threads(pool));
     s.tables = work;
     if (s.n_pieces > 1)
         df_pool_run(pool, (uint32_t)s.n_pieces, walk_piece, &s);

@@ -565,8 +565,8 @@ static void matmul_run_tasks(df_pool *pool, bool alone, int64_t n,
         df_pool_run(pool, (uint32_t)n, task, r);
 }
 
-static void run_job(const df_matmul_job *job, const df_gemm_kernel *g, df_blas *blas, df_pool *pool,
-                    void *work)
+static void matmul_run_job(const df_matmul_job *job, const df_gemm_kernel *g, df_blas *blas,
+                           df_pool *pool, void *work)
 {
     const bool small = df_matmul_is_small(job), library = wants_blas(job) && blas;
     if (small || library) {
@@ -615,10 +615,10 @@ void df_matmul_run(const df_matmul_job *job, const df_gemm_kernel *g, df_blas *b
         return;
     }
     if (!wants_turn(job)) {
-        run_job(job, g, blas, pool, work);
+        matmul_run_job(job, g, blas, pool, work);
         return;
     }
     turned t;
     turn(job, &t);
-    run_job(&t.job, g, blas, pool, work);
+    matmul_run_job(&t.job, g, blas, pool, work);
 }

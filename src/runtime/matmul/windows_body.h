@@ -19,19 +19,19 @@ TARGET static void NAME(copy)(void *to, int64_t to_row, const void *from, int64_
     }
 }
 
-enum { NAME(WIDTH) = 64 / sizeof(T) };
+#define LANES (64 / (int)sizeof(T))
 
 TARGET static void NAME(row)(const df_image_row *r)
 {
-    for (int64_t x = 0; x < r->n; x += NAME(WIDTH)) {
+    for (int64_t x = 0; x < r->n; x += LANES) {
         const T *a = r->a;
-        T acc[NAME(WIDTH)] = { 0 };
+        T acc[LANES] = { 0 };
         for (int64_t c = 0; c < r->n_channels; c++)
             for (int64_t t = 0; t < r->n_taps; t++, a += r->a_col) {
                 const T *const from = (const T *)r->from + c * r->channel + r->tap[t] + x;
-                for (int i = 0; i < NAME(WIDTH); i++) acc[i] = FMA(*a, from[i], acc[i]);
+                for (int i = 0; i < LANES; i++) acc[i] = FMA(*a, from[i], acc[i]);
             }
-        const int64_t n = df_min_i64(NAME(WIDTH), r->n - x);
+        const int64_t n = df_min_i64(LANES, r->n - x);
         memcpy((T *)r->to + x, acc, (size_t)n * sizeof(T));
     }
 }
@@ -68,4 +68,5 @@ TARGET static void NAME(sums)(void *sum, const void *a, const void *from, int64_
 }
 #undef T
 #undef NAME
+#undef LANES
 #undef FMA

@@ -271,7 +271,7 @@ static void call_job(df_tiers *t, const df_tier_job *j)
 
 /* Runs the first job of the queue, if there is one and no kernel waits for O0 code. Returns false
  * when it ran none. The caller holds `lock`, which is released while the job runs. */
-static bool run_job(df_tiers *t)
+static bool tier_run_job(df_tiers *t)
 {
     df_tier_job *const j = t->first_job;
     if (!j || t->head[DF_OPT_O0]) return false;
@@ -292,7 +292,7 @@ static void *compile_thread(void *user)
     df_opt level;
     pthread_mutex_lock(&t->lock);
     while (!t->stop) {
-        if (run_job(t)) continue;
+        if (tier_run_job(t)) continue;
         uint32_t n = take_jobs(t, jobs, &level);
         entry *const variant = n == 0 ? df_variant_take(t) : NULL;
         if (variant) jobs[n++] = variant;
