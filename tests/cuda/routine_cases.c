@@ -545,7 +545,7 @@ static void check_plans(void)
     df_routine_job j = rows(DF_OP_argsort, DEFT_F32, UINT32_MAX, 1);
     EXPECT(df_cuda_routine_plan(&d, &j, 0, &list) == DEFT_E_LIMIT);
     EXPECT(strstr(d.text, "4294967295") != NULL);
-    j.n--;
+    j.m = --j.n;
     EXPECT(df_cuda_routine_plan(&d, &j, 0, &list) == DEFT_OK && list.n == 12);
     EXPECT(df_cuda_routine_work_size(&j) >= (size_t)j.n * 8);
     EXPECT(df_cuda_routine_work_size(&j) < (size_t)j.n * 8 + ((size_t)4 << 20));
