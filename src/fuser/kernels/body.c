@@ -482,7 +482,7 @@ static df_slot row_length(pass *p, const df_kernel *shape, const df_slot *extent
 
 void df_body_init(body *b, pass *p)
 {
-    *b = (body){ .emit = { body_emit_ins, p->t->flags & DF_TRACE_FAST }, .p = p };
+    *b = (body){ .emit = { .ins = body_emit_ins, .fast = p->t->flags & DF_TRACE_FAST }, .p = p };
 }
 
 void df_body_reset(body *b)
