@@ -412,6 +412,34 @@ Test(budget, what_is_used_in_vain_is_no_mistake)
     never_changes(used_in_vain, DEFT_OK);
 }
 
+static deft_status many_sines(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                              size_t n_out, void *user)
+{
+    (void)cx, (void)n_in, (void)n_out, (void)user;
+    out[0] = in[0];
+    for (int i = 0; i < 300; i++) out[0] = deft_sin(out[0]);
+    return DEFT_OK;
+}
+
+/* An outermost step that is aborted removes all records, those too that a budget has cut. */
+static void after_an_abort(rig *r, outcome *o)
+{
+    deft_tensor *const k = vec(r, 1);
+    for (int turn = 0; turn < 4; turn++) {
+        deft_tensor *y = k, *each = NULL;
+        const deft_scope s = deft_step_begin(r->cx);
+        for (int i = 0; i < 30 * (turn % 2); i++) y = deft_sin(deft_add(y, 1));
+        if (!deft_vmap(r->cx, many_sines, NULL, &y, NULL, 1, &each, NULL, 1)) each = NULL;
+        put(r, o, each, N);
+        deft_step_abort(s);
+    }
+}
+
+Test(budget, an_aborted_step_leaves_nothing_that_counts)
+{
+    never_changes(after_an_abort, DEFT_OK);
+}
+
 static void asked_for(rig *r, outcome *o)
 {
     const int32_t outside = N + 3;

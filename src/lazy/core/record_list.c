@@ -22,7 +22,7 @@ void df_rec_reset(deft_ctx *cx)
 {
     df_assert(cx->n_walks == 0);
     if (DF_UNLIKELY(cx->owes)) df_owe_recorded(cx);
-    cx->n_before = cx->n_left = 0;
+    cx->n_left = 0;
     cx->held_left = 0;
     cx->look_at = cx->first_look;
     cx->finals = 0;
@@ -54,6 +54,7 @@ void df_rec_truncate(deft_ctx *cx, uint32_t n, uint32_t n_args, uint32_t n_ext)
     }
     cx->stats.ops_recorded += r->n - r->n_inputs;
     r->n_inputs = 0;
+    df_budget_truncate(cx, n);
     if (DF_UNLIKELY(cx->line || cx->label || cx->site_ranges.n)) df_site_ranges_truncate(cx, n);
     if (DF_UNLIKELY(cx->grad_annotations.n || cx->customs)) df_grad_annotations_truncate(cx, n);
     if (n == 0) {
@@ -65,7 +66,6 @@ void df_rec_truncate(deft_ctx *cx, uint32_t n, uint32_t n_args, uint32_t n_ext)
     r->n = n;
     r->n_args = n_args;
     r->n_ext = n_ext;
-    df_budget_truncate(cx, n);
 }
 
 void df_rec_resolve(deft_ctx *cx, uint32_t node, df_value *v)
