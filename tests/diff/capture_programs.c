@@ -489,25 +489,16 @@ static void shrink(world *w, const oracle_path *p)
 
 int main(int argc, char **argv)
 {
-    long count = 6000, plain = 0, failures = 0;
-    uint64_t seed = 1;
+    oracle_asked asked = { .count = 6000, .quick = 500, .full = 200000, .seed = 1 };
+    long failures = 0;
     bool print = false;
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--full"))
-            count = 200000;
-        else if (!strcmp(argv[i], "--quick"))
-            count = 500;
-        else if (!strcmp(argv[i], "--print"))
-            print = true;
-        else if (plain++ == 0)
-            count = strtol(argv[i], NULL, 10);
-        else
-            seed = strtoull(argv[i], NULL, 10);
-    }
+    for (int i = 1; i < argc; i++)
+        if (!oracle_takes(&asked, argv[i])) print |= !strcmp(argv[i], "--print");
+    const uint64_t seed = asked.seed;
     const double t0 = oracle_now();
     n_paths = oracle_open(paths, sizeof paths / sizeof *paths);
     long k = 0;
-    for (; k < count && (k < LEAST || test_time_left(1)) && failures < 3; k++) {
+    for (; k < (long)asked.count && (k < LEAST || test_time_left(1)) && failures < 3; k++) {
         static world w;
         generate(&w, seed + (uint64_t)k);
         const oracle_path *const p = &paths[n_paths > 1 && k % 64 == 63];

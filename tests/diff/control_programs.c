@@ -360,26 +360,17 @@ static bool same(const result *a, const result *b, char *why, size_t n)
 
 int main(int argc, char **argv)
 {
-    long count = 1500, failures = 0, n_values = 0;
-    uint64_t seed = 1, n_unfused = 0, n_loops = 0;
+    oracle_asked asked = { .count = 1500, .quick = 300, .full = 60000, .seed = 1 };
+    long failures = 0, n_values = 0;
+    uint64_t n_unfused = 0, n_loops = 0;
     bool print = false;
-    int plain = 0;
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--full"))
-            count = 60000;
-        else if (!strcmp(argv[i], "--quick"))
-            count = 300;
-        else if (!strcmp(argv[i], "--print"))
-            print = true;
-        else if (plain++ == 0)
-            count = strtol(argv[i], NULL, 10);
-        else
-            seed = strtoull(argv[i], NULL, 10);
-    }
+    for (int i = 1; i < argc; i++)
+        if (!oracle_takes(&asked, argv[i])) print |= !strcmp(argv[i], "--print");
+    const uint64_t seed = asked.seed;
     const double t0 = oracle_now();
     const size_t n_paths = oracle_open(paths, LEN(paths));
     long k = 0;
-    for (; k < count && (k < LEAST || test_time_left(1)) && failures < 5; k++) {
+    for (; k < (long)asked.count && (k < LEAST || test_time_left(1)) && failures < 5; k++) {
         for (int64_t rows = 3; rows <= 5; rows += 2) {
             result want, got;
             char why[400];

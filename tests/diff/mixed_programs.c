@@ -76,6 +76,8 @@ typedef enum kind {
     K_VMAP,
     K_WINDOWS,
     K_TOP,
+    K_PRODUCT,
+    K_COUNT,
     K_SCOPE,
     N_KINDS
 } kind;
@@ -89,8 +91,8 @@ static const char *const kind_name[N_KINDS] = {
 };
 
 /* How often each is drawn. */
-static const uint8_t weight[N_KINDS] = { 6, 6, 2, 4, 3, 3, 1, 1, 1, 1, 8, 2, 6, 3, 3, 2,
-                                         1, 5, 2, 4, 3, 2, 1, 1, 1, 4, 1, 2, 3, 3, 2, 1 };
+static const uint8_t weight[N_KINDS] = { 6, 6, 2, 4, 3, 3, 1, 1, 1, 1, 8, 2, 6, 3, 3, 2, 1,
+                                         5, 2, 4, 3, 2, 1, 1, 1, 4, 1, 2, 3, 3, 2, 3, 2, 1 };
 
 typedef struct stmt {
     uint8_t kind, dst, a, b, p, q;
@@ -656,6 +658,37 @@ static deft_tensor *top(unsigned p, deft_tensor *t)
     return deft_concat((deft_tensor *[]){ half, second }, 2, rank - 1);
 }
 
+static deft_tensor *first_row(deft_tensor *t)
+{
+    return deft_rank(t) == 2 ? deft_slice(t, DEFT_AT(0)) : t;
+}
+
+/* t, of one row or several, times a square matrix that is made of its first row, in either layout. */
+static deft_tensor *product(const exec *e, unsigned p, deft_tensor *t)
+{
+    const int rank = deft_rank(t);
+    if (rank == 0) return deft_square(tame(t));
+    const int64_t n = deft_dim(t, rank - 1);
+    deft_tensor *const column = deft_reshape(first_row(tame(t)), DEFT_SHAPE(n, 1));
+    deft_tensor *const square = deft_mul(column, deft_add(deft_t(column), number(e, 0.5)));
+    return deft_mul(deft_matmul(t, p & 1 ? deft_t(square) : square), number(e, 0.25));
+}
+
+/* How many elements of t are in each of N bins, as floats: integers are counted. */
+static deft_tensor *counted(const exec *e, unsigned p, deft_tensor *t)
+{
+    deft_ctx *const cx = e->s->cx;
+    const deft_dtype of = p & 1 ? DEFT_I32 : DEFT_I64;
+    deft_tensor *const bin =
+        deft_cast(deft_mul(deft_add(tame(deft_reshape(t, DEFT_SHAPE(-1))), number(e, 1)),
+                           number(e, 0.49 * N)),
+                  p & 2 ? DEFT_U8 : DEFT_I32);
+    deft_tensor *const some = deft_clamp(bin, 0, N - 1);
+    return deft_cast(deft_index_add(deft_zeros(cx, DEFT_SHAPE(N), of), some,
+                                    deft_full_i(cx, DEFT_SHAPE(1), of, 3), 0),
+                     DEFT_F32);
+}
+
 static void run_grad(exec *e, const stmt *st, deft_tensor *with)
 {
     deft_tensor *const of = operand(e, st->a);
@@ -711,7 +744,9 @@ static void run_stmt(exec *e, const stmt *st)
     case K_VIEW: run_part(e, st, true); break;
     case K_SAME: bind(e, st->dst, deft_cast(state_of(e, st->a), DEFT_F32)); break;
     case K_RANDOM:
-        bind(e, st->dst, deft_uniform(cx, &e->s->rng, DEFT_SHAPE(N), DEFT_F32, -1, 1));
+        bind(e, st->dst,
+             st->p & 1 ? deft_uniform(cx, &e->s->rng, DEFT_SHAPE(N), DEFT_F32, -1, 1)
+                       : deft_normal(cx, &e->s->rng, DEFT_SHAPE(N), DEFT_F32, 0, 1));
         break;
     case K_BORROW: borrow(e, st); break;
     case K_TAKE: take(e, st, false); break;
@@ -739,6 +774,8 @@ static void run_stmt(exec *e, const stmt *st)
         run_windows(e, st, st->q & 1 ? a : state_of(e, 2 + st->a % 2),
                     st->q & 2 ? b : state_of(e, st->b % 2));
         break;
+    case K_PRODUCT: bind(e, st->dst, product(e, st->p, a)); break;
+    case K_COUNT: bind(e, st->dst, counted(e, st->p, a)); break;
     case K_TOP: bind(e, st->dst, top(st->p, a)); break;
     case K_SCOPE:
     case N_KINDS: break;
@@ -1136,34 +1173,27 @@ static void crashed(int signal_number)
 int main(int argc, char **argv)
 {
     static const int signals[] = { SIGSEGV, SIGBUS, SIGABRT, SIGILL, SIGFPE, SIGTRAP };
-    uint64_t count = 3000, seed = 1;
-    bool shrinks = true, prints = false, compiles = true;
-    int n_given = 0, failures = 0;
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--quick"))
-            count = 500, compiles = false;
-        else if (!strcmp(argv[i], "--full"))
-            count = 20000;
-        else if (!strcmp(argv[i], "--no-shrink"))
-            shrinks = false;
-        else if (!strcmp(argv[i], "--print"))
-            prints = true;
-        else
-            *(n_given++ ? &seed : &count) = strtoull(argv[i], NULL, 10);
-    }
+    oracle_asked asked = { .count = 3000, .quick = 500, .full = 20000, .seed = 1 };
+    bool shrinks = true, prints = false;
+    int failures = 0;
+    for (int i = 1; i < argc; i++)
+        if (!oracle_takes(&asked, argv[i])) {
+            shrinks &= strcmp(argv[i], "--no-shrink") != 0;
+            prints |= !strcmp(argv[i], "--print");
+        }
     oracle_path path[] = {
         { .name = "plain", .tier = DEFT_TIER_INTERPRET, .n_threads = 1 },
         { .name = "interpreted", .tier = DEFT_TIER_INTERPRET, .n_threads = 2 },
         { .name = "compiled", .tier = DEFT_TIER_FULL, .n_threads = 2 },
     };
-    const size_t n_paths = oracle_open(path, compiles ? LEN(path) : LEN(path) - 1);
+    const size_t n_paths = oracle_open(path, !asked.is_quick ? LEN(path) : LEN(path) - 1);
     plain_path = &path[0];
     for (size_t i = 0; i < LEN(signals); i++) signal(signals[i], crashed);
     uint64_t n = 0;
     const double start = oracle_now();
-    for (; n < count && (n < LEAST || test_time_left(1)) && failures < 5; n++) {
+    for (; n < asked.count && (n < LEAST || test_time_left(1)) && failures < 5; n++) {
         world w;
-        draw(&w, seed + n);
+        draw(&w, asked.seed + n);
         path_now = &path[n_paths > 2 && n % 32 == 31 ? 2 : 1];
         snprintf(running, sizeof running, "FAIL: crash in seed %llu\n", (unsigned long long)w.seed);
         if (prints) print(&w);

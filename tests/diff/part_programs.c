@@ -461,19 +461,11 @@ int main(int argc, char **argv)
         { .name = "llvm", .tier = DEFT_TIER_FULL, .n_threads = 2 },
         { .name = "unfused", .tier = DEFT_TIER_INTERPRET, .n_threads = 1, .no_fusion = 1 },
     };
-    uint64_t count = 1000, seed = 1;
-    int n_given = 0;
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--quick"))
-            count = 300;
-        else if (!strcmp(argv[i], "--full"))
-            count = 100000;
-        else
-            *(n_given++ ? &seed : &count) = strtoull(argv[i], NULL, 10);
-    }
+    oracle_asked asked = { .count = 1000, .quick = 300, .full = 100000, .seed = 1 };
+    for (int i = 1; i < argc; i++) (void)oracle_takes(&asked, argv[i]);
     const size_t n = oracle_open(path, sizeof path / sizeof *path);
-    for (uint64_t i = 0; i < count && (i < LEAST || test_time_left(1)); i++, n_programs++) {
-        const program p = draw(seed + i);
+    for (uint64_t i = 0; i < asked.count && (i < LEAST || test_time_left(1)); i++, n_programs++) {
+        const program p = draw(asked.seed + i);
         compare_costs(&p, &path[0]);
         for (size_t k = 0; k < n; k++)
             if (path[k].tier == DEFT_TIER_INTERPRET || i % COMPILED == 0) run(&p, &path[k]);

@@ -513,30 +513,18 @@ static void check_points(uint64_t seed)
 
 int main(int argc, char **argv)
 {
-    long count = 200;
-    uint64_t seed = 1;
+    oracle_asked asked = { .count = 200, .quick = 24, .full = 20000, .seed = 1 };
     bool verbose = false;
-    int plain = 0;
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--full"))
-            count = 20000;
-        else if (!strcmp(argv[i], "--quick"))
-            count = 24;
-        else if (!strcmp(argv[i], "-v"))
-            verbose = true;
-        else if (plain++ == 0)
-            count = strtol(argv[i], NULL, 10);
-        else
-            seed = strtoull(argv[i], NULL, 10);
-    }
+    for (int i = 1; i < argc; i++)
+        if (!oracle_takes(&asked, argv[i])) verbose |= !strcmp(argv[i], "-v");
     const double t0 = oracle_now();
     const size_t n_paths = oracle_open(paths, LEN(paths));
-    const long asked = count;
-    for (count = 0; count < asked && (count < 4 || test_time_left(1)); count++) {
-        const long i = count;
-        if (verbose) fprintf(stderr, "%llu\n", (unsigned long long)seed + (unsigned long long)i);
-        check_program(seed + (uint64_t)i, n_paths);
-        check_points(seed + (uint64_t)i);
+    long count = 0;
+    for (; count < (long)asked.count && (count < 4 || test_time_left(1)); count++) {
+        const uint64_t seed = asked.seed + (uint64_t)count;
+        if (verbose) fprintf(stderr, "%llu\n", (unsigned long long)seed);
+        check_program(seed, n_paths);
+        check_points(seed);
     }
     oracle_close(paths, n_paths);
     printf(

@@ -12,6 +12,7 @@
 #include "../support/budget.h"
 #include "../support/oracle.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -254,29 +255,16 @@ static void check(uint64_t seed, size_t n_paths)
 
 int main(int argc, char **argv)
 {
-    long count = 300;
-    uint64_t seed = 1;
-    int plain = 0;
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--full"))
-            count = 20000;
-        else if (!strcmp(argv[i], "--quick"))
-            count = 60;
-        else if (!strcmp(argv[i], "-v"))
-            is_verbose = true;
-        else if (plain++ == 0)
-            count = strtol(argv[i], NULL, 10);
-        else
-            seed = strtoull(argv[i], NULL, 10);
-    }
+    oracle_asked asked = { .count = 300, .quick = 60, .full = 20000, .seed = 1 };
+    for (int i = 1; i < argc; i++)
+        if (!oracle_takes(&asked, argv[i])) is_verbose |= !strcmp(argv[i], "-v");
     const double t0 = oracle_now();
     const size_t n_paths = oracle_open(paths, LEN(paths));
     for (int i = 0; i < N_IN; i++) image[i] = oracle_alloc(MOST * sizeof(double));
-    const long asked = count;
-    for (count = 0; count < asked && (count < 8 || test_time_left(1)); count++)
-        check(seed + (uint64_t)count, n_paths);
+    uint64_t n = 0;
+    for (; n < asked.count && (n < 8 || test_time_left(1)); n++) check(asked.seed + n, n_paths);
     oracle_close(paths, n_paths);
-    printf("%ld programs on %zu paths, %ld plans read windows, %ld failures, %.1f s\n", count,
+    printf("%" PRIu64 " programs on %zu paths, %ld plans read windows, %ld failures, %.1f s\n", n,
            n_paths, n_read, n_failed, oracle_now() - t0);
     for (int i = 0; i < N_IN; i++) free(image[i]);
     return n_failed || n_read == 0;

@@ -980,30 +980,20 @@ static void shrink(world *w, const oracle_path *p)
 
 int main(int argc, char **argv)
 {
-    long count = 2000;
-    uint64_t seed = 1;
+    oracle_asked asked = { .count = 2000, .quick = 600, .full = 200000, .seed = 1 };
     bool print = false, no_shrink = false;
-    int plain = 0;
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--full"))
-            count = 200000;
-        else if (!strcmp(argv[i], "--quick"))
-            count = 600;
-        else if (!strcmp(argv[i], "--print"))
-            print = true;
-        else if (!strcmp(argv[i], "--no-shrink"))
-            no_shrink = true;
-        else if (plain++ == 0)
-            count = strtol(argv[i], NULL, 10);
-        else
-            seed = strtoull(argv[i], NULL, 10);
-    }
+    for (int i = 1; i < argc; i++)
+        if (!oracle_takes(&asked, argv[i])) {
+            print |= !strcmp(argv[i], "--print");
+            no_shrink |= !strcmp(argv[i], "--no-shrink");
+        }
+    const uint64_t seed = asked.seed;
     const double t0 = oracle_now();
     n_paths = oracle_open(paths, LEN(paths));
     oracle_fill(DEFT_F32, pool_memory, POOL, 5, ORACLE_TAME);
     long failures = 0;
     long k = 0;
-    for (; k < count && (k < LEAST || test_time_left(1)) && failures < 5; k++) {
+    for (; k < (long)asked.count && (k < LEAST || test_time_left(1)) && failures < 5; k++) {
         static world w;
         generate(&w, seed + (uint64_t)k);
         /* Compiling costs more than all else: one program in thirty-two. */

@@ -18,6 +18,19 @@ void *oracle_alloc(size_t n)
     exit(2);
 }
 
+bool oracle_takes(oracle_asked *a, const char *argument)
+{
+    if (!strcmp(argument, "--quick"))
+        a->is_quick = true, a->count = a->quick;
+    else if (!strcmp(argument, "--full"))
+        a->is_full = true, a->count = a->full;
+    else if (argument[0] == '-')
+        return false;
+    else
+        *(a->n_numbers++ ? &a->seed : &a->count) = strtoull(argument, NULL, 10);
+    return true;
+}
+
 double oracle_now(void)
 {
     struct timespec ts;

@@ -54,6 +54,18 @@ const char *oracle_text(deft_dtype t, const void *data, size_t i, char *buf, siz
 const char *oracle_shape_text(const deft_shape *s, char *buf, size_t n);
 int64_t oracle_numel(const deft_shape *s);
 
+/* What a generator of programs is asked for on its command line: [--quick|--full] [COUNT [SEED]].
+ * The test sets the first four members. */
+typedef struct oracle_asked {
+    uint64_t count, seed;
+    uint64_t quick, full; /* values of count that --quick and --full stand for */
+    bool is_quick, is_full;
+    int n_numbers;
+} oracle_asked;
+
+/* Takes one argument. Returns false when it is another option, which is then the test's own. */
+bool oracle_takes(oracle_asked *a, const char *argument);
+
 /* Seconds since some point. */
 double oracle_now(void);
 /* Processor time of all threads. */
