@@ -460,6 +460,7 @@ int main(int argc, char **argv)
         { .name = "interp", .tier = DEFT_TIER_INTERPRET, .n_threads = 1 },
         { .name = "llvm", .tier = DEFT_TIER_FULL, .n_threads = 2 },
         { .name = "unfused", .tier = DEFT_TIER_INTERPRET, .n_threads = 1, .no_fusion = 1 },
+        { .name = "fast", .tier = DEFT_TIER_FULL, .n_threads = 2, .numerics = DEFT_FAST },
     };
     oracle_asked asked = { .count = 1000, .quick = 300, .full = 100000, .seed = 1 };
     for (int i = 1; i < argc; i++) (void)oracle_takes(&asked, argv[i]);

@@ -106,6 +106,7 @@ size_t oracle_open(oracle_path *path, size_t n)
         const deft_ctx_options co = { .size = sizeof co,
                                       .no_fusion = p.no_fusion,
                                       .no_simplify = p.no_simplify,
+                                      .numerics = p.numerics,
                                       .device = p.device };
         st = deft_ctx_create(p.rt, &co, &p.cx);
         if (st != DEFT_OK) give_up(&p, "ctx_create", st);
