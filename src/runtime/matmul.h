@@ -28,8 +28,8 @@ typedef struct df_matmul_job {
     /* Strides in elements. Columns of c are contiguous. */
     int64_t a_batch[DEFT_MAX_RANK], b_batch[DEFT_MAX_RANK], c_batch[DEFT_MAX_RANK];
     int64_t a_row, a_col, b_row, b_col, c_row;
-    /* B shows windows of the images at b (matmul/windows.h). NULL: it is a matrix. Else its strides
-     * mean nothing. */
+    /* B shows windows of the images at b (matmul/windows.h), and its own strides are 0. NULL: B is
+     * a matrix. */
     const struct df_images *images;
     /* Called for each finished tile of C, on any thread of the pool; NULL: no epilogue. The tile
      * covers rows [o0, o1) of (batch, m) linearized, and columns [i0, i1). Element (o0, i0) is at
@@ -39,6 +39,16 @@ typedef struct df_matmul_job {
     void *user;
     bool fast;
 } df_matmul_job;
+
+/* Returns where a batch entry begins, in elements. `stride` is a_batch, b_batch or c_batch. */
+DF_INLINE int64_t df_matmul_batch_offset(const df_matmul_job *j, const int64_t *stride,
+                                         int64_t entry)
+{
+    int64_t offset = 0;
+    for (uint32_t i = j->batch_rank; i-- > 0; entry /= j->batch_extent[i])
+        offset += entry % j->batch_extent[i] * stride[i];
+    return offset;
+}
 
 /* Returns the bytes of workspace for one call: the packing buffers of all threads. */
 size_t df_matmul_work_size(const df_matmul_job *job, const df_gemm_kernel *g, uint32_t n_threads);

@@ -114,15 +114,6 @@ size_t df_direct_work_size(const df_matmul_job *j, uint32_t n_threads)
 
 /* ---- one task ---- */
 
-/* Offset of a batch entry. */
-static int64_t direct_offset(const df_matmul_job *j, const int64_t *stride, int64_t index)
-{
-    int64_t offset = 0;
-    for (uint32_t i = j->batch_rank; i-- > 0; index /= j->batch_extent[i])
-        offset += index % j->batch_extent[i] * stride[i];
-    return offset;
-}
-
 /* Copies one phase of rows [y0, y1) of one channel. Those outside of the image become 0. */
 static void copy_phase(const direct *d, char *to, const char *image, int64_t phase, int64_t y0,
                        int64_t y1)
@@ -172,7 +163,7 @@ static void direct_rows(const direct *d, uint32_t thread, int64_t batch, int64_t
     const char *const copy = own + d->taps_bytes;
     const int64_t by = d->n_phases * d->length;
     copy_rows(d, thread, batch, image, y, n);
-    const char *const a = j->a + direct_offset(j, j->a_batch, batch) * d->size;
+    const char *const a = j->a + df_matmul_batch_offset(j, j->a_batch, batch) * d->size;
     for (int64_t i = 0; i < n * j->m; i++) {
         const int64_t row = i / j->m, of = i % j->m;
         const df_image_row r = { .to = to + (of * ld + row * m->out[1]) * d->size,
@@ -204,7 +195,7 @@ static void sum_rows(const direct *d, uint32_t thread, int64_t batch, int64_t at
     const char *const copy = own + d->taps_bytes;
     const int64_t by = d->n_phases * d->length;
     copy_rows(d, thread, batch, at / m->out[0], at % m->out[0], n);
-    const char *const a = j->a + direct_offset(j, j->a_batch, batch) * d->size;
+    const char *const a = j->a + df_matmul_batch_offset(j, j->a_batch, batch) * d->size;
     for (int64_t i = 0; i < j->m * d->n_channels; i++) {
         const int64_t of = i / d->n_channels, c = i % d->n_channels;
         for (int64_t row = 0; row < n; row++)
@@ -221,7 +212,7 @@ static void sum_task(const direct *d, int64_t batch, uint32_t thread)
     const df_matmul_job *const j = d->j;
     const int64_t of_image = j->images->out[0], ld = j->c ? j->c_row : j->n;
     char *const c =
-        j->c ? j->c + direct_offset(j, j->c_batch, batch) * d->size : tile_of(d, thread);
+        j->c ? j->c + df_matmul_batch_offset(j, j->c_batch, batch) * d->size : tile_of(d, thread);
     for (int64_t i = 0; i < j->m; i++) memset(c + i * ld * d->size, 0, (size_t)(j->n * d->size));
     for (int64_t y = 0; y < d->image_rows;) {
         const int64_t n =
@@ -238,8 +229,9 @@ static void direct_task(const direct *d, int64_t task, uint32_t thread)
     const int64_t batch = task / d->n_parts, y0 = task % d->n_parts * d->per_task;
     const int64_t y1 = df_min_i64(y0 + d->per_task, d->image_rows), row = j->images->out[1];
     const int64_t of_image = j->images->out[0], ld = j->c ? j->c_row : d->per_task * row;
-    char *const c = j->c ? j->c + (direct_offset(j, j->c_batch, batch) + y0 * row) * d->size
-                         : tile_of(d, thread);
+    char *const c = j->c
+                        ? j->c + (df_matmul_batch_offset(j, j->c_batch, batch) + y0 * row) * d->size
+                        : tile_of(d, thread);
     for (int64_t y = y0; y < y1;) {
         const int64_t n = df_min_i64(y1 - y, of_image - y % of_image);
         direct_rows(d, thread, batch, y / of_image, y % of_image, n, c + (y - y0) * row * d->size,

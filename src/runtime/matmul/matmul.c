@@ -106,8 +106,7 @@ static int64_t even_part(int64_t n, int64_t most, int64_t unit)
  * tiles->split does the same. */
 static bool wants_blas(const df_matmul_job *j)
 {
-    if (!j->fast || j->images || j->n_batch != 1 || j->k <= 0) return false;
-    if (j->b_row != 1 || j->b_col <= 1) return false;
+    if (!j->fast || j->n_batch != 1 || j->k <= 0 || j->b_row != 1 || j->b_col <= 1) return false;
     const df_tiles *const t = df_tiles_pick(j->dtype);
     return j->m > t->n_split && (j->m <= 4 || j->n <= 16) && j->m <= BLAS_ROWS &&
            j->n * j->k <= BLAS_WEIGHT;
@@ -192,7 +191,7 @@ static void choose_packing(cut *w, const df_gemm_kernel *g)
 {
     const df_matmul_job *const j = &w->job;
     const int64_t b_bytes = j->k * j->n * w->size;
-    const bool b_lies_well = !j->images && (j->b_col == 1 || j->n == 1);
+    const bool b_lies_well = df_matmul_b_lies_well(j);
     const bool few_rows = j->m <= (b_lies_well ? 8 : 4) * (int64_t)w->tiles->mr;
     w->dots = df_matmul_wants_dots(j, w->tiles);
     w->multiply = df_matmul_multiply_of(j, w->tiles);
@@ -362,16 +361,6 @@ size_t df_matmul_work_size(const df_matmul_job *job, const df_gemm_kernel *g, ui
 
 /* ---- one task ---- */
 
-static int64_t batch_offset(const df_matmul_job *j, const int64_t *stride, int64_t index)
-{
-    int64_t offset = 0;
-    for (uint32_t i = j->batch_rank; i-- > 0;) {
-        offset += index % j->batch_extent[i] * stride[i];
-        index /= j->batch_extent[i];
-    }
-    return offset;
-}
-
 /* Returns the width of the panel of columns [j0, j1), which is stored as [k][width]. Only the
  * micro-kernel needs padding. */
 static int64_t panel_width(const cut *w, int64_t j0, int64_t j1)
@@ -383,7 +372,7 @@ static void pack_panel(const cut *w, char *to, int64_t batch, int64_t k0, int64_
                        int64_t j1)
 {
     const df_matmul_job *const j = &w->job;
-    const char *const b = j->b + batch_offset(j, j->b_batch, batch) * w->size;
+    const char *const b = j->b + df_matmul_batch_offset(j, j->b_batch, batch) * w->size;
     if (j->images) {
         df_images_pack(j->images, j->dtype, to, panel_width(w, j0, j1), j->b, batch,
                        j->images->is_transposed ? j->n : j->k, k0, k1, j0, j1);
@@ -462,8 +451,8 @@ static void matmul_compute_block(const region *r, uint32_t thread, int64_t batch
 {
     const cut *const w = r->w;
     const df_matmul_job *const j = &w->job;
-    const char *const a = j->a + batch_offset(j, j->a_batch, batch) * w->size;
-    const char *const b = j->b + batch_offset(j, j->b_batch, batch) * w->size;
+    const char *const a = j->a + df_matmul_batch_offset(j, j->a_batch, batch) * w->size;
+    const char *const b = j->b + df_matmul_batch_offset(j, j->b_batch, batch) * w->size;
     held *const h = (held *)(void *)(r->a + thread * w->a_bytes);
     char *const packed_a = (char *)(h + 1);
     const int64_t block = w->kc >= j->k ? batch * w->n_mb + m0 / w->mb + 1 : 0;
@@ -472,9 +461,9 @@ static void matmul_compute_block(const region *r, uint32_t thread, int64_t batch
     const int64_t first_panel = w->one_b ? 0 : (batch - r->batch0) * n_panels;
 
     df_block g = { .m = m1 - m0, .c_row = j->c ? j->c_row : w->nb };
-    char *const c = j->c
-                        ? j->c + (batch_offset(j, j->c_batch, batch) + m0 * j->c_row + n0) * w->size
-                        : r->tile + thread * w->tile_bytes;
+    char *const c =
+        j->c ? j->c + (df_matmul_batch_offset(j, j->c_batch, batch) + m0 * j->c_row + n0) * w->size
+             : r->tile + thread * w->tile_bytes;
     const int64_t step = w->pack_b ? w->nr : j->epilogue ? w->epilogue_columns : n1 - n0;
     int64_t k0 = 0;
     do {
@@ -513,7 +502,7 @@ static void matmul_compute_block(const region *r, uint32_t thread, int64_t batch
             next_panel next = { 0 };
             if (w->share_b && j1 < n1)
                 next.packed = (const char *)g.b + w->nr * j->k * w->size;
-            else if (w->pack_b && !w->share_b && !j->images && j->b_col == 1 && j1 + w->nr <= n1)
+            else if (w->pack_b && !w->share_b && j->b_col == 1 && j1 + w->nr <= n1)
                 next.rows = b + (k0 * j->b_row + j1) * w->size;
             matmul_multiply_panel(w, &g, next);
             if (!j->epilogue || k1 < j->k) continue;

@@ -12,8 +12,8 @@ enum {
 
 bool df_matmul_wants_dots(const df_matmul_job *j, const df_tiles *t)
 {
-    return t->dots && !j->images && j->m <= t->n_dots && (j->a_col == 1 || j->k == 1) &&
-           j->b_row == 1 && j->n > 1 && j->b_col != 1;
+    return t->dots && j->m <= t->n_dots && (j->a_col == 1 || j->k == 1) && j->b_row == 1 &&
+           j->n > 1 && j->b_col != 1;
 }
 
 double df_matmul_cost(const df_matmul_job *j)
@@ -26,19 +26,18 @@ void (*df_matmul_multiply_of(const df_matmul_job *j, const df_tiles *t))(const d
     if (df_matmul_wants_dots(j, t))
         return j->fast && t->split && j->m <= t->n_split && j->k > 0 ? t->split : t->dots;
     const bool is_large = j->n * j->k * (int64_t)deft_dtype_size(j->dtype) > DF_MATMUL_WELL_BYTES;
-    const bool lies_well = !j->images && (j->b_col == 1 || j->n == 1);
-    return j->m == 1 && is_large && lies_well ? t->sweep : t->block;
+    return j->m == 1 && is_large && df_matmul_b_lies_well(j) ? t->sweep : t->block;
 }
 
 bool df_matmul_is_small(const df_matmul_job *j)
 {
     enum { FEW = 8, SMALL = 64 };
-    if (j->images || j->n_batch != 1 || j->m > SMALL || j->k > 16 * SMALL) return false;
+    if (j->n_batch != 1 || j->m > SMALL || j->k > 16 * SMALL) return false;
     if (j->n > 4 * SMALL && j->m > 2) return false;
     if (j->m <= FEW ? df_matmul_cost(j) > DF_MATMUL_REGION_MACS
                     : j->m * j->n * j->k > SMALL * SMALL * SMALL)
         return false;
-    return j->b_col == 1 || j->n == 1 || df_matmul_wants_dots(j, df_tiles_pick(j->dtype));
+    return df_matmul_b_lies_well(j) || df_matmul_wants_dots(j, df_tiles_pick(j->dtype));
 }
 
 /* A small product that threads share. It is two cache lines, which other threads fetch. */

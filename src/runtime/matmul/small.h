@@ -14,6 +14,12 @@ enum {
     DF_MATMUL_REGION_MACS = 1000000   /* least product that wakes sleeping threads */
 };
 
+/* Returns true when the rows of B are contiguous, so that B can be read without packing. */
+DF_INLINE bool df_matmul_b_lies_well(const df_matmul_job *j)
+{
+    return !j->images && (j->b_col == 1 || j->n == 1);
+}
+
 /* Returns true for few rows times a transposed B, which tiles->dots and tiles->split read as it
  * lies in memory. */
 bool df_matmul_wants_dots(const df_matmul_job *j, const df_tiles *t);

@@ -80,22 +80,23 @@ static void pack_transposed(const df_images *m, const df_image_tiles *tiles, def
                             int64_t width, const char *images, int64_t first_row, int64_t k0,
                             int64_t k1, int64_t j0, int64_t j1)
 {
-    enum { PIECE = 32, COLUMNS = 64 };
-    alignas(64) char rows[PIECE * COLUMNS * sizeof(double)];
+    enum { COLUMNS = 64, BYTES = 8 << 10 };
+    alignas(64) char rows[BYTES];
     const int64_t size = (int64_t)deft_dtype_size(t), step = m->step[1] * m->column;
+    const int64_t piece = BYTES / COLUMNS / size;
     df_assert(j1 - j0 <= COLUMNS);
     for (int64_t k = k0; k < k1;) {
         const place p = place_of(m, k);
-        const int64_t n = df_min_i64(df_min_i64(m->out[1] - p.x, k1 - k), PIECE);
+        const int64_t n = df_min_i64(df_min_i64(m->out[1] - p.x, k1 - k), piece);
         for (int64_t j = j0; j < j1; j++) {
             const int64_t r = first_row + j;
             const shown s = shown_by(m, r % m->n_taps, p, n);
             const int64_t from = s.offset + r / m->n_taps * m->channel;
-            tiles->copy(rows + (j - j0) * PIECE * size, PIECE,
+            tiles->copy(rows + (j - j0) * piece * size, piece,
                         (const char *)((uintptr_t)images + (uintptr_t)(from * size)), 0, 1, step, n,
                         s.first, s.end);
         }
-        df_tiles_pick(t)->pack(to + (k - k0) * width * size, width, rows, 1, PIECE, n, j1 - j0);
+        df_tiles_pick(t)->pack(to + (k - k0) * width * size, width, rows, 1, piece, n, j1 - j0);
         k += n;
     }
 }
