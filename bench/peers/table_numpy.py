@@ -3,6 +3,7 @@
 import numpy as np
 
 import table_peer
+from table_stencils import beside3, neighbours3
 
 ROWS = table_peer.Rows()
 row = ROWS.row
@@ -230,15 +231,9 @@ def mlp(n, w1, b1, w2, b2, w3, b3, x):
 # ---- stencils, simulations, tiny operations ----
 
 
-def beside3(u, i, j, k):
-    return u[1 + i:u.shape[0] - 1 + i, 1 + j:u.shape[1] - 1 + j, 1 + k:u.shape[2] - 1 + k]
-
-
 @row("images/blur_3d")
 def blur3(n, u):
-    beside = (beside3(u, -1, 0, 0) + beside3(u, 1, 0, 0) + beside3(u, 0, -1, 0) + beside3(u, 0, 1, 0)
-              + beside3(u, 0, 0, -1) + beside3(u, 0, 0, 1))
-    return beside3(u, 0, 0, 0) * np.float32(0.4) + beside * np.float32(0.1)
+    return beside3(u, 0, 0, 0) * np.float32(0.4) + neighbours3(u) * np.float32(0.1)
 
 
 @row("simulations/heat")

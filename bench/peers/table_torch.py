@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 import table_peer
+from table_stencils import beside2, beside3, blur2, blur3, neighbours3
 
 ROWS = table_peer.Rows()
 row = ROWS.row
@@ -414,27 +415,8 @@ def resnet_block_train(n, *inputs):
     return (resnet_block(n, *inputs[:-1]) * inputs[-1]).sum()
 
 
-def beside2(u, i, j):
-    return u[1 + i:u.shape[0] - 1 + i, 1 + j:u.shape[1] - 1 + j]
-
-
-def beside3(u, i, j, k):
-    return u[1 + i:u.shape[0] - 1 + i, 1 + j:u.shape[1] - 1 + j, 1 + k:u.shape[2] - 1 + k]
-
-
-def neighbours3(u):
-    return (beside3(u, -1, 0, 0) + beside3(u, 1, 0, 0) + beside3(u, 0, -1, 0) + beside3(u, 0, 1, 0)
-            + beside3(u, 0, 0, -1) + beside3(u, 0, 0, 1))
-
-
-@row("images/blur_2d")
-def blur2(n, u):
-    return sum(beside2(u, i, j) * ((1 if i else 2) * (1 if j else 2) / 16) for i in (-1, 0, 1) for j in (-1, 0, 1))
-
-
-@row("images/blur_3d")
-def blur3(n, u):
-    return beside3(u, 0, 0, 0) * 0.4 + neighbours3(u) * 0.1
+row("images/blur_2d")(blur2)
+row("images/blur_3d")(blur3)
 
 
 @row("simulations/heat")
