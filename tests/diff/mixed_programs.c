@@ -663,7 +663,7 @@ static deft_tensor *first_row(deft_tensor *t)
     return deft_rank(t) == 2 ? deft_slice(t, DEFT_AT(0)) : t;
 }
 
-/* t, of one row or several, times a square matrix that is made of its first row, in either layout. */
+/* t, of one row or several, times a square matrix made of its first row, in either layout. */
 static deft_tensor *product(const exec *e, unsigned p, deft_tensor *t)
 {
     const int rank = deft_rank(t);

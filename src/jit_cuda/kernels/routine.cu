@@ -414,7 +414,8 @@ DEV i64 index_at(const scatter_params &a, i64 at)
 {
     const u32 bytes = a.index_kind & KIND_BYTES;
     const u64 b = bits_at(a.index_kind, (const char *)a.index + at * (i64)bytes);
-    return a.index_kind & KIND_SIGNED && bytes == 4 ? (i64)(i32)(u32)b : (i64)b;
+    const u32 above = 64 - 8 * bytes; /* bits of an i64 that the index does not have */
+    return a.index_kind & KIND_SIGNED ? (i64)(b << above) >> above : (i64)b;
 }
 
 DEV bool resolve(i64 &index, i64 n)

@@ -41,26 +41,34 @@ typedef struct nest {
     deft_dtype index_dtype;
 } nest;
 
-/* Makes n <= CHUNK indices i64. */
+/* Makes n <= CHUNK indices i64. Floats are no indices. */
 static void widen(deft_dtype t, const char *from, int64_t step, int64_t n, int64_t *to)
 {
-    if (t == DEFT_I64)
-        for (int64_t i = 0; i < n; i++) memcpy(&to[i], from + 8 * i * step, 8);
-    else if (t == DEFT_I32)
-        for (int64_t i = 0; i < n; i++) {
-            int32_t v;
-            memcpy(&v, from + 4 * i * step, 4);
-            to[i] = v;
-        }
-    else
-        for (int64_t i = 0; i < n; i++) to[i] = ((const uint8_t *)from)[i * step];
+#define WIDEN_integer(T)                                                                           \
+    for (int64_t i = 0; i < n; i++) {                                                              \
+        T v;                                                                                       \
+        memcpy(&v, from + (int64_t)sizeof v * i * step, sizeof v);                                 \
+        to[i] = (int64_t)v;                                                                        \
+    }                                                                                              \
+    return
+#define WIDEN_natural(T) WIDEN_integer(T)
+#define WIDEN_boolean(T) WIDEN_integer(T)
+#define WIDEN_real(T) break
+#define WIDEN_half(T) break
+    switch (t) {
+/* clang-format off */
+#define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
+    case DEFT_##NAME: WIDEN_##kind(c_type);
+#include "ops/dtypes.def"
+        /* clang-format on */
+    }
+    df_unreachable();
 }
 
 /* Returns n <= CHUNK indices as neighbours: those in memory, or a copy in `copy`. */
 DF_INLINE const int64_t *indices(deft_dtype t, const char *from, int64_t step, int64_t n,
                                  int64_t *copy)
 {
-    df_assert(t == DEFT_I64 || t == DEFT_I32 || df_bytes_of(t) == 1);
     if (t == DEFT_I64 && step == 1) return (const int64_t *)(const void *)from;
     widen(t, from, step, n, copy);
     return copy;
