@@ -112,7 +112,9 @@ typedef struct deft_runtime_options {
     bool measure; /**< true: the times of deft_stats are measured. */
     /** Topics as in the variable DEFT_LOG ("why,fusion,-cache"). NULL: the variable decides. */
     const char *log;
-    /** Receives each line of the log. NULL: there is no log. */
+    /** Receives each line of the log. It is called from any thread, also by two at the same time:
+     * a hook that keeps lines needs a lock of its own. It must not call deft. NULL: there is no
+     * log. */
     void (*log_hook)(void *user, const char *topic, const char *line);
     void *log_user; /**< Passed to log_hook. */
 

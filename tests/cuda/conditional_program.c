@@ -18,6 +18,7 @@
 #include "deft/deft.h"
 #include "standin/standin.h"
 #include "../support/budget.h"
+#include "../support/log_text.h"
 
 enum {
     SIDE = 6,
@@ -38,10 +39,8 @@ static char told[1 << 14]; /* why the host decides, since the runtime was made *
 
 static void listen(void *user, const char *topic, const char *line)
 {
-    const size_t n = strlen(told);
-    (void)user, (void)topic;
-    if (strstr(line, "ask") && strlen(line) + 2 < sizeof told - n)
-        snprintf(told + n, sizeof told - n, "%s\n", line);
+    (void)user;
+    if (strstr(line, "ask")) log_text_add(told, sizeof told, topic, line);
 }
 
 static void fault(const char *what, const char *more, int step)

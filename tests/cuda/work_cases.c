@@ -17,6 +17,7 @@
 #include "standin/try.h"
 #include "support/budget.h"
 #include "support/fail_mem.h"
+#include "support/log_text.h"
 
 enum { COLS = 6, MOST = 24, GPU, HOST, N_SIDES = 2 };
 
@@ -106,8 +107,7 @@ typedef struct world {
 static void keep_log(void *user, const char *topic, const char *line)
 {
     world *const w = user;
-    const size_t n = strlen(w->log);
-    (void)snprintf(w->log + n, sizeof w->log - n, "%s: %s\n", topic, line);
+    log_text_add(w->log, sizeof w->log, topic, line);
 }
 
 static void *resize(void *user, void *p, size_t old, size_t size)

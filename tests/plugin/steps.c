@@ -16,6 +16,7 @@
 #include "deft/deft.h"
 #include "plugin.h"
 #include "support/fail_mem.h"
+#include "support/log_text.h"
 
 enum { ROWS = 6, IN = 5, OUT = 4, STEPS = 3, MOST = 400 };
 
@@ -59,8 +60,7 @@ static void fault(const setting *s, const char *kind, uint32_t n, const char *wh
 static void log_line(void *user, const char *topic, const char *line)
 {
     world *const w = user;
-    const size_t n = strlen(w->log);
-    snprintf(w->log + n, sizeof w->log - n, "%s: %s\n", topic, line);
+    log_text_add(w->log, sizeof w->log, topic, line);
 }
 
 static bool open_world(world *w, const setting *s, deft_tier tier, const df_mem *mem)

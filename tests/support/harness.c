@@ -6,11 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "log_text.h"
+
 static void log_line(void *user, const char *topic, const char *line)
 {
     rig *const r = user;
-    const size_t n = strlen(r->log);
-    snprintf(r->log + n, sizeof r->log - n, "%s: %s\n", topic, line);
+    log_text_add(r->log, sizeof r->log, topic, line);
 }
 
 void rig_open(rig *r, const deft_runtime_options *options, const deft_ctx_options *cx_options)
