@@ -18,7 +18,7 @@
 #include "peer.h"
 
 enum { ROUNDS = 15, ROUNDS_QUICK = 3, COLUMNS = 1024, MAX_INPUTS = 4 };
-static const double turn_seconds = 0.05, turn_seconds_quick = 0.005;
+static const double turn_seconds = 0.015, turn_seconds_quick = 0.005;
 static const double copy_share = 0.9, small_slower = 2; /* goals: from 16 M elements; below */
 static const int64_t large = 16 << 20;
 

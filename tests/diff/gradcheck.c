@@ -14,6 +14,7 @@
 
 #include "deft/deft.h"
 #include "ops/op.h"
+#include "../support/budget.h"
 
 enum { MAX_IN = 3, MAX_N = 130 };
 
@@ -755,6 +756,18 @@ static void check_table(bool table)
     }
 }
 
+/* On a GPU every kernel is compiled anew, so as many rows are run as the time allows. */
+static bool goes_on(void)
+{
+    return !getenv("DEFT_DEVICE") || test_time_left(1);
+}
+
+/* The row to run as the i-th of n. Rows near each other are alike: on a GPU they are scattered. */
+static size_t nth(size_t i, size_t n)
+{
+    return getenv("DEFT_DEVICE") ? test_scattered((uint32_t)i, (uint32_t)n) : i;
+}
+
 int main(int argc, char **argv)
 {
     bool table = false;
@@ -773,10 +786,14 @@ int main(int argc, char **argv)
         return 1;
     for (int n = 0; n < times; n++) {
         state = (uint64_t)n + 1;
-        for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
-            if (!only || !strcmp(only, maps[i].op)) run_map(&maps[i], table && n == 0);
-        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-            if (!only || !strcmp(only, rows[i].op)) run(&rows[i], table && n == 0);
+        for (size_t i = 0; i < sizeof maps / sizeof *maps && goes_on(); i++) {
+            const map_row *const at = &maps[nth(i, sizeof maps / sizeof *maps)];
+            if (!only || !strcmp(only, at->op)) run_map(at, table && n == 0);
+        }
+        for (size_t i = 0; i < sizeof rows / sizeof *rows && goes_on(); i++) {
+            const row *const at = &rows[nth(i, sizeof rows / sizeof *rows)];
+            if (!only || !strcmp(only, at->op)) run(at, table && n == 0);
+        }
     }
     if (!only) check_table(table);
     deft_ctx_destroy(&cx);

@@ -920,7 +920,6 @@ static void run(side *s, const world *w, const oracle_path *p, bool plain)
     const deft_ctx_options o = { .size = sizeof o,
                                  .no_fusion = plain,
                                  .no_simplify = plain,
-                                 .device = p->device,
                                  .max_nodes = plain ? 0 : w->max_nodes,
                                  .max_bytes = plain ? 0 : w->max_bytes,
                                  .max_latency_ns = plain ? 0 : w->max_latency_ns };
@@ -929,7 +928,7 @@ static void run(side *s, const world *w, const oracle_path *p, bool plain)
     s->plain = plain;
     s->w = w;
     s->rng.seed = w->seed;
-    if (deft_ctx_create(p->rt, &o, &s->cx) != DEFT_OK) exit(1);
+    s->cx = oracle_context(p, &o);
     for (unsigned i = 0; i < STATES; i++) s->state[i] = first_value(s, i);
     s->memory = deft_keep(
         deft_wrap_mut(s->cx, DEFT_SHAPE(N), DEFT_F32, s->written, sizeof s->written, NULL));
@@ -1190,8 +1189,9 @@ int main(int argc, char **argv)
     plain_path = &path[0];
     for (size_t i = 0; i < LEN(signals); i++) signal(signals[i], crashed);
     uint64_t n = 0;
+    const uint64_t least = oracle_least(LEAST);
     const double start = oracle_now();
-    for (; n < asked.count && (n < LEAST || test_time_left(1)) && failures < 5; n++) {
+    for (; n < asked.count && (n < least || test_time_left(1)) && failures < 5; n++) {
         world w;
         draw(&w, asked.seed + n);
         path_now = &path[n_paths > 2 && n % 32 == 31 ? 2 : 1];

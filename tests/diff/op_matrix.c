@@ -1351,7 +1351,7 @@ static void cases_of(uint16_t op, int t, scale how)
 static void all_cases(scale how)
 {
     const uint32_t n_all = (uint32_t)LEN(ops) * DEFT_N_DTYPES;
-    const uint32_t n_least = getenv("DEFT_TEST_GPU") ? 1 : n_all / 24;
+    const uint32_t n_least = (uint32_t)oracle_least(n_all / 24);
     uint32_t i = 0, n_pairs = 0;
     for (; i < n_all && (i < n_least || test_time_left(0.6)); i++) {
         const uint32_t which = test_scattered(i, n_all);
@@ -1376,7 +1376,7 @@ static void large_cases(scale how)
     };
     batch.at_most = 8;
     const uint32_t n_ops = (uint32_t)LEN(ops);
-    const uint32_t n_least = getenv("DEFT_TEST_GPU") ? 1 : n_ops / 4;
+    const uint32_t n_least = (uint32_t)oracle_least(n_ops / 4);
     for (uint32_t i = 0; i < n_ops && (i < n_least || test_time_left(1)); i++) {
         const uint16_t op = (uint16_t)test_scattered(i, n_ops);
         bool wanted = false;

@@ -465,7 +465,8 @@ int main(int argc, char **argv)
     oracle_asked asked = { .count = 1000, .quick = 300, .full = 100000, .seed = 1 };
     for (int i = 1; i < argc; i++) (void)oracle_takes(&asked, argv[i]);
     const size_t n = oracle_open(path, sizeof path / sizeof *path);
-    for (uint64_t i = 0; i < asked.count && (i < LEAST || test_time_left(1)); i++, n_programs++) {
+    const uint64_t least = oracle_least(LEAST);
+    for (uint64_t i = 0; i < asked.count && (i < least || test_time_left(1)); i++, n_programs++) {
         const program p = draw(asked.seed + i);
         compare_costs(&p, &path[0]);
         for (size_t k = 0; k < n; k++)

@@ -520,7 +520,8 @@ int main(int argc, char **argv)
     const double t0 = oracle_now();
     const size_t n_paths = oracle_open(paths, LEN(paths));
     long count = 0;
-    for (; count < (long)asked.count && (count < 4 || test_time_left(1)); count++) {
+    for (; count < (long)asked.count && (count < (long)oracle_least(4) || test_time_left(1));
+         count++) {
         const uint64_t seed = asked.seed + (uint64_t)count;
         if (verbose) fprintf(stderr, "%llu\n", (unsigned long long)seed);
         check_program(seed, n_paths);

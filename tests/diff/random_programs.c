@@ -1224,17 +1224,6 @@ static void free_memory(run *r)
     r->n_mut = 0;
 }
 
-static deft_ctx *open_context(const oracle_path *p)
-{
-    const deft_ctx_options co = { .size = sizeof co,
-                                  .device = p->device,
-                                  .no_fusion = p->no_fusion,
-                                  .no_simplify = p->no_simplify };
-    deft_ctx *cx = NULL;
-    if (deft_ctx_create(p->rt, &co, &cx) != DEFT_OK) exit(2);
-    return cx;
-}
-
 static char doing[200];
 
 static long n_replanned, n_second_runs, n_retreats;
@@ -1256,7 +1245,7 @@ static void execute(run *r, const program *pr, const oracle_path *p, bool eager,
     memset(r, 0, sizeof *r);
     r->pr = pr;
     r->eager = eager;
-    r->cx = open_context(p);
+    r->cx = oracle_context(p, NULL);
     r->text = text;
     uint64_t built[REPS + 1] = { 0 };
     for (int rep = 0; rep < reps && !r->failed; rep++) {
@@ -1272,7 +1261,7 @@ static void execute(run *r, const program *pr, const oracle_path *p, bool eager,
         if (r->n_mut) {
             deft_ctx_destroy(&r->cx);
             free_memory(r);
-            r->cx = open_context(p);
+            r->cx = oracle_context(p, NULL);
             built[rep + 1] = 0;
         } else if (rep == 1) {
             r->replanned = !r->at_root && built[2] != built[1] && !places_parted(r->cx);
@@ -1561,7 +1550,7 @@ static void generate(program *pr, uint64_t seed, run *r, const oracle_path *refe
     if (pr->ext[1] == 0) pr->ext[1] = 4;
     r->pr = pr;
     r->eager = true;
-    r->cx = open_context(reference);
+    r->cx = oracle_context(reference, NULL);
     r->text = text;
     begin_rep(r, 0);
     open_outer(r);
@@ -1795,7 +1784,7 @@ int main(int argc, char **argv)
     double seconds[MAX_PATHS] = { 0 };
     static run want, got;
     static program pr;
-    const long asked = count, least = getenv("DEFT_TEST_GPU") ? 6 : 20;
+    const long asked = count, least = (long)oracle_least(20);
     for (count = 0; count < asked && (count < least || test_time_left(1)); count++) {
         const long k = count;
         snprintf(doing, sizeof doing, "program of seed %llu, generating",

@@ -704,9 +704,7 @@ static long n_iterations, n_statuses;
 static deft_ctx *open_context(const world *w, const oracle_path *p)
 {
     const deft_ctx_options o = { .size = sizeof o, .max_nodes = w->max_nodes };
-    deft_ctx *cx = NULL;
-    if (deft_ctx_create(p->rt, &o, &cx) != DEFT_OK) exit(2);
-    return cx;
+    return oracle_context(p, &o);
 }
 
 static void wrap_kept(const world *w, side *s)
@@ -993,7 +991,8 @@ int main(int argc, char **argv)
     oracle_fill(DEFT_F32, pool_memory, POOL, 5, ORACLE_TAME);
     long failures = 0;
     long k = 0;
-    for (; k < (long)asked.count && (k < LEAST || test_time_left(1)) && failures < 5; k++) {
+    const long least = (long)oracle_least(LEAST);
+    for (; k < (long)asked.count && (k < least || test_time_left(1)) && failures < 5; k++) {
         static world w;
         generate(&w, seed + (uint64_t)k);
         /* Compiling costs more than all else: one program in thirty-two. */

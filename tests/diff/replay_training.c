@@ -36,7 +36,7 @@ static void ok(const model *m, deft_status st)
 
 static void open_model(model *m, const oracle_path *path)
 {
-    if (deft_ctx_create(path->rt, NULL, &m->cx) != DEFT_OK) exit(2);
+    m->cx = oracle_context(path, NULL);
     deft_rng rng = { 11, 0 };
     const deft_scope s = deft_scope_begin(m->cx);
     for (int i = 0; i < PARAMS; i++) {

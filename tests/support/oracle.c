@@ -59,6 +59,11 @@ static void log_line(void *user, const char *topic, const char *line)
     if (getenv("DEFT_LOG")) fprintf(stderr, "%s: %s: %s\n", (const char *)user, topic, line);
 }
 
+uint64_t oracle_least(uint64_t usual)
+{
+    return getenv("DEFT_TEST_GPU") ? 1 : usual;
+}
+
 static bool have_plugin(void)
 {
     char path[4096];
@@ -78,6 +83,21 @@ static size_t leave_gpu(oracle_path *path, size_t n)
         .name = "gpu", .tier = DEFT_TIER_INTERPRET, .n_threads = 1, .device = DEFT_CUDA(atoi(gpu))
     };
     return 2;
+}
+
+deft_ctx *oracle_context(const oracle_path *p, const deft_ctx_options *more)
+{
+    deft_ctx_options o = { 0 };
+    deft_ctx *cx = NULL;
+    if (more) o = *more;
+    o.size = sizeof o;
+    o.no_fusion |= p->no_fusion != 0;
+    o.no_simplify |= p->no_simplify != 0;
+    o.numerics = p->numerics;
+    o.device = p->device;
+    const deft_status st = deft_ctx_create(p->rt, &o, &cx);
+    if (st != DEFT_OK) give_up(p, "ctx_create", st);
+    return cx;
 }
 
 size_t oracle_open(oracle_path *path, size_t n)
@@ -103,13 +123,7 @@ size_t oracle_open(oracle_path *path, size_t n)
             deft_runtime_destroy(&p.rt);
             continue;
         }
-        const deft_ctx_options co = { .size = sizeof co,
-                                      .no_fusion = p.no_fusion,
-                                      .no_simplify = p.no_simplify,
-                                      .numerics = p.numerics,
-                                      .device = p.device };
-        st = deft_ctx_create(p.rt, &co, &p.cx);
-        if (st != DEFT_OK) give_up(&p, "ctx_create", st);
+        p.cx = oracle_context(&p, NULL);
         path[left++] = p;
     }
     return left;

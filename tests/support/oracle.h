@@ -31,6 +31,11 @@ typedef struct oracle_path {
 size_t oracle_open(oracle_path *path, size_t n);
 void oracle_close(oracle_path *path, size_t n);
 
+/* One more context of an open path: on its device, in its numerics, without what it leaves out,
+ * and with `more`, which may be NULL. The caller destroys it. Ends the program when it cannot be
+ * made. */
+deft_ctx *oracle_context(const oracle_path *p, const deft_ctx_options *more);
+
 /* splitmix64. */
 uint64_t oracle_next(uint64_t *state);
 uint64_t oracle_mix(uint64_t a, uint64_t b);
@@ -66,6 +71,10 @@ typedef struct oracle_asked {
 
 /* Takes one argument. Returns false when it is another option, which is then the test's own. */
 bool oracle_takes(oracle_asked *a, const char *argument);
+
+/* How many cases a test runs at least, whatever its limit of time: `usual`, and one on a GPU
+ * (DEFT_TEST_GPU), where each kernel is compiled anew. */
+uint64_t oracle_least(uint64_t usual);
 
 /* Seconds since some point. */
 double oracle_now(void);
