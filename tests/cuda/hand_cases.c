@@ -79,7 +79,7 @@ static void check_scratch(void)
     batch b;
     if (!batch_build(&b, &tools, &bk, 1, n_batches++)) n_faults++;
     float *const x = malloc(ROWS * MOST * 4), *const y = malloc(ROWS * MOST * 4);
-    float *const scratch = malloc(RANDOM_TEAMS * MOST * 4);
+    float *const scratch = malloc(RANDOM_TEAMS * df_cuda_scratch_row(MOST) * 4);
     for (size_t n = 0; b.library && x && y && scratch && n < DF_LEN(lengths); n++)
         for (uint32_t e = 0; e < 2; e++) {
             const int64_t l = lengths[n];

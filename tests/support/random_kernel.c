@@ -395,7 +395,8 @@ static void lay_out(random_kernel *g, random_run *r, uint32_t access)
         span = 16;
         low = 0;
     } else if (a->kind == DF_ACCESS_SCRATCH) {
-        span = RANDOM_TEAMS * role_extent(&g->k, &r->a, DF_AXIS_RED);
+        const int64_t n = role_extent(&g->k, &r->a, DF_AXIS_RED);
+        span = RANDOM_TEAMS * (n + n % 2);
     }
     const size_t bytes = (size_t)span * size_of(a->dtype);
     r->mem[access] = walled_take(bytes);

@@ -135,7 +135,7 @@ typedef struct random_kernel {
  */
 void random_kernel_make(random_kernel *g, uint64_t seed, df_mode mode, bool runs);
 /* A given kernel, whose instructions are borrowed; false: it has too many accesses or numbers.
- * SCRATCH has room for RANDOM_TEAMS rows. */
+ * SCRATCH has room for RANDOM_TEAMS rows of an even number of elements. */
 bool random_kernel_of(random_kernel *g, const df_kernel *k, uint64_t seed);
 uint32_t random_pick(random_kernel *g, uint32_t n); /* below n */
 

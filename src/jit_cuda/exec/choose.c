@@ -20,7 +20,6 @@
 enum {
     WAVES = 4,                /* thread blocks for each place on the GPU, at most */
     WARPS = 16,               /* warps of one multiprocessor that hide latency */
-    LEAST_PARTS = 4,          /* blocks of DF_BLOCK; with no more, splitting gains nothing */
     SCRATCH_MOST = 128 << 20, /* bytes of scratch rows of a launch */
     /* Trace nodes of a kernel. Long bodies spill registers, and each costs time in NVRTC. */
     MAX_BODY = 300,
@@ -47,7 +46,7 @@ static int64_t extent_of(const df_kernel *k, const df_kargs *a, df_role role)
 
 static bool splits(const df_gpu_properties *g, const df_kernel *k, const df_kargs *a, int64_t n_red)
 {
-    if (!(k->flags & DF_KERNEL_SPLIT) || n_red <= LEAST_PARTS * (int64_t)DF_BLOCK) return false;
+    if (!(k->flags & DF_KERNEL_SPLIT) || n_red <= DF_BLOCK) return false;
     const int64_t outer = extent_of(k, a, DF_AXIS_OUTER), inner = extent_of(k, a, DF_AXIS_INNER);
     const int64_t columns = (inner + DF_CUDA_TILE - 1) / DF_CUDA_TILE;
     if (k->mode == DF_MODE_ROW)

@@ -111,7 +111,7 @@ static int64_t access_row(const df_cuda_layout_builder *l, const item *s, uint32
     int64_t n = df_slot_value(l->slots, s->seg->bind[i].offset), n_red = 1;
     for (uint32_t x = 0; x < s->k->n_axes; x++)
         if (s->k->role[x] == DF_AXIS_RED) n_red *= s->args.extent[x];
-    n = df_max_i64(df_max_i64(n, n_red), 1);
+    n = df_cuda_scratch_row(df_max_i64(df_max_i64(n, n_red), 1));
     return n * (int64_t)deft_dtype_size((deft_dtype)s->k->access[i].dtype);
 }
 

@@ -113,7 +113,7 @@ static void col_emit_fold(df_cuda_gen *g, uint32_t i)
 /* Reduces block `b` of the columns. */
 static void col_emit_block(df_cuda_gen *g, uint32_t stage)
 {
-    df_cuda_line(g, "enum { V = 4 * C };");
+    df_cuda_line(g, "enum { V = 4 * C, A = V };");
     df_cuda_accumulators(g, stage);
     df_cuda_line(g, "const I end = length - b * %d < %d ? length : b * %d + %d;", DF_BLOCK,
                  DF_BLOCK, DF_BLOCK, DF_BLOCK);
@@ -167,7 +167,7 @@ static void col_emit_reducing(df_cuda_gen *g, uint32_t stage)
 static void col_emit_plain(df_cuda_gen *g, uint32_t stage)
 {
     df_cuda_open(g, "for (I c = 0; c < length; c += 64)");
-    df_cuda_line(g, "enum { V = 4 * C };");
+    df_cuda_line(g, "enum { V = 4 * C, A = V };");
     df_cuda_line(g, "const I end = length;");
     col_emit_elements(g, stage, false);
     df_cuda_close(g);

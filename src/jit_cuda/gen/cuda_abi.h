@@ -42,7 +42,8 @@
  * df_cuda_blocks gain nothing. With NARROW there may be no more than 2^30 threads.
  *
  * SCRATCH. The address is that of one row for each team of threads, 16-byte aligned. So it
- * has DF_CUDA_TEAMS(entry) * thread blocks of the segment * row length elements.
+ * has DF_CUDA_TEAMS(entry) * thread blocks of the segment * df_cuda_scratch_row(row length)
+ * elements.
  *
  * Faults. fault[0] must be 0 before a launch. The first check that fails writes {id + 1,
  * index, extent}, which later failures do not overwrite.
@@ -89,6 +90,12 @@ typedef struct df_cuda_entry {
     uint8_t pass;  /* df_cuda_pass */
     uint8_t flags; /* DF_CUDA_NARROW and so on */
 } df_cuda_entry;
+
+/* Elements of a SCRATCH row: even, so that neighbours in every row are one access. */
+DF_INLINE int64_t df_cuda_scratch_row(int64_t length)
+{
+    return length + (length & 1);
+}
 
 /* SCRATCH rows per thread block. */
 #define DF_CUDA_TEAMS(entry) ((entry).flags & DF_CUDA_LONG ? 1 : DF_CUDA_WARPS)

@@ -111,8 +111,8 @@ void df_cuda_extents(df_cuda_gen *g, df_role role, char *out, size_t cap);
 /* Writes the name of the struct of reduction i in the prelude. */
 void df_cuda_red_type(const df_cuda_gen *g, uint32_t i, char out[32]);
 size_t df_cuda_red_size(const df_cuda_gen *g, uint32_t i); /* bytes of an accumulator */
-/* Appends the join of the current elements into acc, the accumulators of reduction i. There
- * is one for each lane. */
+/* Appends the join of the current elements into acc, the accumulators of reduction i. There are A,
+ * and lane l has the one of number l % A. */
 void df_cuda_accumulate(df_cuda_gen *g, uint32_t i);
 /* The first of a reduction's slots in `partial`; the number of slots of all reductions. */
 uint32_t df_cuda_slot(const df_cuda_gen *g, uint32_t i);
@@ -122,7 +122,7 @@ void df_cuda_each_red(df_cuda_gen *g, uint32_t stage, void (*f)(df_cuda_gen *g, 
 /* FIN: declares the results of all reductions of stage 0, read from `partial`. join: a
  * function of the prelude. */
 void df_cuda_from_partial(df_cuda_gen *g, const char *join, const char *by);
-void df_cuda_accumulators(df_cuda_gen *g, uint32_t stage); /* declares acc[V] of each reduction */
+void df_cuda_accumulators(df_cuda_gen *g, uint32_t stage); /* declares acc[A] of each reduction */
 /* Offset in shared memory of reduction `of` of a stage, or, for DF_NONE, the bytes that the
  * stage needs. each: accumulators per reduction; common: bytes at the front. */
 size_t df_cuda_shared(const df_cuda_gen *g, uint32_t stage, size_t each, size_t common,

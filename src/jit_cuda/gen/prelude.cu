@@ -433,20 +433,40 @@ template <typename O> DEV typename O::result join_column(u64 *p, i64 n, i64 by, 
         }
     return O::value(O::get(p, plane));
 }
-/* The same by all threads of a thread block, for contiguous entries. */
+/* The same for entries `at` to at + N - 1, by one thread, whose loads are in flight together. N: a
+ * power of two that divides `at`. */
+template <typename O, int N> DEV typename O::t join_near(const u64 *p, i64 at, i64 n, i64 plane)
+{
+    typename O::t x[N];
+    _Pragma("unroll") for (int k = 0; k < N; k++)
+        x[k] = at + k < n ? O::get(p + at + k, plane) : O::identity();
+    _Pragma("unroll") for (int h = 1; h < N; h *= 2)
+        _Pragma("unroll") for (int k = 0; k < N; k += 2 * h)
+            if (at + k + h < n) x[k] = O::join(x[k], x[k + h]);
+    return x[0];
+}
+/* The same by all threads of a thread block, for contiguous entries. A warp makes one entry of 512,
+ * and a round reads no entry that it, or one before it, has written. */
 template <typename O> DEV typename O::result join_row(u64 *p, i64 n, i64 plane)
 {
+    enum { MINE = 16, OURS = 32 * MINE };
+    const u32 lane = threadIdx.x & 31, warps = blockDim.x / 32;
     if (n == 0) return O::empty();
-    for (; n > 1; n = (n + 1) / 2)
-        for (i64 k0 = 0; 2 * k0 < n; k0 += blockDim.x) {
-            const i64 k = k0 + threadIdx.x;
-            typename O::t x = O::identity();
-            if (2 * k < n) x = O::get(p + 2 * k, plane);
-            if (2 * k + 1 < n) x = O::join(x, O::get(p + 2 * k + 1, plane));
+    while (n > 1) {
+        const i64 n_out = (n + OURS - 1) / OURS;
+        for (i64 k0 = 0; k0 < n_out; k0 += warps) {
+            const i64 k = k0 + threadIdx.x / 32, at = k * OURS + lane * MINE;
+            typename O::t x = join_near<O, MINE>(p, at, n, plane);
+            _Pragma("unroll") for (u32 by = 1; by < 32; by *= 2) {
+                const typename O::t y = shuffle_down(x, by);
+                if (lane % (2 * by) == 0 && at + by * MINE < n) x = O::join(x, y);
+            }
             __syncthreads();
-            if (2 * k < n) O::put(p + k, plane, x);
+            if (lane == 0 && at < n) O::put(p + k, plane, x);
             __syncthreads();
         }
+        n = n_out;
+    }
     return O::value(O::get(p, plane));
 }
 

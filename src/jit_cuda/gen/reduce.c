@@ -44,8 +44,9 @@ static void put_accumulators(df_cuda_gen *g, uint32_t i)
 {
     char o[32];
     df_cuda_red_type(g, i, o);
-    df_cuda_line(g, "%s::t acc%u[V];", o, i);
-    df_cuda_line(g, "EACH acc%u[l] = %s::identity();", i, o);
+    df_cuda_line(g, "%s::t acc%u[A];", o, i);
+    df_cuda_line(g, "_Pragma(\"unroll\") for (int l = 0; l < A; l++) acc%u[l] = %s::identity();", i,
+                 o);
 }
 
 void df_cuda_accumulators(df_cuda_gen *g, uint32_t stage)
@@ -59,8 +60,8 @@ void df_cuda_accumulate(df_cuda_gen *g, uint32_t i)
     df_cuda_red_type(g, i, o);
     g->lanes = true;
     df_cuda_ref(g, g->k->ins[i].src[0], v);
-    df_cuda_line(g, "EACH if (on[l]) acc%u[l] = %s::join(acc%u[l], %s::of(%s, r[l]));", i, o, i, o,
-                 v);
+    df_cuda_line(g, "EACH if (on[l]) acc%u[l %% A] = %s::join(acc%u[l %% A], %s::of(%s, r[l]));", i,
+                 o, i, o, v);
 }
 
 /* ---- shared memory ---- */

@@ -5,8 +5,12 @@
  *
  * A warp takes a block of DF_BLOCK reduced elements in 64 steps of 64. In each step thread
  * t takes elements 2t and 2t + 1. They belong to its accumulators (base/limits.h), and are
- * one access when rows are aligned (W). Steps of short bodies are unrolled, so that loads
- * of the next step precede the sums of this one.
+ * one access when rows are aligned (W).
+ *
+ * While U steps are left, they go through the body side by side, each instruction for all of
+ * them before the next instruction. So their loads are in flight together, and no element is
+ * tested for whether it exists. The accumulators take the steps in order, so the bits are the
+ * same. The remaining steps are taken one at a time.
  *
  * Results of blocks are joined like a binary counter, on a stack in shared memory. Without
  * LONG thread 0 of the warp joins them. With LONG thread 0 of the thread block does, after
@@ -25,11 +29,7 @@
 
 #include <stdio.h>
 
-enum {
-    LARGEST = 16, /* bytes of an accumulator */
-    SHORT = 8,    /* longest body, in instructions, that is unrolled */
-    UNROLLED = 4
-};
+enum { LARGEST = 16 /* bytes of an accumulator */ };
 
 /* ---- shared memory ---- */
 
@@ -69,12 +69,14 @@ static void row_emit_stack(df_cuda_gen *g, uint32_t i)
 
 /* ---- elements ---- */
 
-/* The body over 64 elements from `c`, ending at `end`. */
-static void row_emit_elements(df_cuda_gen *g, uint32_t stage, bool counts)
+/* The body over U steps from `c`. all: all elements of them exist; otherwise the row or block ends
+ * at `end`. */
+static void row_emit_elements(df_cuda_gen *g, uint32_t stage, bool counts, bool all)
 {
     df_cuda_line(g, "I r[V];");
     df_cuda_line(g, "bool on[V];");
-    df_cuda_line(g, "EACH { r[l] = c + (I)(2 * lane) + l; on[l] = r[l] < end; }");
+    df_cuda_line(g, "EACH { r[l] = c + (I)(2 * lane) + l / 2 * 64 + l %% 2; on[l] = %s; }",
+                 all ? "true" : "r[l] < end");
     df_cuda_moving(g);
     for (uint32_t i = 0; i < g->k->n_ins; i++) {
         const df_ins *const ins = &g->k->ins[i];
@@ -113,27 +115,48 @@ static void row_emit_folded(df_cuda_gen *g, uint32_t i)
     df_cuda_line(g, "%s::t fold%u;", o, i);
 }
 
-/* Longer bodies have enough loads in flight and too few registers. The steps of a scan are
- * long. */
-static void row_emit_unroll(df_cuda_gen *g, uint32_t stage)
+/* How many steps go through the body side by side. Values of longer bodies need the registers. The
+ * steps of a scan are in order. */
+static uint32_t row_steps(const df_cuda_gen *g, uint32_t stage)
 {
+    enum { BRIEF = 12, USUAL = 64, HEAVY = 160 };
     uint32_t n = 0;
+    if (df_cuda_scans(g, stage)) return 1;
     for (uint32_t i = 0; i < g->k->n_ins; i++)
         n += g->k->ins[i].stage == stage && g->k->ins[i].level == DF_LEVEL_ELEM;
-    if (n <= SHORT && !df_cuda_scans(g, stage)) df_cuda_line(g, "_Pragma(\"unroll %d\")", UNROLLED);
+    return n <= BRIEF ? 8 : n <= USUAL ? 4 : n <= HEAVY ? 2 : 1;
+}
+
+/* The body over the elements from `begin` up to `end`. who, n: which warp of how many takes steps
+ * in turn, as expressions. */
+static void row_emit_steps(df_cuda_gen *g, uint32_t stage, bool counts, const char *who,
+                           const char *n)
+{
+    const uint32_t steps = row_steps(g, stage);
+    df_cuda_line(g, "enum { MANY = %u * 64 };", steps);
+    df_cuda_line(g, "const I full = begin + %s;", steps > 1 ? "(end - begin) / MANY * MANY" : "0");
+    if (steps > 1) {
+        df_cuda_line(g, "_Pragma(\"unroll 1\")");
+        df_cuda_open(g, "for (I c = begin + %s * MANY; c < full; c += %s * MANY)", who, n);
+        df_cuda_line(g, "enum { U = MANY / 64, V = 2 * U };");
+        row_emit_elements(g, stage, counts, true);
+        df_cuda_close(g);
+    }
+    df_cuda_line(g, "_Pragma(\"unroll 1\")");
+    df_cuda_open(g, "for (I c = full + %s * 64; c < end; c += %s * 64)", who, n);
+    df_cuda_line(g, "enum { U = 1, V = 2 };");
+    row_emit_elements(g, stage, counts, false);
+    df_cuda_close(g);
 }
 
 /* Reduces block `b` of the row by one warp, into the variables that put_folded declares. */
 static void row_emit_block(df_cuda_gen *g, uint32_t stage)
 {
-    df_cuda_line(g, "enum { V = 2 };");
+    df_cuda_line(g, "enum { A = 2 };");
     df_cuda_accumulators(g, stage);
-    df_cuda_line(g, "const I end = length - b * %d < %d ? length : b * %d + %d;", DF_BLOCK,
-                 DF_BLOCK, DF_BLOCK, DF_BLOCK);
-    row_emit_unroll(g, stage);
-    df_cuda_open(g, "for (I c = b * %d; c < end; c += 64)", DF_BLOCK);
-    row_emit_elements(g, stage, true);
-    df_cuda_close(g);
+    df_cuda_line(g, "const I begin = b * %d;", DF_BLOCK);
+    df_cuda_line(g, "const I end = length - begin < %d ? length : begin + %d;", DF_BLOCK, DF_BLOCK);
+    row_emit_steps(g, stage, true, "0", "1");
     df_cuda_each_red(g, stage, row_emit_fold);
 }
 
@@ -242,11 +265,8 @@ static void row_emit_blocks_in_order(df_cuda_gen *g, uint32_t stage)
 
 static void row_emit_plain_elements(df_cuda_gen *g, uint32_t stage)
 {
-    df_cuda_open(g, "for (I c = (I)warp * 64; c < length; c += T * 64)");
-    df_cuda_line(g, "enum { V = 2 };");
-    df_cuda_line(g, "const I end = length;");
-    row_emit_elements(g, stage, false);
-    df_cuda_close(g);
+    df_cuda_line(g, "const I begin = 0, end = length;");
+    row_emit_steps(g, stage, false, "(I)warp", "T");
 }
 
 /* All threads read what finish() needs. No thread writes it before the barrier of the next
@@ -302,7 +322,7 @@ static void row_emit_main(df_cuda_gen *g)
     df_cuda_line(g, "const bool first = T == 1 ? lane == 0 : threadIdx.x == 0;");
     for (uint32_t i = 0; i < g->k->n_access; i++)
         if (g->k->access[i].kind == DF_ACCESS_SCRATCH)
-            df_cuda_line(g, "p%u += (i64)team * (i64)length;", i);
+            df_cuda_line(g, "p%u += (i64)team * ((i64)length + (i64)(length & 1));", i);
     df_cuda_open(g, "for (I o = team; o < rows; o += (I)n * (T == 1 ? %d : 1))", DF_CUDA_WARPS);
     df_cuda_outer(g);
     df_cuda_offsets(g);

@@ -73,7 +73,7 @@ static void put_call(df_cuda_gen *g, const df_ins *ins, df_str *s)
     df_str_putc(s, ')');
 }
 
-static void put_load(df_cuda_gen *g, const df_ins *ins, const char *on, df_str *s)
+static void put_value_load(df_cuda_gen *g, const df_ins *ins, const char *on, df_str *s)
 {
     char at[24];
     if (on) df_str_fmt(s, "%s ? ", on);
@@ -97,7 +97,7 @@ static void put_value(df_cuda_gen *g, uint32_t i, const char *on, df_str *s)
     switch (ins->op) {
     case DF_K_index: df_cuda_offset(g, (uint32_t)ins->imm, s); return;
     case DF_K_load:
-    case DF_K_load_at: put_load(g, ins, on, s); return;
+    case DF_K_load_at: put_value_load(g, ins, on, s); return;
     case DF_K_select:
         df_cuda_ref(g, ins->src[0], a);
         df_cuda_ref(g, ins->src[1], b);
@@ -191,13 +191,26 @@ static bool goes_in_columns(const df_cuda_gen *g, const df_ins *ins)
            a->step[g->k->n_axes - 1u] == DF_STEP_UNIT;
 }
 
-/* ROW: whether the two neighbours of a thread are one access when W. */
-static bool goes_in_pairs(const df_cuda_gen *g, const df_ins *ins)
+/* ROW: where the two neighbours of a thread are one access. W: when rows are aligned, as those of
+ * SCRATCH always are. */
+typedef enum pairing { NO_PAIRS, PAIRS_WHEN_W, PAIRS } pairing;
+
+static pairing pairs_of(const df_cuda_gen *g, const df_ins *ins)
 {
     const df_access *const a = &g->k->access[ins->imm];
-    return g->k->mode == DF_MODE_ROW && ins->op != DF_K_load_at &&
-           (a->kind == DF_ACCESS_LOAD || a->kind == DF_ACCESS_STORE) &&
-           a->step[g->k->n_axes - 1u] == DF_STEP_UNIT;
+    if (g->k->mode != DF_MODE_ROW || ins->op == DF_K_load_at) return NO_PAIRS;
+    if (a->kind == DF_ACCESS_SCRATCH) return PAIRS;
+    const bool is_unit = (a->kind == DF_ACCESS_LOAD || a->kind == DF_ACCESS_STORE) &&
+                         a->step[g->k->n_axes - 1u] == DF_STEP_UNIT;
+    return is_unit ? PAIRS_WHEN_W : NO_PAIRS;
+}
+
+static void open_pairs(df_cuda_gen *g, pairing pairs)
+{
+    if (pairs == PAIRS)
+        df_cuda_brace(g);
+    else
+        df_cuda_open(g, "if (W)");
 }
 
 static void put_elem_store(df_cuda_gen *g, const df_ins *ins, df_str *s)
@@ -229,17 +242,40 @@ static void put_elem_store(df_cuda_gen *g, const df_ins *ins, df_str *s)
         df_cuda_close(g);
         return;
     }
-    if (goes_in_pairs(g, ins)) {
-        df_cuda_open(g, "if (W)");
-        df_cuda_line(g, "%s near[2];", df_cuda_type(ins->dtype));
+    const pairing pairs = pairs_of(g, ins);
+    if (pairs != NO_PAIRS) {
+        open_pairs(g, pairs);
+        df_cuda_line(g, "%s near[V];", df_cuda_type(ins->dtype));
         df_cuda_line(g, "EACH near[l] = %s;", v);
-        df_cuda_line(g, "const int l = 0;");
-        df_cuda_line(g, "store_near<2>(p%u + (%s), near, on);", (uint32_t)ins->imm,
-                     s->ok ? s->at : "");
+        df_cuda_line(
+            g, "EACH_GROUP { const int l = 2 * u; store_near<2>(p%u + (%s), near + l, on + l); }",
+            (uint32_t)ins->imm, s->ok ? s->at : "");
         df_cuda_close(g);
+        if (pairs == PAIRS) return;
         df_cuda_line(g, "else");
     }
     df_cuda_line(g, "EACH if (on[l]) p%u[%s] = %s;", (uint32_t)ins->imm, s->ok ? s->at : "", v);
+}
+
+/* The value of lane after lane, but for loads of pairs. */
+static void put_elem_value(df_cuda_gen *g, uint32_t i, df_str *s)
+{
+    const df_ins *const ins = &g->k->ins[i];
+    const pairing pairs = ins->op == DF_K_load ? pairs_of(g, ins) : NO_PAIRS;
+    df_cuda_line(g, "%s v%u[V];", df_cuda_type(ins->dtype), i);
+    if (pairs != NO_PAIRS) {
+        df_cuda_offset(g, (uint32_t)ins->imm, s);
+        open_pairs(g, pairs);
+        df_cuda_line(
+            g, "EACH_GROUP { const int l = 2 * u; load_near<2>(v%u + l, p%u + (%s), on + l); }", i,
+            (uint32_t)ins->imm, s->ok ? s->at : "");
+        df_cuda_close(g);
+        if (pairs == PAIRS) return;
+        df_cuda_line(g, "else");
+        s->n = 0;
+    }
+    put_value(g, i, "on[l]", s);
+    df_cuda_line(g, "EACH v%u[l] = %s;", i, s->ok ? s->at : "");
 }
 
 void df_cuda_elem(df_cuda_gen *g, uint32_t i)
@@ -269,19 +305,7 @@ void df_cuda_elem(df_cuda_gen *g, uint32_t i)
                      "EACH_ROW { const int l = u * C; load_near<C>(v%u + l, p%u + (%s), on + l); }",
                      i, (uint32_t)ins->imm, s.ok ? s.at : "");
     } else {
-        df_cuda_line(g, "%s v%u[V];", t, i);
-        if (ins->op == DF_K_load && goes_in_pairs(g, ins)) {
-            df_cuda_offset(g, (uint32_t)ins->imm, &s);
-            df_cuda_open(g, "if (W)");
-            df_cuda_line(g, "const int l = 0;");
-            df_cuda_line(g, "load_near<2>(v%u, p%u + (%s), on);", i, (uint32_t)ins->imm,
-                         s.ok ? s.at : "");
-            df_cuda_close(g);
-            df_cuda_line(g, "else");
-            s.n = 0;
-        }
-        put_value(g, i, "on[l]", &s);
-        df_cuda_line(g, "EACH v%u[l] = %s;", i, s.ok ? s.at : "");
+        put_elem_value(g, i, &s);
     }
     g->out->ok &= s.ok;
     df_str_finish(&s);
