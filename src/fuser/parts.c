@@ -188,6 +188,8 @@ deft_status df_fuse_splice(pass *p, df_plan *plan, uint32_t *slot0)
     for (uint32_t i = 0; i < plan->n_guards; i++) {
         df_guard g = plan->guards[i];
         const uint32_t n_slots = df_guard_n_slots((df_guard_kind)g.kind);
+        /* The inputs of a part that may be overwritten are the same in every run. */
+        df_assert(g.kind != DF_GUARD_sole);
         if (n_slots >= 1) g.a += base;
         if (n_slots == 2) g.b += base;
         if (must_check(&plan->guards[i])) df_fuse_guard(p, g);

@@ -459,6 +459,8 @@ typedef struct df_limits {
     bool lifts;    /* products read f16 and bf16 as f32, so a cast to f32 before them needs no
                     * kernel */
     bool windows;  /* products read windows of images, so these need not be stored as a matrix */
+    bool takes_held; /* plan an update in place even when its input is needed after this run. Such a
+                      * plan serves all runs: where the input is needed, the run copies it first */
     bool keep_why; /* fill in df_plan.why */
 } df_limits;
 

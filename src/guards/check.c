@@ -44,6 +44,7 @@ static bool holds(const df_guard *g, const df_trace *t, const int64_t *slots)
     case DF_GUARD_aligned: return has_flag(t, g->a, DF_INPUT_ALIGNED) == (g->want != 0);
     case DF_GUARD_unit: return (t->inputs[g->a].stride[g->b] == 1) == (g->want != 0);
     case DF_GUARD_disjoint: return are_disjoint(t, g->a, g->b);
+    case DF_GUARD_sole: return has_flag(t, g->a, DF_INPUT_SOLE) == (g->want != 0);
     case DF_N_GUARDS: break;
     }
     df_unreachable();

@@ -123,6 +123,11 @@ static void put_slot(df_str *out, const df_slot_def *defs, uint32_t slot, const 
     df_slot_print(out, defs, slot, true, put_leaf, t);
 }
 
+static const char *need_of(bool sole)
+{
+    return sole ? "not needed after the run" : "needed after the run";
+}
+
 /* Appends the guard without values of a run. */
 static void put_guard(df_str *out, const df_guard *g, const df_slot_def *defs, const df_trace *t)
 {
@@ -154,6 +159,7 @@ static void put_guard(df_str *out, const df_guard *g, const df_slot_def *defs, c
     case DF_GUARD_disjoint:
         df_str_fmt(out, "input %" PRIu32 " and input %" PRIu32, g->a, g->b);
         break;
+    case DF_GUARD_sole: df_str_fmt(out, "input %" PRIu32 " %s", g->a, need_of(g->want != 0)); break;
     case DF_N_GUARDS: df_unreachable();
     }
 }
@@ -209,6 +215,10 @@ void df_guard_explain(df_str *out, const df_guard *g, const df_trace *t, const d
                    g->a, bytes[0], g->b, bytes[1]);
         break;
     }
+    case DF_GUARD_sole:
+        df_str_fmt(out, "input %" PRIu32 " is %s, wanted one that is %s", g->a,
+                   need_of((t->inputs[g->a].flags & DF_INPUT_SOLE) != 0), need_of(g->want != 0));
+        break;
     case DF_N_GUARDS: df_unreachable();
     }
 }
@@ -269,6 +279,11 @@ void df_guard_parts(const df_guard *g, const df_trace *t, const df_slot_def *def
         df_str_fmt(found, "%" PRId64, t->inputs[g->a].stride[g->b]);
         return;
     case DF_GUARD_disjoint: disjoint_parts(g, t, field, expected, found); return;
+    case DF_GUARD_sole:
+        df_str_fmt(field, "input %" PRIu32, g->a);
+        df_str_put(expected, need_of(g->want != 0));
+        df_str_put(found, need_of((t->inputs[g->a].flags & DF_INPUT_SOLE) != 0));
+        return;
     case DF_N_GUARDS: df_unreachable();
     }
 }

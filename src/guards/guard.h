@@ -21,7 +21,8 @@
     X(unit,                                                                                        \
       "an input's innermost stride changed class") /* (stride of input a axis b == 1) == want */   \
     X(disjoint, "two memory ranges overlap")       /* inputs a and b do not overlap */             \
-    X(same_place, "two views that showed one place differ") /* slot a == slot b */
+    X(same_place, "two views that showed one place differ")     /* slot a == slot b */             \
+    X(sole, "whether an input is needed after the run changed") /* input a has the flag == want */
 
 typedef enum df_guard_kind {
 #define DF_X(name, reason) DF_GUARD_##name,
@@ -51,6 +52,7 @@ DF_INLINE uint32_t df_guard_n_slots(df_guard_kind kind)
     case DF_GUARD_aligned:
     case DF_GUARD_unit:
     case DF_GUARD_disjoint:
+    case DF_GUARD_sole:
     case DF_N_GUARDS: break;
     }
     return 0;

@@ -8,7 +8,9 @@
  * between.
  *
  * A program that reads what it has just written by the handles that it assigned must not take more
- * memory than one that reads it by new views.
+ * memory than one that reads it by new views. Now and then a handle holds the array as it was
+ * before the step. Once no handle does, the program must take as much memory as one that never had
+ * such a handle.
  *
  * All arithmetic is exact or rounded once an operation, in f64, so that loops in C say what is
  * right, bit for bit. A program draws a structure once, and for each repetition where its parts
@@ -57,7 +59,7 @@ typedef struct program {
     statement s[MOST];
     int n;
     int64_t extent[2], step[2];
-    bool is_index[2], is_wrapped;
+    bool is_index[2], is_wrapped, holds_old;
     uint64_t seed;
 } program;
 
@@ -82,6 +84,7 @@ static program draw(uint64_t seed)
     uint64_t r = oracle_mix(seed, 11);
     program p = { .n = 2 + (int)below(&r, MOST - 1), .seed = seed };
     p.is_wrapped = below(&r, 3) > 0;
+    p.holds_old = oracle_mix(seed, 12) % 3 == 0;
     const int64_t is_column = below(&r, 3); /* 2: a block */
     const bool has_steps = below(&r, 3) > 0;
     for (int x = 0; x < 2; x++) {
@@ -369,8 +372,9 @@ static bool has_steps(const program *p)
     return has;
 }
 
-/* Bytes of temporaries and new results of the assignments of a program, as one step. */
-static uint64_t bytes_of(const program *p, const oracle_path *path, bool by_views)
+/* Bytes of temporaries and new results of the assignments of a program, as one step. holds_old: a
+ * handle holds the array as it was. */
+static uint64_t bytes_of(const program *p, const oracle_path *path, bool by_views, bool holds_old)
 {
     static double memory[SIDE * SIDE], a[SIDE * SIDE], b[SIDE * SIDE];
     static sides s;
@@ -384,12 +388,14 @@ static uint64_t bytes_of(const program *p, const oracle_path *path, bool by_view
     s.by_views = by_views;
     s.x = array(p, path->cx, &q, memory);
     s.y = array(p, path->cx, &q, b);
+    deft_tensor *old = holds_old ? deft_keep(deft_to(s.x, DEFT_CPU)) : NULL;
     const deft_scope step = deft_step_begin(path->cx);
     for (int i = 0; i < p->n; i++)
         if (p->s[i].kind == 0) assign(&s, i);
     if (deft_step_memory_read(step, &m, sizeof m) != DEFT_OK || deft_step_end(step) != DEFT_OK)
         fail(p, path, 0, deft_message(path->cx));
     for (int i = 0; i < s.n_held; i++) deft_drop(&s.held[i]);
+    deft_drop(&old);
     deft_drop(&s.x);
     deft_drop(&s.y);
     return m.temporary_bytes + m.result_bytes;
@@ -398,14 +404,15 @@ static uint64_t bytes_of(const program *p, const oracle_path *path, bool by_view
 /* How a program names a part that it reads must not decide whether the array is copied. Kept parts
  * may cost some bytes, but less than one more array. Programs with steps are left out: a strided
  * part has other reasons to be copied. */
-static void compare_costs(const program *p, const oracle_path *path)
+static void compare_names(const program *p, const oracle_path *path)
 {
     char text[128];
     const uint64_t array_bytes = 12 * 12 * sizeof(double);
     for (int i = 0; i < p->n; i++)
         if (p->s[i].keeps_value) return;
     if (has_steps(p)) return;
-    const uint64_t by_handle = bytes_of(p, path, false), by_view = bytes_of(p, path, true);
+    const uint64_t by_handle = bytes_of(p, path, false, false);
+    const uint64_t by_view = bytes_of(p, path, true, false);
     n_costs++;
     if (by_handle < by_view + array_bytes) return;
     snprintf(text, sizeof text, "%llu bytes by handles, %llu by views",
@@ -413,9 +420,25 @@ static void compare_costs(const program *p, const oracle_path *path)
     fail(p, path, 0, text);
 }
 
+/* A handle of the old array must not decide what later runs without such a handle cost. Only
+ * programs on the path `fresh` never have one. */
+static void compare_releases(const program *p, const oracle_path *path, const oracle_path *fresh)
+{
+    char text[128];
+    if (!p->holds_old) return;
+    (void)bytes_of(p, path, false, true);
+    const uint64_t released = bytes_of(p, path, false, false);
+    const uint64_t never_held = bytes_of(p, fresh, false, false);
+    n_costs++;
+    if (released == never_held) return;
+    snprintf(text, sizeof text, "%llu bytes after a handle was dropped, %llu without one",
+             (unsigned long long)released, (unsigned long long)never_held);
+    fail(p, path, 0, text);
+}
+
 static bool run(const program *p, const oracle_path *path)
 {
-    static double memory[SIDE * SIDE], a[SIDE * SIDE], b[SIDE * SIDE];
+    static double memory[SIDE * SIDE], a[SIDE * SIDE], b[SIDE * SIDE], was[SIDE * SIDE];
     static sides s;
     rep first;
     bool right = true;
@@ -424,7 +447,7 @@ static bool run(const program *p, const oracle_path *path)
         const int64_t size = q.rows * q.columns;
         if (n == 0) first = q;
         for (int64_t i = 0; i < size; i++) {
-            memory[i] = a[i] = (double)(oracle_mix(p->seed, (uint64_t)i) % 512) / 16;
+            memory[i] = a[i] = was[i] = (double)(oracle_mix(p->seed, (uint64_t)i) % 512) / 16;
             b[i] = (double)(oracle_mix(p->seed, (uint64_t)(i + 4096)) % 512) / 16;
         }
         s.n_held = s.n_assigned = 0;
@@ -435,8 +458,11 @@ static bool run(const program *p, const oracle_path *path)
         s.x = array(p, path->cx, &q, memory);
         s.y = deft_keep(deft_from(path->cx, DEFT_SHAPE(q.rows, q.columns), DEFT_F64, b,
                                   (size_t)size * sizeof *b));
+        const uint64_t draw_old = oracle_mix(p->seed, 200 + (uint64_t)n);
+        deft_tensor *old = p->holds_old && draw_old % 2 ? deft_keep(deft_to(s.x, DEFT_CPU)) : NULL;
         const deft_scope step = deft_step_begin(path->cx);
         for (int i = 0; i < p->n; i++) {
+            if (i == p->n / 2 && draw_old % 3 == 0) deft_drop(&old);
             if (p->s[i].kind == 0) assign(&s, i);
             if (p->s[i].kind == 1) keep_part(&s, i);
             if (p->s[i].kind == 2 && deft_eval(&s.x, 1) != DEFT_OK)
@@ -448,6 +474,8 @@ static bool run(const program *p, const oracle_path *path)
             deft_drop(&s.held[i]);
         }
         if (right) right = compare(p, path, n, s.x, a, size, "the array");
+        if (right && old) right = compare(p, path, n, old, was, size, "the old array");
+        deft_drop(&old);
         deft_drop(&s.x);
         deft_drop(&s.y);
     }
@@ -461,6 +489,7 @@ int main(int argc, char **argv)
         { .name = "llvm", .tier = DEFT_TIER_FULL, .n_threads = 2 },
         { .name = "unfused", .tier = DEFT_TIER_INTERPRET, .n_threads = 1, .no_fusion = 1 },
         { .name = "fast", .tier = DEFT_TIER_FULL, .n_threads = 2, .numerics = DEFT_FAST },
+        { .name = "never held", .tier = DEFT_TIER_INTERPRET, .n_threads = 1 },
     };
     oracle_asked asked = { .count = 1000, .quick = 300, .full = 100000, .seed = 1 };
     for (int i = 1; i < argc; i++) (void)oracle_takes(&asked, argv[i]);
@@ -468,8 +497,9 @@ int main(int argc, char **argv)
     const uint64_t least = oracle_least(LEAST);
     for (uint64_t i = 0; i < asked.count && (i < least || test_time_left(1)); i++, n_programs++) {
         const program p = draw(asked.seed + i);
-        compare_costs(&p, &path[0]);
-        for (size_t k = 0; k < n; k++)
+        compare_releases(&p, &path[0], &path[n - 1]);
+        compare_names(&p, &path[0]);
+        for (size_t k = 0; k + 1 < n; k++)
             if (path[k].tier == DEFT_TIER_INTERPRET || i % COMPILED == 0) run(&p, &path[k]);
     }
     printf("%lld programs, %lld parts written, %lld numbers and %lld costs compared; %d failures\n",

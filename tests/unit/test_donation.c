@@ -352,6 +352,140 @@ Test(donation, who_owns_the_memory_is_no_part_of_a_plan)
     deft_capture_destroy(&c);
 }
 
+/* ---- parts of arrays whose old value was held ---- */
+
+enum { ROWS = 8, WIDTH = 8, ARRAYS = 3 };
+
+FUNCTION(doubles_two_rows)
+{
+    UNUSED;
+    for (size_t i = 0; i < n_in; i++) {
+        deft_tensor *const rows = deft_slice(in[i], DEFT_R(2, 4));
+        deft_assign(rows, deft_add(rows, rows));
+    }
+    return DEFT_OK;
+}
+
+typedef enum how { STEP, SUBMITTED, CAPTURED, N_HOW } how;
+
+static void double_two_rows(how h, deft_capture *c, deft_tensor *const *x, size_t n)
+{
+    if (h == CAPTURED) {
+        OK(&r, deft_capture_call(c, x, n, NULL, 0));
+        return;
+    }
+    const deft_scope s = deft_step_begin(r.cx);
+    doubles_two_rows(r.cx, x, n, NULL, 0, NULL);
+    OK(&r, h == STEP ? deft_step_end(s) : deft_step_submit(s));
+    OK(&r, deft_wait(r.cx));
+}
+
+/* The array as it is after the rows were doubled `times` times. */
+static void expect_doubled(deft_tensor *x, int times)
+{
+    float want[ROWS * WIDTH];
+    for (int i = 0; i < ROWS * WIDTH; i++) {
+        const bool is_changed = i / WIDTH == 2 || i / WIDTH == 3;
+        want[i] = (float)(i + 1) * (is_changed ? (float)(1 << times) : 1);
+    }
+    rig_expect(&r, x, ROWS * WIDTH, want);
+}
+
+static deft_tensor *square(float *borrowed)
+{
+    const deft_shape shape = DEFT_SHAPE(ROWS, WIDTH);
+    if (!borrowed) return deft_keep(deft_reshape(rig_range(&r, ROWS * WIDTH, 1), shape));
+    for (int i = 0; i < ROWS * WIDTH; i++) borrowed[i] = (float)(i + 1);
+    return deft_keep(deft_wrap(r.cx, shape, DEFT_F32, borrowed, ROWS * WIDTH * 4, NULL));
+}
+
+/* A plan that was made while a handle held the old value is not used when none does any more. The
+ * second plan serves both. */
+Test(donation, a_part_is_written_in_place_when_the_old_value_is_released)
+{
+    static const bool holds[] = { true, true, false, false, true, false };
+    for (how h = STEP; h < N_HOW; h++) {
+        rig_close(&r); /* each way makes its own plans */
+        set_up();
+        deft_capture *c = deft_capture_create(r.cx, doubles_two_rows, NULL);
+        deft_tensor *x = square(NULL);
+        OK(&r, deft_eval(&x, 1));
+        const deft_stats start = rig_stats(&r);
+        for (int i = 0; i < (int)(sizeof holds / sizeof *holds); i++) {
+            deft_tensor *old = holds[i] ? deft_keep(deft_to(x, DEFT_CPU)) : NULL;
+            const uint64_t before = rig_stats(&r).donated;
+            double_two_rows(h, c, &x, 1);
+            cr_assert_eq(rig_stats(&r).donated - before, !holds[i], "way %d, run %d", h, i);
+            if (old) expect_doubled(old, i);
+            expect_doubled(x, i + 1);
+            deft_drop(&old);
+        }
+        const deft_stats end = rig_stats(&r);
+        cr_assert_eq(end.plans_built - start.plans_built, 2, "way %d", h);
+        cr_assert_eq(end.guard_misses - start.guard_misses, 1, "way %d", h);
+        deft_capture_destroy(&c);
+    }
+}
+
+/* The caller's memory is copied at the first update only: then the array is deft's. */
+Test(donation, a_part_of_what_was_borrowed_is_written_in_place)
+{
+    float memory[ROWS * WIDTH];
+    deft_tensor *x = square(memory);
+    for (int i = 0; i < 4; i++) {
+        const uint64_t before = rig_stats(&r).donated;
+        double_two_rows(STEP, NULL, &x, 1);
+        cr_assert_eq(rig_stats(&r).donated - before, i > 0, "run %d", i);
+        expect_doubled(x, i + 1);
+    }
+    for (int i = 0; i < ROWS * WIDTH; i++) cr_assert_eq(memory[i], (float)(i + 1));
+}
+
+/* Which of several arrays are held changes in each run. That makes two plans, not one for each
+ * set. */
+Test(donation, sets_of_held_arrays_share_two_plans)
+{
+    deft_tensor *x[ARRAYS];
+    for (int i = 0; i < ARRAYS; i++) x[i] = square(NULL);
+    OK(&r, deft_eval(x, ARRAYS));
+    const uint64_t built = rig_stats(&r).plans_built;
+    static const unsigned sets[] = { 7, 6, 5, 3, 4, 2, 1, 0, 7, 1 };
+    for (int i = 0; i < (int)(sizeof sets / sizeof *sets); i++) {
+        deft_tensor *old[ARRAYS] = { 0 };
+        uint64_t n_free = 0;
+        for (int k = 0; k < ARRAYS; k++) {
+            if (sets[i] >> k & 1)
+                old[k] = deft_keep(deft_to(x[k], DEFT_CPU));
+            else
+                n_free++;
+        }
+        const uint64_t before = rig_stats(&r).donated;
+        double_two_rows(STEP, NULL, x, ARRAYS);
+        cr_assert_eq(rig_stats(&r).donated - before, n_free, "run %d", i);
+        for (int k = 0; k < ARRAYS; k++) {
+            if (old[k]) expect_doubled(old[k], i);
+            expect_doubled(x[k], i + 1);
+            deft_drop(&old[k]);
+        }
+    }
+    cr_assert_eq(rig_stats(&r).plans_built - built, 2);
+}
+
+Test(donation, a_held_value_is_explained)
+{
+    char text[4096];
+    deft_tensor *x = square(NULL);
+    OK(&r, deft_eval(&x, 1));
+    deft_tensor *old = deft_keep(deft_to(x, DEFT_CPU));
+    double_two_rows(STEP, NULL, &x, 1);
+    deft_drop(&old);
+    double_two_rows(STEP, NULL, &x, 1);
+    deft_explain(r.cx, text, sizeof text);
+    cr_assert(strstr(text, "a handle still holds the old value"), "%s", text);
+    cr_assert(strstr(text, "input 0 is not needed after the run, wanted one that is needed"), "%s",
+              text);
+}
+
 Test(donation, a_map_of_written_memory_is_a_copy)
 {
     float memory[4] = { 1, 2, 3, 4 };

@@ -105,6 +105,15 @@ Test(guards, each_kind_holds_and_misses_with_its_numbers)
     expect_explained(t, (df_guard){ DF_GUARD_unit, 0, 1, 0, 0 },
                      "unit: an input's innermost stride changed class: input 0 stride 1 is 1, "
                      "wanted other than 1");
+    cr_assert(!miss(t, (df_guard){ DF_GUARD_sole, 0, 0, 0, 0 }));
+    t->inputs[0].flags |= DF_INPUT_SOLE;
+    cr_assert(!miss(t, (df_guard){ DF_GUARD_sole, 0, 0, 0, 1 }));
+    expect_explained(t, (df_guard){ DF_GUARD_sole, 0, 0, 0, 0 },
+                     "sole: whether an input is needed after the run changed: input 0 is not "
+                     "needed after the run, wanted one that is needed after the run");
+    expect_explained(t, (df_guard){ DF_GUARD_sole, 1, 0, 0, 1 },
+                     "sole: whether an input is needed after the run changed: input 1 is needed "
+                     "after the run, wanted one that is not needed after the run");
 
     /* The first miss of many is the one that is told. */
     const df_guard many[] = { { DF_GUARD_equal, 1, 2, 0, 0 },
@@ -153,6 +162,8 @@ Test(guards, the_parts_of_a_miss)
     expect_parts(t, (df_guard){ DF_GUARD_unit, 1, 0, 0, 1 }, "unit", "input 1 stride 0", "1", "-1");
     expect_parts(t, (df_guard){ DF_GUARD_unit, 0, 0, 0, 0 }, "unit", "input 0 stride 0",
                  "other than 1", "8");
+    expect_parts(t, (df_guard){ DF_GUARD_sole, 0, 0, 0, 1 }, "sole", "input 0",
+                 "not needed after the run", "needed after the run");
     t->inputs[1].data = memory + 1500;
     expect_parts(t, (df_guard){ DF_GUARD_disjoint, 0, 1, 0, 0 }, "disjoint", "input 0 and input 1",
                  "memory that does not overlap", "1184 and 256 bytes that do");
@@ -219,7 +230,8 @@ Test(guards, the_list_is_stable_and_has_no_values_of_a_run)
         { DF_GUARD_at_least, 5, 0, 0, 1 },   { DF_GUARD_at_most, 6, 0, 0, 2147483647 },
         { DF_GUARD_contiguous, 0, 0, 0, 1 }, { DF_GUARD_aligned, 1, 0, 0, 0 },
         { DF_GUARD_unit, 0, 1, 0, 1 },       { DF_GUARD_unit, 0, 1, 0, 0 },
-        { DF_GUARD_disjoint, 0, 1, 0, 0 },
+        { DF_GUARD_disjoint, 0, 1, 0, 0 },   { DF_GUARD_sole, 0, 0, 0, 0 },
+        { DF_GUARD_sole, 1, 0, 0, 1 },
     };
     df_str s;
     df_str_init(&s, &df_mem_system);
@@ -232,6 +244,8 @@ Test(guards, the_list_is_stable_and_has_no_values_of_a_run)
                            "aligned: input 1 not aligned\n"
                            "unit: input 0 stride 1 == 1\n"
                            "unit: input 0 stride 1 != 1\n"
-                           "disjoint: input 0 and input 1\n");
+                           "disjoint: input 0 and input 1\n"
+                           "sole: input 0 needed after the run\n"
+                           "sole: input 1 not needed after the run\n");
     df_str_finish(&s);
 }

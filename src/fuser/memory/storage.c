@@ -285,10 +285,12 @@ static bool may_take(pass *p, val_id end, uint32_t input, hazard *h)
         why = "an index may be outside, so the caller's memory is written last";
     else if (into && (written_elsewhere(p, end, input) || !disjoint(p, input, false)))
         why = "other memory of the caller overlaps it";
-    else if (!into && !(flags & DF_INPUT_SOLE))
-        why = flags & DF_INPUT_WRAPPED ? lent : held;
     else if (!into && !fits_donor(p, val_at(p, end)->node, input))
         why = "the input's memory is laid out otherwise";
+    else if (!into && !(flags & DF_INPUT_SOLE) && !p->lim->takes_held) {
+        why = flags & DF_INPUT_WRAPPED ? lent : held;
+        df_fuse_guard_input(p, DF_GUARD_sole, input, 0, 0);
+    }
     if (why) df_hazard_note(h, DF_NONE, why);
     return !why;
 }

@@ -62,6 +62,7 @@ typedef struct finder {
      * between. */
     df_same_place *same, *forward;
     uint32_t n_same, n_forward;
+    bool was_held; /* such a plan copies an input that is not needed after this run */
     bool ok;
 } finder;
 
@@ -94,6 +95,7 @@ static bool guards_hold(const df_counted *value, void *user)
                                    _Alignof(df_same_place));
         f->ok &= f->same && f->forward;
     }
+    f->was_held |= miss->kind == DF_GUARD_sole;
     f->cx->stats.guard_misses++;
     df_str text;
     df_event event;
@@ -136,8 +138,9 @@ static deft_status set_about(df_plan *plan, void *user)
     return df_fail_mem(&a->cx->diag, "plan", plan->n_kernels * sizeof *plan->about);
 }
 
+/* takes_held: see df_limits. */
 static deft_status make_plan(deft_ctx *cx, df_device *dev, const df_trace *t, uint32_t number,
-                             df_places *places, df_plan **out, df_phases *phases)
+                             bool takes_held, df_places *places, df_plan **out, df_phases *phases)
 {
     deft_status st = DEFT_OK;
     df_trace *simple = NULL;
@@ -145,6 +148,7 @@ static deft_status make_plan(deft_ctx *cx, df_device *dev, const df_trace *t, ui
     df_plan *plan = NULL;
     deft_runtime *const rt = cx->rt;
     df_limits limits = dev->limits;
+    limits.takes_held = takes_held;
     limits.keep_why =
         t->n_nodes <= DF_WHY_NODES || df_log_on(&rt->log, DF_LOG_fusion) || df_ring_on(cx->ring);
     const uint64_t t0 = df_ctx_now_ns(cx);
@@ -208,7 +212,8 @@ static deft_status find_or_make(deft_ctx *cx, df_cut *m, df_plan_entry **out)
                          .n_known_forward = f.n_misses < MOST_LOST ? f.n_forward : 0,
                          .is_bounded = f.n_misses > 0,
                          .lost = DF_NONE };
-    TRY(make_plan(cx, e->dev, t, (uint32_t)cx->stats.plans_built + 1, &places, &e->plan, &phases));
+    TRY(make_plan(cx, e->dev, t, (uint32_t)cx->stats.plans_built + 1, f.was_held, &places, &e->plan,
+                  &phases));
     cx->stats.plans_built++;
     if (df_log_on(&rt->log, DF_LOG_fusion)) log_why(cx, e->plan, t);
     if (e->plan->retreated)
