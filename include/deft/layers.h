@@ -142,11 +142,12 @@ typedef struct deft_attention_options {
  * The axes before the last two broadcast. Operands have 2 to DEFT_MAX_RANK - 1 axes, and are
  * floats of one dtype. Halves are computed in f32, and the result is rounded once.
  *
- * Up to DEFT_ATTENTION_BLOCK keys, all [S, T] scores are stored. Beyond that, a loop over
- * blocks of keys carries a running maximum and sum (Dao et al., "FlashAttention", 2022). At
- * most [S, DEFT_ATTENTION_BLOCK] scores are stored then. The gradient is another such loop,
- * which computes the scores again. Gradients of gradients store all scores. When the last
- * block is not full, k and v are copied and padded with zeros.
+ * Up to DEFT_ATTENTION_BLOCK keys, or up to 16 queries, all [S, T] scores are stored. Otherwise
+ * a loop over blocks of keys carries a running maximum and sum (Dao et al., "FlashAttention",
+ * 2022). At most [S, DEFT_ATTENTION_BLOCK] scores are stored then. When the last block is not
+ * full, the loop copies k and v and pads them with zeros. The number of queries changes no bit of
+ * a strict result. The gradient is another such loop, which computes the scores again. Gradients
+ * of gradients store all scores.
  *
  * DEFT_E_SHAPE: the shapes do not fit, or T is 0. DEFT_E_DTYPE: the operands are not floats
  * of one dtype. */

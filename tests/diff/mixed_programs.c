@@ -78,21 +78,22 @@ typedef enum kind {
     K_TOP,
     K_PRODUCT,
     K_COUNT,
+    K_ATTEND,
     K_SCOPE,
     N_KINDS
 } kind;
 
 static const char *const kind_name[N_KINDS] = {
-    "unary",       "binary",        "reduce", "part",   "view", "same",        "random",
-    "borrow",      "take",          "fault",  "assign", "swap", "assign part", "sweep",
-    "assign view", "assign memory", "memory", "keep",   "read", "grad",        "grad of state",
-    "jvp",         "stop",          "hook",   "custom", "scan", "while",       "cond",
-    "vmap",        "windows",       "top",    "scope",
+    "unary",       "binary",        "reduce", "part",    "view",  "same",        "random",
+    "borrow",      "take",          "fault",  "assign",  "swap",  "assign part", "sweep",
+    "assign view", "assign memory", "memory", "keep",    "read",  "grad",        "grad of state",
+    "jvp",         "stop",          "hook",   "custom",  "scan",  "while",       "cond",
+    "vmap",        "windows",       "top",    "product", "count", "attend",      "scope",
 };
 
 /* How often each is drawn. */
-static const uint8_t weight[N_KINDS] = { 6, 6, 2, 4, 3, 3, 1, 1, 1, 1, 8, 2, 6, 3, 3, 2, 1,
-                                         5, 2, 4, 3, 2, 1, 1, 1, 4, 1, 2, 3, 3, 2, 3, 2, 1 };
+static const uint8_t weight[N_KINDS] = { 6, 6, 2, 4, 3, 3, 1, 1, 1, 1, 8, 2, 6, 3, 3, 2, 1, 5,
+                                         2, 4, 3, 2, 1, 1, 1, 4, 1, 2, 3, 3, 2, 3, 2, 2, 1 };
 
 typedef struct stmt {
     uint8_t kind, dst, a, b, p, q;
@@ -674,6 +675,20 @@ static deft_tensor *product(const exec *e, unsigned p, deft_tensor *t)
     return deft_mul(deft_matmul(t, p & 1 ? deft_t(square) : square), number(e, 0.25));
 }
 
+/* Attention of the rows of t to more keys than a block has, which are made of its first row. */
+static deft_tensor *attended(const exec *e, unsigned p, deft_tensor *t)
+{
+    if (deft_rank(t) == 0) return t;
+    const int64_t n_keys = p & 1 ? 2 * DEFT_ATTENTION_BLOCK : DEFT_ATTENTION_BLOCK + 5;
+    deft_tensor *const row = first_row(tame(t));
+    deft_tensor *const at = deft_cast(deft_iota(e->s->cx, DEFT_SHAPE(n_keys, 1), 0), DEFT_F32);
+    deft_tensor *const keys = deft_mul(deft_sin(at), row);
+    deft_tensor *const values = deft_add(deft_cos(at), row);
+    deft_tensor *const q = deft_rank(t) == 1 ? deft_unsqueeze(t, 0) : t;
+    return deft_reshape(deft_attention(q, keys, values, DEFT_ATTENTION(.is_causal = p & 2)),
+                        deft_shape_get(t));
+}
+
 /* How many elements of t are in each of N bins, as floats: integers are counted. */
 static deft_tensor *counted(const exec *e, unsigned p, deft_tensor *t)
 {
@@ -776,6 +791,7 @@ static void run_stmt(exec *e, const stmt *st)
         break;
     case K_PRODUCT: bind(e, st->dst, product(e, st->p, a)); break;
     case K_COUNT: bind(e, st->dst, counted(e, st->p, a)); break;
+    case K_ATTEND: bind(e, st->dst, attended(e, st->p, a)); break;
     case K_TOP: bind(e, st->dst, top(st->p, a)); break;
     case K_SCOPE:
     case N_KINDS: break;

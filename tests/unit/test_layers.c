@@ -394,6 +394,84 @@ Test(layers, attention_of_one_block_is_its_operations_bit_for_bit)
                  0);
 }
 
+/* Expects the first rows of `of_many` to have the bits of `of_few`. */
+static void expect_first_rows(deft_tensor *of_few, deft_tensor *of_many, const char *what)
+{
+    enum { ROOM = 4096 };
+    static float few[ROOM], many[ROOM];
+    const size_t size = (size_t)deft_numel(of_few) * sizeof *few;
+    cr_assert_leq(size, sizeof few);
+    deft_tensor *const rows = deft_slice(of_many, DEFT_FULL, DEFT_R(0, deft_dim(of_few, -2)));
+    OK(&r, deft_read(of_few, DEFT_F32, few, size));
+    OK(&r, deft_read(rows, DEFT_F32, many, size));
+    cr_assert(memcmp(few, many, size) == 0, "%s", what);
+}
+
+/* Up to 16 queries, all scores are stored; beyond, those of a block of keys. */
+Test(layers, attention_of_few_queries_has_the_bits_of_many)
+{
+    static const int64_t n_keys[] = { 129, 256, 300, 1000 }, n_few[] = { 1, 3, 16 };
+    enum { MANY = 17, WIDTH = 7, BATCH = 2 };
+    for (int i = 0; i < 2 * 4 * 3; i++) {
+        const int64_t t = n_keys[i / 2 % 4], few = n_few[i / 8];
+        const deft_attention_options *const o = DEFT_ATTENTION(.is_causal = i % 2 != 0);
+        char what[64];
+        snprintf(what, sizeof what, "%d of %d queries, %d keys, causal %d", (int)few, MANY, (int)t,
+                 o->is_causal);
+        const deft_scope s = deft_scope_begin(r.cx);
+        deft_tensor *x[3], *q[2], *y[2], *g[2];
+        const deft_shape shape[] = { DEFT_SHAPE(BATCH, MANY, WIDTH), DEFT_SHAPE(BATCH, t, WIDTH),
+                                     DEFT_SHAPE(BATCH, t, 5) };
+        for (unsigned k = 0; k < 3; k++) {
+            deft_rng rng = { k, 0 };
+            x[k] = deft_normal(r.cx, &rng, shape[k], DEFT_F32, 0, 4);
+        }
+        q[0] = deft_slice(x[0], DEFT_FULL, DEFT_R(0, few)), q[1] = x[0];
+        for (int k = 0; k < 2; k++) {
+            y[k] = deft_attention(q[k], x[1], x[2], o);
+            deft_tensor *const loss = deft_sum(deft_sin(y[k]), DEFT_ALL_AXES, 0);
+            cr_assert(deft_grad(&loss, NULL, 1, &q[k], 1, NULL, &g[k]), "%s", deft_message(r.cx));
+        }
+        expect_first_rows(y[0], y[1], what);
+        expect_first_rows(g[0], g[1], what);
+        OK(&r, deft_scope_end(s));
+    }
+}
+
+/* The sum of the first block becomes -0 when it is scaled, and that of the last block is -0 after
+ * its last key. Padding adds 0 to the latter. */
+Test(layers, attention_of_few_queries_has_the_zeros_of_many)
+{
+    enum { T = DEFT_ATTENTION_BLOCK + 2, MANY = 17 };
+    float key[T], value[T] = { 0 };
+    for (int i = 0; i < T; i++) key[i] = -200;
+    key[0] = 0, value[0] = -1e-45f;
+    key[T - 2] = 3, value[T - 2] = -0.0f;
+    key[T - 1] = 0, value[T - 1] = -1e-45f;
+    deft_tensor *const k = tensor(DEFT_SHAPE(1, T, 1), key);
+    deft_tensor *const v = tensor(DEFT_SHAPE(1, T, 1), value);
+    deft_tensor *const q = deft_full(r.cx, DEFT_SHAPE(1, MANY, 1), DEFT_F32, 1);
+    deft_tensor *const one = deft_slice(q, DEFT_FULL, DEFT_R(0, 1));
+    expect_first_rows(deft_attention(one, k, v, NULL), deft_attention(q, k, v, NULL), "zeros");
+}
+
+Test(layers, attention_of_few_queries_copies_neither_keys_nor_values)
+{
+    enum { HEADS = 4, KEYS = 1000, WIDTH = 64 };
+    rig own;
+    rig_open(&own, NULL, NULL);
+    deft_tensor *x[3];
+    for (int i = 0; i < 3; i++)
+        x[i] = deft_keep(deft_zeros(own.cx, DEFT_SHAPE(HEADS, i == 0 ? 1 : KEYS, WIDTH), DEFT_F32));
+    OK(&own, deft_eval(x, 3));
+    const uint64_t before = rig_stats(&own).peak_bytes;
+    deft_tensor *y = deft_attention(x[0], x[1], x[2], NULL);
+    OK(&own, deft_eval(&y, 1));
+    const uint64_t more = rig_stats(&own).peak_bytes - before;
+    cr_assert_lt(more, HEADS * KEYS * WIDTH * sizeof(float), "%llu", (unsigned long long)more);
+    rig_close(&own);
+}
+
 Test(layers, batch_axes_of_attention_broadcast)
 {
     deft_tensor *const q = drawn(1, DEFT_SHAPE(2, 3, 5, 4)), *const k =

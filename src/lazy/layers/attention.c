@@ -37,7 +37,10 @@
 
 #include <math.h>
 
-enum { BLOCK = DEFT_ATTENTION_BLOCK };
+enum {
+    BLOCK = DEFT_ATTENTION_BLOCK,
+    FEW_QUERIES = 16, /* with up to as many queries, all scores are stored */
+};
 
 #define ROW DEFT_AXES(-1)
 
@@ -156,7 +159,7 @@ static deft_tensor *initial_state(deft_ctx *cx, deft_tensor *t, int64_t last, do
     return deft_full(cx, s, deft_dtype_of(t), value);
 }
 
-/* ---- forwards ---- */
+/* ---- forwards, block by block ---- */
 
 /* The body of the forward scan. in: m, l, acc; keys, values and positions of a block.
  * out: new m, l, acc. */
@@ -173,6 +176,108 @@ static deft_status attend_forward_block(deft_ctx *cx, deft_tensor *const *in, si
     return DEFT_OK;
 }
 
+/* Sets end to m, l and acc after all blocks. in: q, k, v. init: m, l and acc before. Returns false
+ * with the error recorded. */
+static bool forward_scan(deft_ctx *cx, task *a, deft_tensor *const *in, deft_tensor *const *init,
+                         deft_tensor **end)
+{
+    deft_tensor *const rows[] = { in_blocks(in[1]), in_blocks(in[2]),
+                                  key_positions(cx, a->n_keys) };
+    return scan_blocks(cx, attend_forward_block, DF_LOOP_ATTENTION, a, init, 3, rows, 0, end);
+}
+
+/* ---- forwards, few queries ----
+ *
+ * All scores of a few queries take less memory than the keys, so they are stored. The scan over
+ * blocks would copy keys and values into rows. Here they are read where they are. Each element is
+ * computed by the same operations in the same order as in that scan, so that the bits are equal.
+ * First a short scan finds m after each block. Then p and its products with the values are computed
+ * for all blocks at once. A second short scan adds the blocks up.
+ */
+
+/* t, [..., S, blocks * BLOCK], as [blocks, ..., S, BLOCK]. */
+static deft_tensor *columns_in_blocks(deft_tensor *t)
+{
+    deft_shape s = deft_shape_get(t);
+    const uint32_t r = s.rank;
+    deft_axes order = { .n = r + 1, .at = { (int32_t)r - 1 } };
+    for (uint32_t i = 0; i < r - 1; i++) order.at[i + 1] = (int32_t)i;
+    order.at[r] = (int32_t)r;
+    s.rank = r + 1;
+    s.dim[r] = BLOCK;
+    s.dim[r - 1] /= BLOCK;
+    return deft_permute(deft_reshape(t, s), order);
+}
+
+/* Elements [first, first + n) of axis `axis`. */
+static deft_tensor *elements_along(deft_tensor *t, uint32_t axis, int64_t first, int64_t n)
+{
+    deft_range range[DEFT_MAX_RANK];
+    for (uint32_t i = 0; i < axis; i++) range[i] = DEFT_FULL;
+    range[axis] = DEFT_R(first, first + n);
+    return deft_slice_n(t, axis + 1, range);
+}
+
+/* The products p v of each block, [blocks, ..., S, E]. The last block may have fewer keys. Then p
+ * is 0 where the scan has padding, and the scan adds 0 to each product at least once. */
+static deft_tensor *products_of_blocks(deft_ctx *cx, deft_tensor *p, deft_tensor *v)
+{
+    const uint32_t axis = deft_rank(v) - 2;
+    const int64_t n_keys = deft_dim(v, -2), n_full = n_keys / BLOCK, more = n_keys % BLOCK;
+    if (more == 0) return deft_matmul(p, in_blocks(v));
+    deft_tensor *const last_p =
+        elements_along(elements_along(p, 0, n_full, 1), deft_rank(p) - 1, 0, more);
+    deft_tensor *const last_v = deft_unsqueeze(elements_along(v, axis, n_full * BLOCK, more), 0);
+    deft_tensor *const full_v = in_blocks(elements_along(v, axis, 0, n_full * BLOCK));
+    deft_tensor *const parts[] = { deft_matmul(elements_along(p, 0, 0, n_full), full_v),
+                                   deft_add(deft_matmul(last_p, last_v), deft_const_f(cx, 0)) };
+    return deft_concat(parts, 2, 0);
+}
+
+/* The body of the first scan. in: m; the greatest scores of a block. out: new m, twice. */
+static deft_status greatest_so_far(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
+                                   deft_tensor **out, size_t n_out, void *user)
+{
+    (void)cx, (void)n_in, (void)n_out, (void)user;
+    out[0] = out[1] = deft_maximum(in[0], in[1]);
+    return DEFT_OK;
+}
+
+/* The body of the second scan. in: m, l, acc; new m, the sum of p and p v of a block. out: new m,
+ * l, acc. */
+static deft_status add_block(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                             size_t n_out, void *user)
+{
+    (void)cx, (void)n_in, (void)n_out, (void)user;
+    deft_tensor *const down = deft_exp(deft_sub(in[0], in[3]));
+    out[0] = in[3];
+    out[1] = deft_add(deft_mul(in[1], down), in[4]);
+    out[2] = deft_add(deft_mul(in[2], down), in[5]);
+    return DEFT_OK;
+}
+
+/* As forward_scan, for few queries. */
+static bool forward_few(deft_ctx *cx, const task *a, deft_tensor *const *in,
+                        deft_tensor *const *init, deft_tensor **end)
+{
+    const int64_t n = n_key_blocks(a->n_keys), more = n * BLOCK - a->n_keys;
+    deft_tensor *const at = deft_iota(cx, DEFT_SHAPE(a->n_keys), 0);
+    deft_tensor *s = scores(cx, a, in[1], at);
+    const int64_t before[DEFT_MAX_RANK] = { 0 };
+    int64_t after[DEFT_MAX_RANK] = { 0 };
+    after[deft_rank(s) - 1] = more;
+    if (more) s = deft_pad(s, before, after, DEFT_PAD_CONSTANT, -INFINITY);
+    s = columns_in_blocks(s);
+    deft_tensor *const top = deft_max(s, ROW, 1);
+    deft_tensor *m[2];
+    if (!df_scan(cx, greatest_so_far, NULL, init, 1, &top, 1, n, 1, m, 0, DF_SITE)) return false;
+    deft_tensor *const p = deft_exp(deft_sub(s, m[1]));
+    deft_tensor *const rows[] = { m[1], deft_sum(p, ROW, 1), products_of_blocks(cx, p, in[2]) };
+    return df_scan(cx, add_block, NULL, init, 3, rows, 3, n, 0, end, 0, DF_SITE);
+}
+
+/* ---- forwards ---- */
+
 /* in: q, k, v. out: the result, and the logarithm of the sum. */
 static deft_status forward(deft_ctx *cx, deft_tensor *const *in, deft_tensor **out, df_loop_tag tag)
 {
@@ -180,9 +285,10 @@ static deft_status forward(deft_ctx *cx, deft_tensor *const *in, deft_tensor **o
     deft_tensor *const init[] = { initial_state(cx, in[0], 1, -INFINITY),
                                   initial_state(cx, in[0], 1, 0),
                                   initial_state(cx, in[0], deft_dim(in[2], -1), 0) };
-    deft_tensor *const rows[] = { in_blocks(in[1]), in_blocks(in[2]), key_positions(cx, a.n_keys) };
     deft_tensor *end[3];
-    if (!scan_blocks(cx, attend_forward_block, DF_LOOP_ATTENTION, &a, init, 3, rows, 0, end))
+    const bool few = a.n_queries <= FEW_QUERIES;
+    if (few) a.has_padding = false; /* scores are padded, not keys */
+    if (few ? !forward_few(cx, &a, in, init, end) : !forward_scan(cx, &a, in, init, end))
         return DEFT_E_STATE;
     out[0] = deft_div(end[2], end[1]);
     out[1] = deft_add(end[0], deft_log(end[1]));
