@@ -88,3 +88,18 @@ deft_tensor *rig_grad_of_sum(deft_tensor *y, deft_tensor *x)
     deft_grad(of, NULL, 1, &x, 1, NULL, &g);
     return g;
 }
+
+deft_tensor *rig_tensor(rig *r, deft_shape s, const float *v)
+{
+    int64_t n = 1;
+    for (uint32_t i = 0; i < s.rank; i++) n *= s.dim[i];
+    return deft_keep(deft_from(r->cx, s, DEFT_F32, v, (size_t)n * sizeof *v));
+}
+
+void rig_expect_error(rig *r, const deft_tensor *t, deft_status st, const char *part)
+{
+    cr_assert_null(t);
+    cr_assert_eq(deft_error(r->cx), st, "%d: %s", (int)deft_error(r->cx), deft_message(r->cx));
+    cr_assert(strstr(deft_message(r->cx), part), "\"%s\" lacks \"%s\"", deft_message(r->cx), part);
+    deft_clear(r->cx);
+}

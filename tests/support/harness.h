@@ -31,6 +31,13 @@ deft_tensor *rig_vector(rig *r, int64_t n, const float *v);
     rig_vector((r), sizeof((float[]){ __VA_ARGS__ }) / sizeof(float),                              \
                (const float[]){ __VA_ARGS__ })
 
+/* A kept f32 tensor of this shape, with the numbers v. */
+deft_tensor *rig_tensor(rig *r, deft_shape s, const float *v);
+
+/* A call has returned t, which must be NULL, with an error of this status whose message has `part`
+ * in it. The error is cleared. */
+void rig_expect_error(rig *r, const deft_tensor *t, deft_status st, const char *part);
+
 /* Reads all of t as f32; n must be its size. */
 void rig_read(rig *r, deft_tensor *t, float *out, int64_t n);
 float rig_item(rig *r, deft_tensor *t);
