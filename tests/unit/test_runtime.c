@@ -433,6 +433,31 @@ Test(runtime, thread_counts_change_no_bit)
     }
 }
 
+/* Few instructions on many bytes are divided, too. What is loaded twice, or read by all elements,
+ * comes from a cache and does not count. */
+Test(runtime, bytes_decide_whether_threads_share_a_launch)
+{
+    enum { N = 200000, X_TWICE = 1, ONE_Y };
+    df_device *dev = make_cpu(&df_mem_system, 2, DF_TIER_INTERP, NULL);
+    float *const x = random_floats(N, 1), *const y = random_floats(N, 2);
+    for (int way = 0; way < 3; way++) {
+        hand_plan *const h = plan_new();
+        build_axpy(&h->own);
+        plan_kernel(h, &h->own);
+        h->kernels[0].cost = 1;
+        h->args[0] = (int64_t)F(2);
+        const df_buf in = plan_input(h, DEFT_F32, x, N), other = plan_input(h, DEFT_F32, y, N);
+        bind_axpy(h, in, way == X_TWICE ? in : other, plan_root(h, DEFT_F32, N), N, 0);
+        if (way == ONE_Y) plan_bind(h, &h->segs[0], 1, other, 0, 0, 0, 0);
+        plan_launch(h, 1);
+        cr_assert_eq(plan_run(dev, h), DEFT_OK);
+        cr_expect_eq(h->stats.forks, way == 0, "way %d", way);
+        plan_free(dev, h);
+    }
+    free(x), free(y);
+    df_cpu_destroy(&dev);
+}
+
 /* ---- donation, faults, interrupts, memory ---- */
 
 Test(runtime, donation_takes_the_input_over)

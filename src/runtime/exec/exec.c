@@ -35,6 +35,8 @@
 /* Estimated time per element and instruction, of compiled code and of the interpreter. */
 #define CODE_NS 0.015
 #define INTERP_NS 0.06
+/* Estimated time per byte that one thread moves, where its caches do not hold the bytes. */
+#define MEMORY_NS 0.02
 /* Estimates for LOOP kernels: the most iterations of a loop that can end early (`proceed`), and the
  * fewest lanes that an iteration is counted as. */
 #define EXPECTED_ITERATIONS 1024
@@ -127,6 +129,32 @@ static double count_elements(const df_seg_run *s)
     return (double)s->n_outer * (double)n_inner * (double)n_red;
 }
 
+/* Whether an earlier access of the kernel loads from the same buffer. */
+static bool is_loaded_before(const df_kernel *k, const df_seg *seg, uint32_t access)
+{
+    for (uint32_t i = 0; i < access; i++)
+        if (k->access[i].kind == DF_ACCESS_LOAD && seg->bind[i].buf.i == seg->bind[access].buf.i)
+            return true;
+    return false;
+}
+
+/* Returns the bytes that s moves between memory and registers. What several accesses load of one
+ * buffer is mostly the same. */
+static double count_bytes(const df_run *r, const df_seg *seg, const df_kernel *k)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < k->n_access; i++) {
+        const df_bind *const b = &seg->bind[i];
+        if (b->buf.i == DF_NONE) continue;
+        if (k->access[i].kind != DF_ACCESS_STORE && is_loaded_before(k, seg, i)) continue;
+        double n = (double)deft_dtype_size((deft_dtype)k->access[i].dtype);
+        for (uint32_t j = 0; j < k->n_axes; j++)
+            if (df_run_slot(r, b->stride[j]) != 0) n *= (double)df_run_slot(r, seg->extent[j]);
+        sum += n;
+    }
+    return sum;
+}
+
 static const df_code *code_of(const df_run *r, const df_seg *seg, const df_seg_run *s)
 {
     if (!r->x->tiers || !r->plan->execs) return NULL;
@@ -169,7 +197,8 @@ static void measure_kernel(df_run *r, const df_seg *seg, df_seg_run *s)
     if (s->is_idle) s->n_outer = 0;
     s->elements = count_elements(s);
     s->code = code_of(r, seg, s);
-    s->ns = s->elements * (k->cost > 1 ? k->cost : 1) * (s->code ? CODE_NS : INTERP_NS);
+    s->code_ns = s->elements * (k->cost > 1 ? k->cost : 1) * (s->code ? CODE_NS : INTERP_NS);
+    s->ns = fmax(s->code_ns, s->is_idle ? 0 : count_bytes(r, seg, k) * MEMORY_NS);
     s->per_thread = seg->kind == DF_SEG_KERNEL && exec_kernel_has_scratch(k);
     /* Code that is published later may have tiles, too. */
     const size_t tiles = df_kernel_has_tiles(k) ? DF_TILES_BYTES : 0;
@@ -250,6 +279,7 @@ static void find_riders(df_run *r, const df_launch *l, uint32_t n)
             s->next_rider = u->riders;
             u->riders = i;
             u->ns += s->ns;
+            u->code_ns += s->code_ns;
         }
     }
 }
@@ -294,9 +324,11 @@ static void exec_divide_launches(df_run *r)
 
 static df_call call_of(const df_seg_run *s, bool is_all)
 {
-    return (df_call){
-        .args = &s->args, .rows = s->parts <= 1, .all = is_all, .n_rows = s->n_outer, .ns = s->ns
-    };
+    return (df_call){ .args = &s->args,
+                      .rows = s->parts <= 1,
+                      .all = is_all,
+                      .n_rows = s->n_outer,
+                      .ns = s->code_ns };
 }
 
 /* Returns true when all rows of `under` and of its co-scheduled segments run in one call each. */

@@ -24,7 +24,8 @@ typedef struct df_seg_run {
     const df_code *code;             /* NULL: interpret */
     const df_kernel *kernel;         /* NULL: a product without epilogue, or a routine */
     int64_t n_outer, n_inner, n_red; /* products of extents by role; n_inner is 1 in ROW */
-    double elements, ns;             /* estimated work and time */
+    double elements;                 /* estimated work */
+    double code_ns, ns;              /* estimated time: of the instructions; with that of memory */
     /* The division: an item is one of `groups` groups of rows times one of `parts` parts of a row.
      * Items have nearly equal sizes. A part is a range of part_extent elements of INNER, or of
      * part_extent blocks when `split` is set. It begins at a multiple of grain. */
