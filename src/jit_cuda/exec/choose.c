@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What suits a GPU: how long kernels become, which entry a segment uses, and with how many
- * thread blocks. All choices give equal bits. The constants are estimates and were not
- * measured.
+ * thread blocks. All choices give equal bits. The constants are estimates; docs/benchmarks.md
+ * has what an H100 made of them.
  *
  * - ROW has a warp for each row, which suits many rows. When rows are long, and too few to
  *   give each multiprocessor WARPS of them, a thread block takes a row (LONG). When there are
