@@ -98,6 +98,22 @@ static int64_t even_part(int64_t n, int64_t most, int64_t unit)
     return n <= most ? round_up(n, unit) : round_up(df_div_up(n, df_div_up(n, most)), unit);
 }
 
+/* Returns even_part(n, most, unit), or a smaller size of parts with which the threads end earlier.
+ * `others` tasks belong to each part. A thread computes as many tasks as another, or one more. */
+static int64_t fair_part(int64_t n, int64_t most, int64_t unit, int64_t others, int64_t n_threads)
+{
+    const int64_t first = even_part(n, most, unit) / unit, n_units = df_div_up(n, unit);
+    int64_t best = first, least = INT64_MAX;
+    if (n_threads == 1 || first >= n_units) return first * unit;
+    for (int64_t part = first; 2 * part > first; part--) {
+        const int64_t n_parts = df_div_up(n_units, part) * others;
+        const int64_t longest = df_div_up(n_parts, n_threads) * part;
+        if (longest < least) best = part;
+        least = df_min_i64(least, longest);
+    }
+    return best * unit;
+}
+
 /* ---- what a BLAS computes ---- */
 
 /* Returns true for shapes at which a BLAS is faster than this file, in fast mode. These are few
@@ -277,11 +293,13 @@ static void choose_blocks(cut *w)
     }
     /* Long runs of memory, rather than many parts for threads that are late. */
     if (is_stream && !w->dots) column_blocks = df_min_i64(column_blocks, 2 * (int64_t)w->n_threads);
-    w->mb = even_part(j->m, df_div_up(j->m, blocks), w->mr);
+    w->mb = fair_part(j->m, df_div_up(j->m, blocks), w->mr, column_blocks * j->n_batch,
+                      w->n_threads);
     w->n_mb = df_div_up(j->m, w->mb);
     /* Only panels have nr columns. Otherwise parts of whole vectors are more equal. */
     const int64_t unit = w->pack_b ? w->nr : df_max_i64(w->nr / 3, 1);
-    w->nb = even_part(j->n, df_div_up(j->n, column_blocks), unit);
+    w->nb = fair_part(j->n, df_div_up(j->n, column_blocks), unit, w->n_mb * j->n_batch,
+                      w->n_threads);
     if (!j->c) {
         const int64_t most = TILE_BYTES / (w->mb * w->size) / w->nr * w->nr;
         w->nb = df_min_i64(w->nb, even_part(j->n, df_max_i64(most, w->nr), w->nr));
