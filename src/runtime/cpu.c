@@ -228,7 +228,8 @@ deft_status df_cpu_create(df_diag *d, const df_mem *mem, const df_log *log, cons
                                .l1_bytes = cache_size(_SC_LEVEL1_DCACHE_SIZE, 32 << 10),
                                .l2_bytes = cache_size(_SC_LEVEL2_CACHE_SIZE, 512 << 10),
                                .fuse = true,
-                               .windows = true };
+                               .windows = true,
+                               .lifts_fast_bf16 = df_matmul_has_bf16() };
     *out = dev;
     dev = NULL;
 done:

@@ -6,7 +6,8 @@
  * M, N and the batch only, so that results do not depend on their number.
  * Fast mode: with few rows and a transposed B, each output is summed in several chains along k.
  * Products of a few other shapes go to a BLAS that is opened at run time. It runs on the calling
- * thread alone. All other products are computed as in strict mode.
+ * thread alone. Products of bf16 are sums of products of pairs, on machines with instructions for
+ * them (matmul/bf16.h). All other products are computed as in strict mode.
  */
 #ifndef DF_RUNTIME_MATMUL_H
 #define DF_RUNTIME_MATMUL_H
@@ -31,6 +32,9 @@ typedef struct df_matmul_job {
     /* B shows windows of the images at b (matmul/windows.h), and its own strides are 0. NULL: B is
      * a matrix. */
     const struct df_images *images;
+    /* The elements of A and B are bf16, and dtype is f32. Only in fast mode, without images, and
+     * where df_matmul_has_bf16 is true. */
+    bool is_bf16;
     /* Called for each finished tile of C, on any thread of the pool; NULL: no epilogue. The tile
      * covers rows [o0, o1) of (batch, m) linearized, and columns [i0, i1). Element (o0, i0) is at
      * `tile`, and rows are ld elements apart. */
@@ -49,6 +53,9 @@ DF_INLINE int64_t df_matmul_batch_offset(const df_matmul_job *j, const int64_t *
         offset += entry % j->batch_extent[i] * stride[i];
     return offset;
 }
+
+/* Whether this machine has instructions that multiply bf16. */
+bool df_matmul_has_bf16(void);
 
 /* Returns the bytes of workspace for one call: the packing buffers of all threads. */
 size_t df_matmul_work_size(const df_matmul_job *job, const df_gemm_kernel *g, uint32_t n_threads);

@@ -331,3 +331,58 @@ Test(fast, every_op_interpreted_has_the_strict_zeros_infinities_and_nans)
 {
     with_interpreters(false);
 }
+
+/* ---- products of bf16 ---- */
+
+/* The bits of a bf16 as a number. */
+static double of_bf16(uint16_t half)
+{
+    const uint32_t bits = (uint32_t)half << 16;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return (double)f;
+}
+
+/* Expects each element of a fast product to be within the bound of src/runtime/matmul/bf16.h of the
+ * exact sum. is_transposed: the transposed b lies in memory. */
+static void expect_bound(int64_t m, int64_t n, int64_t k, bool is_transposed)
+{
+    static uint16_t a[300 * 300], b[300 * 300];
+    static float c[300 * 300];
+    uint64_t state = (uint64_t)(m * 1000003 + n * 1009 + k);
+    for (size_t i = 0; i < sizeof a / sizeof *a; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        a[i] = (uint16_t)((state >> 40 & 0x807f) | (120 + (state >> 56 & 15)) << 7);
+        b[i] = (uint16_t)((state >> 20 & 0x807f) | (120 + (state >> 32 & 15)) << 7);
+    }
+    deft_ctx *const fast = cx[1];
+    const deft_scope s = deft_scope_begin(fast);
+    deft_tensor *const left = deft_from(fast, DEFT_SHAPE(m, k), DEFT_BF16, a, (size_t)(m * k) * 2);
+    deft_tensor *const right = deft_from(fast, is_transposed ? DEFT_SHAPE(n, k) : DEFT_SHAPE(k, n),
+                                         DEFT_BF16, b, (size_t)(k * n) * 2);
+    deft_tensor *const z = deft_matmul(deft_cast(left, DEFT_F32),
+                                       deft_cast(is_transposed ? deft_t(right) : right, DEFT_F32));
+    cr_assert_eq(deft_read(z, DEFT_F32, c, (size_t)(m * n) * sizeof *c), DEFT_OK);
+    cr_assert_eq(deft_scope_end(s), DEFT_OK);
+    for (int64_t i = 0; i < m * n; i++) {
+        double sum = 0, all = 0;
+        for (int64_t p = 0; p < k; p++) {
+            const double product = of_bf16(a[i / n * k + p]) *
+                                   of_bf16(is_transposed ? b[i % n * k + p] : b[p * n + i % n]);
+            sum += product;
+            all += fabs(product);
+        }
+        cr_assert_leq(fabs((double)c[i] - sum), ldexp((double)k * all, -23), "%d x %d x %d at %d",
+                      (int)m, (int)n, (int)k, (int)i);
+    }
+}
+
+Test(fast, products_of_bf16_are_within_their_bound)
+{
+    static const int64_t shapes[][3] = { { 1, 1, 300 },    { 1, 300, 299 }, { 7, 50, 129 },
+                                         { 300, 1, 64 },   { 33, 97, 258 }, { 64, 64, 1 },
+                                         { 150, 100, 300 } };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int is_transposed = 0; is_transposed < 2; is_transposed++)
+            expect_bound(shapes[i][0], shapes[i][1], shapes[i][2], is_transposed);
+}

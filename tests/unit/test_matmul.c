@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/half.h"
 #include "runtime/cpu.h"
 #include "runtime/matmul.h"
 #include "runtime/matmul/tile.h"
@@ -56,12 +57,15 @@ static void put(deft_dtype t, char *at, double x)
 {
     if (t == DEFT_F32)
         *(float *)(void *)at = (float)x;
+    else if (t == DEFT_BF16)
+        *(uint16_t *)(void *)at = df_bf16_of_f32((float)x);
     else
         *(double *)(void *)at = x;
 }
 
 static double get(deft_dtype t, const char *at)
 {
+    if (t == DEFT_BF16) return (double)df_f32_of_bf16(*(const uint16_t *)(const void *)at);
     return t == DEFT_F32 ? (double)*(const float *)(const void *)at
                          : *(const double *)(const void *)at;
 }
@@ -79,7 +83,9 @@ static operand make(fixture *f, deft_dtype t, const int64_t *extent, const int64
     /* Exactly as large as reached, so that AddressSanitizer sees any step outside. */
     o.memory = malloc(o.bytes);
     o.origin = (char *)o.memory - low * size;
-    for (size_t i = 0; i < o.bytes; i += (size_t)size) put(t, (char *)o.memory + i, value(f));
+    /* Sums of small integers are exact, so the order of a sum of bf16 shows in no bit. */
+    for (size_t i = 0; i < o.bytes; i += (size_t)size)
+        put(t, (char *)o.memory + i, t == DEFT_BF16 ? (double)draw(f, 33) - 16 : value(f));
     return o;
 }
 
@@ -172,7 +178,13 @@ typedef struct layout {
     bool a_transposed, b_transposed, a_negative, b_negative, a_zero, b_zero, wide; /* wide: gaps */
     bool b_per_batch, c_null;
     int epilogue;
+    bool is_bf16; /* A and B; the product is in fast mode */
 } layout;
+
+static deft_dtype operand_dtype(const df_matmul_job *j)
+{
+    return j->is_bf16 ? DEFT_BF16 : j->dtype;
+}
 
 static int64_t offset(const df_matmul_job *j, const int64_t *stride, int64_t index)
 {
@@ -186,17 +198,18 @@ static int64_t offset(const df_matmul_job *j, const int64_t *stride, int64_t ind
 
 static char *reference(const df_matmul_job *j)
 {
-    const int64_t size = (int64_t)deft_dtype_size(j->dtype);
+    const deft_dtype in = operand_dtype(j);
+    const int64_t size = (int64_t)deft_dtype_size(j->dtype), by = (int64_t)deft_dtype_size(in);
     char *const out = calloc((size_t)(j->n_batch * j->m * j->n) + 1, (size_t)size);
     for (int64_t b = 0; b < j->n_batch; b++)
         for (int64_t m = 0; m < j->m; m++)
             for (int64_t n = 0; n < j->n; n++) {
-                const char *pa = j->a + (offset(j, j->a_batch, b) + m * j->a_row) * size;
-                const char *pb = j->b + (offset(j, j->b_batch, b) + n * j->b_col) * size;
+                const char *pa = j->a + (offset(j, j->a_batch, b) + m * j->a_row) * by;
+                const char *pb = j->b + (offset(j, j->b_batch, b) + n * j->b_col) * by;
                 double acc = 0;
                 for (int64_t k = 0; k < j->k; k++) {
-                    const double x = get(j->dtype, pa + k * j->a_col * size);
-                    const double y = get(j->dtype, pb + k * j->b_row * size);
+                    const double x = get(in, pa + k * j->a_col * by);
+                    const double y = get(in, pb + k * j->b_row * by);
                     acc = j->dtype == DEFT_F32 ? fmaf((float)x, (float)y, (float)acc)
                                                : fma(x, y, acc);
                 }
@@ -229,6 +242,7 @@ static void check(fixture *f, deft_dtype t, int64_t m, int64_t n, int64_t k, int
                   layout l, unsigned threads)
 {
     df_matmul_job j = { .dtype = t, .m = m, .n = n, .k = k, .n_batch = b0 * b1, .batch_rank = 2 };
+    j.is_bf16 = j.fast = l.is_bf16;
     const int64_t size = (int64_t)deft_dtype_size(t), gap = l.wide ? 3 : 0;
     j.batch_extent[0] = b0;
     j.batch_extent[1] = b1;
@@ -250,9 +264,9 @@ static void check(fixture *f, deft_dtype t, int64_t m, int64_t n, int64_t k, int
     j.b_batch[0] = l.b_per_batch ? b_all * b1 : 0;
     j.c_batch[1] = m * j.c_row;
     j.c_batch[0] = j.c_batch[1] * b1;
-    operand a = make(f, t, (int64_t[]){ b0, b1, m, k },
+    operand a = make(f, operand_dtype(&j), (int64_t[]){ b0, b1, m, k },
                      (int64_t[]){ j.a_batch[0], j.a_batch[1], j.a_row, j.a_col }, 4);
-    operand b = make(f, t, (int64_t[]){ b0, b1, k, n },
+    operand b = make(f, operand_dtype(&j), (int64_t[]){ b0, b1, k, n },
                      (int64_t[]){ j.b_batch[0], j.b_batch[1], j.b_row, j.b_col }, 4);
     j.a = a.origin;
     j.b = b.origin;
@@ -335,6 +349,36 @@ Test(matmul, strides_batches_epilogues_threads)
         const int64_t k = sizes[draw(&f, DF_LEN(sizes))];
         const int64_t b0 = 1 + draw(&f, 3), b1 = 1 + draw(&f, 2);
         check(&f, dtypes[i & 1], m, n, k, b0, b1, l, 1u << (1 + draw(&f, 4)));
+    }
+    finish(&f);
+}
+
+/* Products of bf16 by instructions for pairs of them: odd k, more than one slice of k, shapes that
+ * fill no tile, one column, and strides along which pairs are not contiguous. */
+Test(matmul, bf16)
+{
+    static const int64_t sizes[] = { 1, 2, 3, 7, 8, 9, 15, 16, 17, 47, 48, 49, 65, 96, 130, 300 };
+    static const int64_t depths[] = { 0, 1, 2, 3, 15, 16, 17, 31, 33, 130, 301, 1537, 3100 };
+    if (!df_matmul_has_bf16()) cr_skip_test("no instructions for bf16 here");
+    fixture f;
+    start(&f);
+    for (int i = 0; i < 2000 && (i < 100 || test_time_left(1)); i++) {
+        const uint32_t bits = draw(&f, 1024);
+        const layout l = { .is_bf16 = true,
+                           .a_transposed = bits & 1,
+                           .b_transposed = bits & 2,
+                           .wide = bits & 4,
+                           .b_per_batch = bits & 8,
+                           .c_null = bits & 16,
+                           .epilogue = bits >> 5 & 1,
+                           .a_negative = (bits >> 6 & 3) == 3,
+                           .b_negative = (bits >> 6 & 3) == 2,
+                           .a_zero = (bits >> 8 & 3) == 3,
+                           .b_zero = (bits >> 8 & 3) == 2 };
+        const int64_t m = sizes[draw(&f, DF_LEN(sizes))], n = sizes[draw(&f, DF_LEN(sizes))];
+        const int64_t k = depths[draw(&f, i % 4 ? 10 : DF_LEN(depths))];
+        if (m * n * k > 1 << 19) continue; /* the reference is slow */
+        check(&f, DEFT_F32, m, n, k, 1 + draw(&f, 2), 1 + draw(&f, 2), l, 1u << (1 + draw(&f, 4)));
     }
     finish(&f);
 }

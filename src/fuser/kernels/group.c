@@ -89,9 +89,12 @@ static deft_dtype lifted_from(const pass *p, uint32_t node)
 static bool lifts(const pass *p, uint32_t n)
 {
     const df_node *const x = node_of(p, n);
-    if (!p->lim->lifts || class_of_op(p, n) != DF_CLASS_contract) return false;
-    return !(p->t->flags & DF_TRACE_FAST) ||
-           lifted_from(p, x->src[0].i) == lifted_from(p, x->src[1].i);
+    const bool is_fast = p->t->flags & DF_TRACE_FAST;
+    if (class_of_op(p, n) != DF_CLASS_contract) return false;
+    if (p->lim->lifts && !is_fast) return true;
+    const deft_dtype t = lifted_from(p, x->src[0].i);
+    return (p->lim->lifts || (p->lim->lifts_fast_bf16 && is_fast && t == DEFT_BF16)) &&
+           t == lifted_from(p, x->src[1].i);
 }
 
 /* Whether node makes integers i64, which a routine that adds at indices does while reading. */
@@ -108,7 +111,7 @@ static deft_status plan_operand(pass *p, uint32_t n, uint32_t node, uint32_t s, 
                                 bool *progress)
 {
     const bool matmul = class_of_op(p, n) == DF_CLASS_contract;
-    const bool takes_halves = lifts(p, n);
+    const bool takes_halves = g->windows == DF_NONE && lifts(p, n);
     const bool takes_integers = s == 0 && df_op_writes_over((df_op)node_of(p, n)->op) && !matmul &&
                                 class_of_op(p, n) == DF_CLASS_routine;
     windows *const w = s == 1 && g->windows != DF_NONE ? &p->windows.at[g->windows] : NULL;

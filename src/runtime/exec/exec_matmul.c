@@ -2,9 +2,9 @@
  *
  * DF_SEG_MATMUL: makes a df_matmul_job from a segment, and runs the epilogue kernel over its tiles.
  *
- * Plans for the CPU have no half-precision operands (df_limits.lifts). A plan for a GPU may have
- * them, and may run here as a fallback. Such operands are then converted to row-major f32, at the
- * beginning of the workspace.
+ * Plans for the CPU have operands of bf16 only in fast mode, where the machine multiplies bf16
+ * (df_limits.lifts). A plan for a GPU may have any halves, and may run here as a fallback. Other
+ * operands of halves are converted to row-major f32, at the beginning of the workspace.
  */
 #include "runtime/exec/exec_run.h"
 
@@ -66,6 +66,12 @@ static void lay_dense(const df_matmul_job *j, int64_t rows, int64_t cols, int64_
     }
 }
 
+/* Whether operand a (or b) is converted to f32 before the product. */
+static bool is_converted(const df_matmul_job *j, const df_seg *seg, bool of_a)
+{
+    return !j->is_bf16 && (of_a ? seg->a_dtype : seg->b_dtype) != seg->dtype;
+}
+
 static void matmul_job(const df_run *r, const df_seg *seg, df_matmul_job *job)
 {
     const uint32_t row = seg->n_batch, col = seg->n_batch + 1;
@@ -76,6 +82,8 @@ static void matmul_job(const df_run *r, const df_seg *seg, df_matmul_job *job)
                             .n_batch = 1,
                             .batch_rank = seg->n_batch,
                             .fast = (r->t->flags & DF_TRACE_FAST) != 0 };
+    job->is_bf16 = job->fast && seg->a_dtype == DEFT_BF16 && seg->b_dtype == DEFT_BF16 &&
+                   !seg->windows && df_matmul_has_bf16();
     for (uint32_t i = 0; i < seg->n_batch; i++) {
         job->batch_extent[i] = df_run_slot(r, seg->batch[i]);
         job->n_batch *= job->batch_extent[i];
@@ -90,9 +98,9 @@ static void matmul_job(const df_run *r, const df_seg *seg, df_matmul_job *job)
         job->b_col = df_run_slot(r, seg->b.stride[col]);
     }
     job->c_row = seg->c.buf.i == DF_NONE ? 0 : df_run_slot(r, seg->c.stride[row]);
-    if (seg->a_dtype != seg->dtype)
+    if (is_converted(job, seg, true))
         lay_dense(job, job->m, job->k, job->a_batch, &job->a_row, &job->a_col);
-    if (seg->b_dtype != seg->dtype)
+    if (is_converted(job, seg, false))
         lay_dense(job, job->k, job->n, job->b_batch, &job->b_row, &job->b_col);
 }
 
@@ -123,9 +131,8 @@ static size_t taps_size(const df_seg *seg)
 /* Returns the bytes that the f32 copy of operand a (or b) takes; 0 when it needs no copy. */
 static size_t lifted_size(const df_matmul_job *j, const df_seg *seg, bool of_a)
 {
-    const bool is_lifted = (of_a ? seg->a_dtype : seg->b_dtype) != seg->dtype;
     const int64_t numel = j->n_batch * j->k * (of_a ? j->m : j->n);
-    return is_lifted ? ((size_t)numel * sizeof(float) + 63) & ~(size_t)63 : 0;
+    return is_converted(j, seg, of_a) ? ((size_t)numel * sizeof(float) + 63) & ~(size_t)63 : 0;
 }
 
 /* Returns the micro-kernel of this run: the one for which the workspace was measured. Another one
@@ -173,12 +180,12 @@ void df_run_matmul(df_run *r, const df_seg *seg, const df_seg_run *s)
     char *const lifted_a = (char *)r->matmul_work + taps_size(seg);
     char *const lifted_b = lifted_a + lifted_size(&job, seg, true);
     char *const work = lifted_b + lifted_size(&job, seg, false);
-    job.a = seg->a_dtype == seg->dtype
-                ? operand(r, &seg->a, seg->dtype)
-                : lift(r, &job, &seg->a, seg->a_dtype, job.m, job.k, (float *)(void *)lifted_a);
-    job.b = seg->b_dtype == seg->dtype
-                ? operand(r, &seg->b, seg->dtype)
-                : lift(r, &job, &seg->b, seg->b_dtype, job.k, job.n, (float *)(void *)lifted_b);
+    job.a = is_converted(&job, seg, true)
+                ? lift(r, &job, &seg->a, seg->a_dtype, job.m, job.k, (float *)(void *)lifted_a)
+                : operand(r, &seg->a, seg->a_dtype);
+    job.b = is_converted(&job, seg, false)
+                ? lift(r, &job, &seg->b, seg->b_dtype, job.k, job.n, (float *)(void *)lifted_b)
+                : operand(r, &seg->b, seg->b_dtype);
     job.c = operand(r, &seg->c, seg->dtype);
     if (s->kernel) {
         job.epilogue = run_epilogue;

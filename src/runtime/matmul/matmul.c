@@ -16,14 +16,15 @@
  *
  * Each element is one chain acc = fma(a, b, acc) with k ascending from +0. Between two slices of K
  * the running value is stored and loaded again, which is exact. Threads never divide K. So no
- * choice in this file changes a result. In fast mode, products that tiles->split or a BLAS computes
- * can have other bits.
+ * choice in this file changes a result. In fast mode, products that tiles->split, a BLAS or
+ * instructions for bf16 compute can have other bits.
  *
  * The division (`cut`) depends on the job, the micro-kernel and the number of threads. It does not
  * depend on the BLAS. So df_matmul_work_size and df_matmul_run compute the same division.
  */
 #include "runtime/matmul.h"
 
+#include "runtime/matmul/bf16.h"
 #include "runtime/matmul/blas.h"
 #include "runtime/matmul/direct.h"
 #include "runtime/matmul/small.h"
@@ -56,8 +57,13 @@ typedef struct cut {
     df_matmul_job job; /* the batch is folded into rows where this is possible */
     const df_tiles *tiles;
     const df_gemm_kernel *g; /* NULL: tiles->block multiplies */
-    int64_t size;            /* bytes of an element */
-    int64_t mr, nr;          /* rows and columns of a tile */
+    /* NULL, or how operands of bf16 are packed and multiplied. Then the k of this struct and of
+     * `job` counts pairs of elements, and an element of the operands is a pair (bf16.h). */
+    const df_bf16_code *pairs;
+    int64_t n_halves; /* elements along k, when there are pairs */
+    int64_t size;     /* bytes of an element of C and of packed operands */
+    int64_t in_size;  /* bytes of which strides of A and B are multiples */
+    int64_t mr, nr;   /* rows and columns of a tile */
     bool pack_a, pack_b;
     bool dots; /* the columns of B are contiguous, and `multiply` reads them so */
     void (*multiply)(const df_block *b); /* multiplies a block whose A is not packed */
@@ -122,7 +128,8 @@ static int64_t fair_part(int64_t n, int64_t most, int64_t unit, int64_t others, 
  * tiles->split does the same. */
 static bool wants_blas(const df_matmul_job *j)
 {
-    if (!j->fast || j->n_batch != 1 || j->k <= 0 || j->b_row != 1 || j->b_col <= 1) return false;
+    if (!j->fast || j->is_bf16 || j->n_batch != 1 || j->k <= 0 || j->b_row != 1 || j->b_col <= 1)
+        return false;
     const df_tiles *const t = df_tiles_pick(j->dtype);
     return j->m > t->n_split && (j->m <= 4 || j->n <= 16) && j->m <= BLAS_ROWS &&
            j->n * j->k <= BLAS_WEIGHT;
@@ -193,6 +200,21 @@ static void fold_batch(df_matmul_job *j)
     j->batch_rank = 0;
 }
 
+/* Makes the job one of pairs, when its operands are bf16. */
+static void pair_halves(cut *w)
+{
+    df_matmul_job *const j = &w->job;
+    w->in_size = w->size;
+    if (!j->is_bf16) return;
+    w->pairs = df_bf16_pick();
+    df_assert(w->pairs && j->dtype == DEFT_F32 && !j->images);
+    w->in_size = (int64_t)sizeof(uint16_t);
+    w->n_halves = j->k;
+    j->k = df_div_up(j->k, 2);
+    j->a_col *= 2;
+    j->b_row *= 2;
+}
+
 static bool same_b(const df_matmul_job *j)
 {
     if (j->images) return j->n_batch == 1;
@@ -209,6 +231,13 @@ static void choose_packing(cut *w, const df_gemm_kernel *g)
     const int64_t b_bytes = j->k * j->n * w->size;
     const bool b_lies_well = df_matmul_b_lies_well(j);
     const bool few_rows = j->m <= (b_lies_well ? 8 : 4) * (int64_t)w->tiles->mr;
+    if (w->pairs) {
+        w->pack_a = w->pack_b = true;
+        w->g = &w->pairs->kernel;
+        w->mr = w->g->mr;
+        w->nr = w->g->nr;
+        return;
+    }
     w->dots = df_matmul_wants_dots(j, w->tiles);
     w->multiply = df_matmul_multiply_of(j, w->tiles);
     if (w->multiply == w->tiles->sweep && j->n * w->size < SWEEP_BYTES * (int64_t)w->n_threads)
@@ -293,13 +322,13 @@ static void choose_blocks(cut *w)
     }
     /* Long runs of memory, rather than many parts for threads that are late. */
     if (is_stream && !w->dots) column_blocks = df_min_i64(column_blocks, 2 * (int64_t)w->n_threads);
-    w->mb = fair_part(j->m, df_div_up(j->m, blocks), w->mr, column_blocks * j->n_batch,
-                      w->n_threads);
+    w->mb =
+        fair_part(j->m, df_div_up(j->m, blocks), w->mr, column_blocks * j->n_batch, w->n_threads);
     w->n_mb = df_div_up(j->m, w->mb);
     /* Only panels have nr columns. Otherwise parts of whole vectors are more equal. */
     const int64_t unit = w->pack_b ? w->nr : df_max_i64(w->nr / 3, 1);
-    w->nb = fair_part(j->n, df_div_up(j->n, column_blocks), unit, w->n_mb * j->n_batch,
-                      w->n_threads);
+    w->nb =
+        fair_part(j->n, df_div_up(j->n, column_blocks), unit, w->n_mb * j->n_batch, w->n_threads);
     if (!j->c) {
         const int64_t most = TILE_BYTES / (w->mb * w->size) / w->nr * w->nr;
         w->nb = df_min_i64(w->nb, even_part(j->n, df_max_i64(most, w->nr), w->nr));
@@ -341,6 +370,7 @@ static cut plan(const df_matmul_job *job, const df_gemm_kernel *g, uint32_t n_th
     cut w = { .job = *job, .n_threads = n_threads, .size = (int64_t)deft_dtype_size(job->dtype) };
     w.tiles = df_tiles_pick(job->dtype);
     fold_batch(&w.job);
+    pair_halves(&w);
     w.one_b = same_b(&w.job);
     choose_packing(&w, g);
     choose_blocks(&w);
@@ -349,6 +379,11 @@ static cut plan(const df_matmul_job *job, const df_gemm_kernel *g, uint32_t n_th
     if (!job->c) w.tile_bytes = matmul_align_size((size_t)(w.mb * w.nb * w.size));
     w.b_bytes = matmul_align_size(w.b_bytes);
     return w;
+}
+
+bool df_matmul_has_bf16(void)
+{
+    return df_bf16_pick() != NULL;
 }
 
 static bool matmul_is_empty(const df_matmul_job *j)
@@ -386,11 +421,25 @@ static int64_t panel_width(const cut *w, int64_t j0, int64_t j1)
     return w->g ? w->nr : j1 - j0;
 }
 
+/* Packs pairs [k0, k1) of n_lanes lanes. `from` is the first half, and step leads from pair to
+ * pair. */
+static void pack_pairs(const cut *w, char *to, int64_t width, const char *from, int64_t step,
+                       int64_t stride, int64_t k0, int64_t k1, int64_t n_lanes)
+{
+    w->pairs->pack((uint32_t *)(void *)to, width, (const uint16_t *)(const void *)from, step / 2,
+                   stride, df_min_i64(2 * k1, w->n_halves) - 2 * k0, n_lanes);
+}
+
 static void pack_panel(const cut *w, char *to, int64_t batch, int64_t k0, int64_t k1, int64_t j0,
                        int64_t j1)
 {
     const df_matmul_job *const j = &w->job;
-    const char *const b = j->b + df_matmul_batch_offset(j, j->b_batch, batch) * w->size;
+    const char *const b = j->b + df_matmul_batch_offset(j, j->b_batch, batch) * w->in_size;
+    if (w->pairs) {
+        pack_pairs(w, to, w->nr, b + (k0 * j->b_row + j0 * j->b_col) * w->in_size, j->b_row,
+                   j->n == 1 ? 1 : j->b_col, k0, k1, j1 - j0);
+        return;
+    }
     if (j->images) {
         df_images_pack(j->images, j->dtype, to, panel_width(w, j0, j1), j->b, batch,
                        j->images->is_transposed ? j->n : j->k, k0, k1, j0, j1);
@@ -405,8 +454,12 @@ static void pack_rows(const cut *w, char *to, const char *a, int64_t k0, int64_t
 {
     const df_matmul_job *const j = &w->job;
     for (int64_t i = m0; i < m1; i += w->mr) {
-        w->tiles->pack(to, w->mr, a + (i * j->a_row + k0 * j->a_col) * w->size, j->a_col, j->a_row,
-                       k1 - k0, df_min_i64(w->mr, m1 - i));
+        const char *const from = a + (i * j->a_row + k0 * j->a_col) * w->in_size;
+        const int64_t rows = df_min_i64(w->mr, m1 - i);
+        if (w->pairs)
+            pack_pairs(w, to, w->mr, from, j->a_col, j->a_row, k0, k1, rows);
+        else
+            w->tiles->pack(to, w->mr, from, j->a_col, j->a_row, k1 - k0, rows);
         to += w->mr * (k1 - k0) * w->size;
     }
 }
@@ -469,8 +522,8 @@ static void matmul_compute_block(const region *r, uint32_t thread, int64_t batch
 {
     const cut *const w = r->w;
     const df_matmul_job *const j = &w->job;
-    const char *const a = j->a + df_matmul_batch_offset(j, j->a_batch, batch) * w->size;
-    const char *const b = j->b + df_matmul_batch_offset(j, j->b_batch, batch) * w->size;
+    const char *const a = j->a + df_matmul_batch_offset(j, j->a_batch, batch) * w->in_size;
+    const char *const b = j->b + df_matmul_batch_offset(j, j->b_batch, batch) * w->in_size;
     held *const h = (held *)(void *)(r->a + thread * w->a_bytes);
     char *const packed_a = (char *)(h + 1);
     const int64_t block = w->kc >= j->k ? batch * w->n_mb + m0 / w->mb + 1 : 0;
@@ -520,7 +573,7 @@ static void matmul_compute_block(const region *r, uint32_t thread, int64_t batch
             next_panel next = { 0 };
             if (w->share_b && j1 < n1)
                 next.packed = (const char *)g.b + w->nr * j->k * w->size;
-            else if (w->pack_b && !w->share_b && j->b_col == 1 && j1 + w->nr <= n1)
+            else if (w->pack_b && !w->share_b && !w->pairs && j->b_col == 1 && j1 + w->nr <= n1)
                 next.rows = b + (k0 * j->b_row + j1) * w->size;
             matmul_multiply_panel(w, &g, next);
             if (!j->epilogue || k1 < j->k) continue;

@@ -32,7 +32,7 @@ void (*df_matmul_multiply_of(const df_matmul_job *j, const df_tiles *t))(const d
 bool df_matmul_is_small(const df_matmul_job *j)
 {
     enum { FEW = 8, SMALL = 64 };
-    if (j->n_batch != 1 || j->m > SMALL || j->k > 16 * SMALL) return false;
+    if (j->is_bf16 || j->n_batch != 1 || j->m > SMALL || j->k > 16 * SMALL) return false;
     if (j->n > 4 * SMALL && j->m > 2) return false;
     if (j->m <= FEW ? df_matmul_cost(j) > DF_MATMUL_REGION_MACS
                     : j->m * j->n * j->k > SMALL * SMALL * SMALL)
