@@ -105,7 +105,8 @@ typedef struct deft_runtime_options {
     uint64_t max_cached_bytes;
     uint64_t max_code_bytes; /**< Compiled kernels that are kept, in bytes. 0: 256 MiB. */
     uint64_t max_plan_bytes; /**< Plans that are kept, in bytes. 0: 256 MiB. */
-    /** Width of vectors in bytes. 0: that of the machine. 16 or 32 narrow it, for tests. */
+    /** Width of vectors in bytes. 0: that of the machine. 16 or 32 narrow it, and 64 leaves out
+     * what is particular to the processor's model; for tests. */
     uint32_t max_vector_bytes;
     /** Bits of hashes that count. 0: all 128. Fewer force collisions, for tests. */
     uint32_t hash_bits;

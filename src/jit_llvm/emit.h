@@ -59,6 +59,7 @@ typedef struct df_llvm_target {
     bool mask_bytes;       /* masked loads and stores of smaller elements are, too */
     bool slow_mask_stores; /* masked stores of words are instructions, but slow ones */
     bool has_fma;          /* llvm.fma is an instruction, not a call */
+    bool fast_division;    /* vdivps of 16 lanes is faster than the estimate and its correction */
     bool keep_frames;      /* code keeps frame pointers, as df_host.keep_frames asks */
     bool has_f16;          /* conversions between f16 and f32 are instructions */
     char triple[96];

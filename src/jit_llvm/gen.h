@@ -211,6 +211,8 @@ LLVMValueRef df_estimate_over_sqrt(df_gen *g, LLVMValueRef a, LLVMValueRef x); /
  * lanes that g->mask holds. Inactive lanes of a result have unspecified values. */
 LLVMValueRef df_access_load(df_gen *g, uint32_t access);
 /* offset: w lanes of i64, in elements from the access's address. */
+/* Whether a single quotient or root is also faster by an estimate than by its instruction. */
+bool df_estimate_pays(const df_gen *g, deft_dtype t, uint32_t w);
 LLVMValueRef df_access_load_at(df_gen *g, uint32_t access, LLVMValueRef offset);
 /* The same for offsets that are one after the other. start: the offset of lane 0. */
 LLVMValueRef df_access_load_run(df_gen *g, uint32_t access, LLVMValueRef start);

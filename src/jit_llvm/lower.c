@@ -125,7 +125,7 @@ static LLVMValueRef int_div(df_gen *g, deft_dtype t, LLVMValueRef a, LLVMValueRe
 static LLVMValueRef lower_div(df_gen *g, deft_dtype t, LLVMValueRef a, LLVMValueRef b, uint32_t w)
 {
     if (!df_is_real(t)) return int_div(g, t, a, b, w);
-    if (df_estimate_has(g, t, w)) return df_estimate_div(g, a, b);
+    if (df_estimate_pays(g, t, w)) return df_estimate_div(g, a, b);
     return relaxed(g, LLVMBuildFDiv(g->b, a, b, ""));
 }
 
@@ -300,8 +300,8 @@ LLVMValueRef df_lower_op(df_gen *g, const df_ins *ins, deft_dtype src, LLVMValue
     case DF_K_neg: return real ? LLVMBuildFNeg(b, s[0], "") : LLVMBuildNeg(b, s[0], "");
     case DF_K_abs: return lower_abs(g, t, s[0]);
     case DF_K_sqrt:
-        return df_estimate_has(g, t, w) ? df_estimate_sqrt(g, s[0])
-                                        : lower_unary(g, "llvm.sqrt", s[0]);
+        return df_estimate_pays(g, t, w) ? df_estimate_sqrt(g, s[0])
+                                         : lower_unary(g, "llvm.sqrt", s[0]);
     case DF_K_min: return extreme(g, t, s[0], s[1], false);
     case DF_K_max: return extreme(g, t, s[0], s[1], true);
     case DF_K_floor: return lower_unary(g, "llvm.floor", s[0]);

@@ -5,9 +5,10 @@
  * LLVM's preference. For the CPU x86-64-v4, LLVM 19 prefers 256 bits unless the function says
  * otherwise (measured). Explicit 512-bit vectors were as fast or faster on Zen 5.
  *
- * Tests force narrower vectors through df_host.max_vector_bytes. The target is then a generic level
- * (x86-64-v3 for 32 bytes, plain x86-64 for 16). So tests also cover machines without masked loads,
- * FMA and SSE4.1 rounding.
+ * Tests force narrower vectors through df_host.max_vector_bytes. The target is then a generic
+ * level: x86-64-v3 for 32 bytes, plain x86-64 for 16, and x86-64-v4 for 64, which leaves out what
+ * depends on the model of the processor. So tests also cover machines without masked loads, FMA and
+ * SSE4.1 rounding.
  */
 #include "jit_llvm/emit.h"
 
@@ -120,6 +121,7 @@ static void init_host(df_llvm_target *out)
             out->mask_bytes = true;
         }
         out->slow_mask_stores = has_slow_mask_stores(out);
+        out->fast_division = out->mask_bytes && strncmp(out->cpu, "znver", 5) == 0;
     }
     out->features = features;
     LLVMDisposeMessage(triple);
@@ -137,9 +139,14 @@ deft_status df_llvm_target_init(const df_host *host, df_diag *d, const char *nam
     df_llvm_target_register();
     if (name && strcmp(name, "host") != 0) return init_named(host, d, name, out);
     init_host(out);
-    if (max_vector_bytes == 0 || max_vector_bytes >= out->vector_bytes) return DEFT_OK;
+    if (max_vector_bytes == 0 || max_vector_bytes > out->vector_bytes) return DEFT_OK;
+    if (max_vector_bytes == out->vector_bytes && max_vector_bytes < 64) return DEFT_OK;
     df_llvm_target_finish(out);
-    return init_named(host, d, max_vector_bytes >= 32 ? "x86-64-v3" : "x86-64", out);
+    return init_named(host, d,
+                      max_vector_bytes >= 64   ? "x86-64-v4"
+                      : max_vector_bytes >= 32 ? "x86-64-v3"
+                                               : "x86-64",
+                      out);
 }
 
 void df_llvm_target_finish(df_llvm_target *t)

@@ -150,7 +150,7 @@ typedef struct df_host {
     deft_status (*fail)(df_diag *d, deft_status status, const char *fmt, ...); /* df_fail */
     void (*str_putn)(df_str *s, const char *text, size_t n);                   /* df_str_putn */
     const df_kop_info *kops;                                                   /* df_kop_infos */
-    uint32_t max_vector_bytes; /* 0: the width of this machine; tests force 16 or 32 */
+    uint32_t max_vector_bytes; /* 0: this machine; tests force 16, 32 or 64 */
     bool keep_frames;          /* code keeps frame pointers, for profilers and debuggers */
 } df_host;
 
