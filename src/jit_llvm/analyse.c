@@ -278,6 +278,7 @@ void df_gen_analyse(df_gen *g)
                 g->val[g->k->ins[i].src[s]].wants_vec = true;
     find_inverses(g);
     find_runs(g);
+    df_half_find_nans(g);
     g->w = choose_lanes(g);
     df_tiles_find(g);
     g->multiple = find_multiple(g);

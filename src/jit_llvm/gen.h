@@ -67,6 +67,11 @@ typedef struct df_val {
     bool is_run;                   /* lane k is lane 0 plus k (analyse.c, "Runs") */
     bool is_address;               /* a run that only addresses of loads read: not in lanes */
     bool decides;                  /* LOOP: the predicate of the proceed depends on it */
+    bool has_short_nan;            /* f32: the low half of a NaN would be 0 (halves.c) */
+    bool has_quiet_nan;            /* f32: a NaN would be quiet (halves.c) */
+    bool in_arm;                   /* computed in its arm only (arms.c) */
+    uint8_t arm_side;              /* a select that ends an arm: the operand that belongs to it */
+    uint32_t arm;                  /* the last select of the arm it belongs to; 0: none */
     uint32_t epoch;                /* the epoch in which `lanes` are valid */
     uint32_t last_use;             /* analyse.c: last reader, while live vectors are counted */
     LLVMValueRef sca, vec;         /* the scalar, and its broadcast; NULL: none */
@@ -192,9 +197,15 @@ LLVMValueRef df_lower_join(df_gen *g, df_kop op, deft_dtype t, LLVMValueRef a, L
 
 /* Converts w lanes of the bits of t, which is f16 or bf16, to f32. */
 LLVMValueRef df_half_to_f32(df_gen *g, deft_dtype t, LLVMValueRef x, uint32_t w);
-/* Converts w lanes of f32 to the bits of t, rounded to nearest even. `exact` promises that t can
- * represent every value, so that nothing needs to be rounded. */
-LLVMValueRef df_half_from_f32(df_gen *g, deft_dtype t, LLVMValueRef x, uint32_t w, bool exact);
+/* Converts w lanes of f32 to the bits of t, rounded to nearest even. The flags are promises, and
+ * change no bit: */
+enum {
+    DF_HALF_EXACT = 1,    /* t can represent every value, so that nothing needs to be rounded */
+    DF_HALF_TAME_NAN = 2, /* a NaN is quiet, and the low half of its bits is 0 */
+};
+LLVMValueRef df_half_from_f32(df_gen *g, deft_dtype t, LLVMValueRef x, uint32_t w, unsigned flags);
+/* Sets has_short_nan and has_quiet_nan of all values. */
+void df_half_find_nans(df_gen *g);
 
 /* ---- estimate.c: quotients and roots of FAST kernels ---- */
 

@@ -6,6 +6,12 @@
  *   bf16   integer instructions on every machine, because vcvtneps2bf16 treats denormals as zeros
  *   f16    the machine's conversion where it has one (F16C, AArch64), which rounds to nearest even
  *          as kernels do; else integer instructions, because LLVM would call a function per lane
+ *
+ * Rounding to bf16 adds to the bits of an f32. The sum would turn some NaN into other numbers, so
+ * in general a NaN is handled apart, which takes a third of the instructions. A NaN that comes from
+ * bf16 operands has nothing in its low half, and the sum leaves its upper half alone. Arithmetic
+ * gives the NaN of an operand, made quiet, or the processor's own NaN, whose low half is 0 too.
+ * df_half_find_nans follows these two properties through a kernel.
  */
 #include "jit_llvm/gen.h"
 
@@ -85,11 +91,24 @@ static LLVMValueRef rounded(df_gen *g, LLVMValueRef x, uint32_t n_lost, uint32_t
     return LLVMBuildAdd(g->b, add_of(g, x, (1u << (n_lost - 1)) - 1, w), odd, "");
 }
 
-static LLVMValueRef bf16_of_f32(df_gen *g, LLVMValueRef x, LLVMValueRef real, uint32_t w)
+/* The same for a bf16, with masks: a test and an addition in the lanes that pass it take the place
+ * of a shift, a mask and an addition. */
+static LLVMValueRef rounded_by_mask(df_gen *g, LLVMValueRef x, uint32_t w)
 {
+    LLVMValueRef zero = LLVMConstNull(df_gen_lanes(g->i32, w));
+    LLVMValueRef odd = LLVMBuildICmp(g->b, LLVMIntNE, and_of(g, x, 0x10000u, w), zero, "");
+    return LLVMBuildSelect(g->b, odd, add_of(g, x, 0x8000u, w), add_of(g, x, 0x7fffu, w), "");
+}
+
+static LLVMValueRef bf16_of_f32(df_gen *g, LLVMValueRef x, LLVMValueRef real, uint32_t w,
+                                bool has_tame_nan)
+{
+    const bool has_masks = w > 1 && g->t->mask_bytes;
+    LLVMValueRef sum = has_masks ? rounded_by_mask(g, x, w) : rounded(g, x, 16, w);
+    if (has_tame_nan) return down_by(g, sum, 16, w);
     LLVMValueRef quiet = LLVMBuildOr(g->b, x, word(g, 0x400000u, w), "");
     LLVMValueRef is_nan = LLVMBuildFCmp(g->b, LLVMRealUNO, real, real, "");
-    LLVMValueRef v = LLVMBuildSelect(g->b, is_nan, quiet, rounded(g, x, 16, w), "");
+    LLVMValueRef v = LLVMBuildSelect(g->b, is_nan, quiet, sum, "");
     return down_by(
         g, v, 16,
         w); /* last, so that LLVM merges this shift and that of a cast back to f32 into one mask */
@@ -117,7 +136,7 @@ static LLVMValueRef f16_of_f32(df_gen *g, LLVMValueRef x, uint32_t w)
     return LLVMBuildOr(g->b, v, sign, "");
 }
 
-LLVMValueRef df_half_from_f32(df_gen *g, deft_dtype t, LLVMValueRef x, uint32_t w, bool exact)
+LLVMValueRef df_half_from_f32(df_gen *g, deft_dtype t, LLVMValueRef x, uint32_t w, unsigned flags)
 {
     LLVMTypeRef i16 = df_gen_lanes(g->i16, w);
     if (t == DEFT_F16 && g->t->has_f16) {
@@ -125,9 +144,62 @@ LLVMValueRef df_half_from_f32(df_gen *g, deft_dtype t, LLVMValueRef x, uint32_t 
         return LLVMBuildBitCast(g->b, LLVMBuildFPTrunc(g->b, x, half, ""), i16, "");
     }
     LLVMValueRef bits = as(g, x, g->i32, w);
-    if (exact && t == DEFT_BF16)
+    if (flags & DF_HALF_EXACT && t == DEFT_BF16)
         bits = down_by(g, bits, 16, w);
     else
-        bits = t == DEFT_BF16 ? bf16_of_f32(g, bits, x, w) : f16_of_f32(g, bits, w);
+        bits = t == DEFT_BF16 ? bf16_of_f32(g, bits, x, w, flags & DF_HALF_TAME_NAN)
+                              : f16_of_f32(g, bits, w);
     return LLVMBuildTrunc(g->b, bits, i16, "");
+}
+
+/* ---- NaN ---- */
+
+/* Whether value i of a cast or constant is never NaN, or only one whose low half is 0. */
+static bool starts_short(const df_gen *g, uint32_t i)
+{
+    const df_ins *ins = &g->k->ins[i];
+    if (ins->op == DF_K_const) return (ins->imm & 0x7fffffffu) <= 0x7f800000u;
+    const deft_dtype from = (deft_dtype)g->k->ins[ins->src[0]].dtype;
+    return from == DEFT_BF16 || !df_is_float(from);
+}
+
+/* Whether op is arithmetic: if the result is NaN, it is that of an operand, made quiet, or the
+ * processor's own. */
+static bool is_arithmetic(df_kop op)
+{
+    return op == DF_K_add || op == DF_K_sub || op == DF_K_mul || op == DF_K_div || op == DF_K_fma ||
+           op == DF_K_sqrt;
+}
+
+/* Whether a NaN that op gives has the bits of an operand, but for the sign. */
+static bool passes_nan(df_kop op)
+{
+    return op == DF_K_neg || op == DF_K_abs || op == DF_K_min || op == DF_K_max ||
+           op == DF_K_select;
+}
+
+static void find_nan(df_gen *g, uint32_t i)
+{
+    const df_ins *ins = &g->k->ins[i];
+    const df_kop op = (df_kop)ins->op;
+    df_val *v = &g->val[i];
+    if (op == DF_K_const || op == DF_K_cast) {
+        v->has_short_nan = starts_short(g, i);
+        v->has_quiet_nan = op == DF_K_const
+                               ? v->has_short_nan
+                               : !df_is_float((deft_dtype)g->k->ins[ins->src[0]].dtype);
+    } else if (is_arithmetic(op) || passes_nan(op)) {
+        v->has_short_nan = v->has_quiet_nan = true;
+        for (uint32_t s = op == DF_K_select ? 1 : 0; s < df_gen_n_src(g, i); s++) {
+            v->has_short_nan &= g->val[ins->src[s]].has_short_nan;
+            v->has_quiet_nan &= g->val[ins->src[s]].has_quiet_nan;
+        }
+        v->has_quiet_nan |= is_arithmetic(op);
+    }
+}
+
+void df_half_find_nans(df_gen *g)
+{
+    for (uint32_t i = 0; i < g->k->n_ins; i++)
+        if (g->k->ins[i].dtype == DEFT_F32) find_nan(g, i);
 }

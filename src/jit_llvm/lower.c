@@ -204,12 +204,12 @@ static LLVMValueRef float_to_unsigned(df_gen *g, deft_dtype to, deft_dtype from,
 }
 
 static LLVMValueRef lower_cast(df_gen *g, deft_dtype to, deft_dtype from, LLVMValueRef x,
-                               uint32_t w, bool exact)
+                               uint32_t w, unsigned half_flags)
 {
     LLVMTypeRef type = df_gen_lanes(df_gen_type(g, to), w);
     if (to == from) return x;
     if (df_is_half(from)) return df_half_to_f32(g, from, x, w);
-    if (df_is_half(to)) return df_half_from_f32(g, to, x, w, exact);
+    if (df_is_half(to)) return df_half_from_f32(g, to, x, w, half_flags);
     if (to == DEFT_BOOL)
         return df_is_real(from) ? fcmp(g, LLVMRealUNE, x, k(g, from, 0, w))
                                 : icmp(g, LLVMIntNE, x, k(g, from, 0, w));
@@ -230,6 +230,14 @@ static LLVMValueRef lower_cast(df_gen *g, deft_dtype to, deft_dtype from, LLVMVa
     if (df_bytes_of(to) < df_bytes_of(from)) return LLVMBuildTrunc(g->b, x, type, "");
     if (df_bytes_of(to) == df_bytes_of(from)) return x;
     return df_is_signed(from) ? LLVMBuildSExt(g->b, x, type, "") : LLVMBuildZExt(g->b, x, type, "");
+}
+
+/* What is known of the operand of a cast from f32 to a half. */
+static unsigned half_flags(const df_gen *g, const df_ins *ins)
+{
+    const df_val *x = &g->val[ins->src[0]];
+    const bool is_tame = x->has_short_nan && x->has_quiet_nan;
+    return (ins->imm == DF_CAST_EXACT ? DF_HALF_EXACT : 0) | (is_tame ? DF_HALF_TAME_NAN : 0);
 }
 
 /* ---- check ---- */
@@ -320,7 +328,7 @@ LLVMValueRef df_lower_op(df_gen *g, const df_ins *ins, deft_dtype src, LLVMValue
     case DF_K_lt:
     case DF_K_le: return lower_compare(g, (df_kop)ins->op, src, s[0], s[1]);
     case DF_K_select: return lower_select(g, s[0], s[1], s[2]);
-    case DF_K_cast: return lower_cast(g, t, src, s[0], w, ins->imm == DF_CAST_EXACT);
+    case DF_K_cast: return lower_cast(g, t, src, s[0], w, half_flags(g, ins));
     case DF_K_bitcast: return LLVMBuildBitCast(b, s[0], df_gen_lanes(df_gen_type(g, t), w), "");
     case DF_K_check: return lower_check(g, ins->imm, s[0], s[1], w);
 #define KOP(name, n_src, kind, types, join, identity) DF_CASE_##kind(name)

@@ -4,7 +4,8 @@
  *
  *   hand_halves [--quick] [FILTER]
  *
- *   casts            all 65,536 patterns to every dtype; back from all ties and their neighbours
+ *   casts            all 65,536 patterns to every dtype; back from all ties and their neighbours;
+ *                    NaN of f32 by several ways
  *   exact ops        the f32 operation of C, rounded once; all patterns, against others
  *   functions        of all patterns, by libm in f64, give or take what f32 may be off
  *   chains           a rounding after each public op, fused or not
@@ -178,6 +179,55 @@ static void test_ties(void)
     expect("ties of f32", deft_cast(from(DEFT_F32, shape1((int64_t)n), f), t), t, wf, n);
     expect("ties of f64", deft_cast(from(DEFT_F64, shape1((int64_t)n), d), t), t, wd, n);
     free(f), free(d), free(wf), free(wd);
+}
+
+/* The low half of a NaN of f32 may carry into the upper half when it is rounded. */
+static void test_nans(void)
+{
+    static const uint32_t pattern[] = {
+        0x7f800001, 0x7f80ffff, 0x7fffffff, 0xffffffff, 0x7fff8000,
+        0xffff8001, 0x7fc00000, 0xff80ffff, 0x7fbfffff, 0x3f800000
+    };
+    enum { N = 70 };
+    uint32_t bits[N];
+    float f[N], want[N];
+    uint16_t half[N], f16[N];
+    double d[N];
+    bool is_odd[N];
+    for (size_t i = 0; i < N; i++) {
+        const uint64_t wide = 0x7fffffffffffffff;
+        memcpy(&d[i], &wide, sizeof d[i]);
+        bits[i] = pattern[i % LEN(pattern)];
+        memcpy(&f[i], &bits[i], sizeof f[i]);
+        want[i] = isnan(f[i]) ? NAN : 1;
+        half[i] = rounded(1);
+        f16[i] = 0x7fff;
+        if (!isnan(f[i])) d[i] = 1, f16[i] = 0x3c00;
+        is_odd[i] = i % 2;
+    }
+    for (size_t n = 1; n <= N; n += N - 1) {
+        const deft_shape s = shape1((int64_t)n);
+        deft_tensor *const x = from(DEFT_F32, s, f), *const one = from(t, s, half);
+        deft_tensor *const wide = deft_cast(one, DEFT_F32), *const odd = from(DEFT_BOOL, s, is_odd);
+        deft_tensor *const of_f64 = deft_cast(from(DEFT_F64, s, d), DEFT_F32);
+        deft_tensor *const of_f16 = deft_cast(from(DEFT_F16, s, f16), DEFT_F32);
+        deft_tensor *const made[] = { x,
+                                      deft_mul(of_f64, wide),
+                                      deft_mul(of_f16, wide),
+                                      deft_mul(x, wide),
+                                      deft_div(wide, x),
+                                      deft_sqrt(x),
+                                      deft_abs(x),
+                                      deft_minimum(x, wide),
+                                      deft_maximum(wide, x),
+                                      deft_where(odd, x, deft_mul(wide, x)),
+                                      deft_neg(deft_neg(x)) };
+        for (size_t k = 0; k < LEN(made); k++) {
+            char what[32];
+            snprintf(what, sizeof what, "NaN, way %zu, %zu elements", k, n);
+            expect(what, deft_cast(deft_cast(made[k], t), DEFT_F32), DEFT_F32, want, n);
+        }
+    }
 }
 
 static void test_integers(void)
@@ -603,7 +653,7 @@ int main(int argc, char **argv)
         { "reductions", test_reductions }, { "matmul", test_matmul },
         { "scatter", test_scatter },       { "gradients", test_gradients },
         { "order", test_order },           { "composites", test_composites },
-        { "creation", test_creation },
+        { "creation", test_creation },     { "nans", test_nans },
     };
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--quick"))
