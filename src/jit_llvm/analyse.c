@@ -315,11 +315,17 @@ void df_gen_analyse(df_gen *g)
  *     8 copies, vector by vector   108 us
  */
 
+/* Whether the marked body computes i, and not behind a branch only. */
+static bool is_always_here(const df_gen *g, uint32_t i)
+{
+    return df_gen_is_here(g, i, PLACE_BODY) && !g->val[i].in_arm;
+}
+
 /* Whether vectors of the marked body read operand s of i. A next does not read its first operand,
  * which only names the state. */
 static bool is_read_here(const df_gen *g, uint32_t i, uint32_t s)
 {
-    return df_gen_is_here(g, i, PLACE_BODY) && (g->k->ins[i].op != DF_K_next || s > 0);
+    return is_always_here(g, i) && (g->k->ins[i].op != DF_K_next || s > 0);
 }
 
 /* The largest number of vectors that are live at once in one copy of the marked body. */
@@ -331,10 +337,10 @@ static uint32_t most_live(df_gen *g)
         for (uint32_t s = 0; s < df_gen_n_src(g, i); s++)
             if (is_read_here(g, i, s)) g->val[g->k->ins[i].src[s]].last_use = i;
     for (uint32_t i = 0; i < g->k->n_ins; i++) {
-        if (!df_gen_is_here(g, i, PLACE_BODY)) continue;
+        if (!is_always_here(g, i)) continue;
         for (uint32_t s = 0; s < df_gen_n_src(g, i); s++) {
             const uint32_t from = g->k->ins[i].src[s];
-            if (!df_gen_is_here(g, from, PLACE_BODY) || g->val[from].last_use != i) continue;
+            if (!is_always_here(g, from) || g->val[from].last_use != i) continue;
             g->val[from].last_use = 0; /* counted once, though used twice */
             live--;
         }

@@ -27,6 +27,7 @@
  *   access.c    loads and stores of w lanes through a df_access, with or without a mask
  *   lower.c     one kernel op to IR, for a scalar or for w lanes
  *   halves.c    f16 and bf16
+ *   arms.c      instructions that run only when some lane needs them
  *   estimate.c  quotients and roots of FAST kernels
  *   lanes.c     the current vector: which lanes it holds and which of them are active
  *   flow.c      loops, ifs, loop nests
@@ -58,8 +59,8 @@ typedef struct df_llvm_target {
     bool mask_words;       /* masked loads and stores of 4- and 8-byte elements are instructions */
     bool mask_bytes;       /* masked loads and stores of smaller elements are, too */
     bool slow_mask_stores; /* masked stores of words are instructions, but slow ones */
-    bool has_fma;          /* llvm.fma is an instruction, not a call */
     bool fast_division;    /* vdivps of 16 lanes is faster than the estimate and its correction */
+    bool has_fma;          /* llvm.fma is an instruction, not a call */
     bool keep_frames;      /* code keeps frame pointers, as df_host.keep_frames asks */
     bool has_f16;          /* conversions between f16 and f32 are instructions */
     char triple[96];

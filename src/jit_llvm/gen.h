@@ -211,6 +211,8 @@ void df_half_find_nans(df_gen *g);
 
 /* Whether the functions below may be used for w lanes of t in this kernel. */
 bool df_estimate_has(const df_gen *g, deft_dtype t, uint32_t w);
+/* Whether a single quotient or root is also faster by an estimate than by its instruction. */
+bool df_estimate_pays(const df_gen *g, deft_dtype t, uint32_t w);
 /* a / d, then sqrt(x), within about 1.5 ULP. */
 LLVMValueRef df_estimate_div(df_gen *g, LLVMValueRef a, LLVMValueRef d);
 LLVMValueRef df_estimate_sqrt(df_gen *g, LLVMValueRef x);
@@ -222,8 +224,6 @@ LLVMValueRef df_estimate_over_sqrt(df_gen *g, LLVMValueRef a, LLVMValueRef x); /
  * lanes that g->mask holds. Inactive lanes of a result have unspecified values. */
 LLVMValueRef df_access_load(df_gen *g, uint32_t access);
 /* offset: w lanes of i64, in elements from the access's address. */
-/* Whether a single quotient or root is also faster by an estimate than by its instruction. */
-bool df_estimate_pays(const df_gen *g, deft_dtype t, uint32_t w);
 LLVMValueRef df_access_load_at(df_gen *g, uint32_t access, LLVMValueRef offset);
 /* The same for offsets that are one after the other. start: the offset of lane 0. */
 LLVMValueRef df_access_load_run(df_gen *g, uint32_t access, LLVMValueRef start);
@@ -249,6 +249,12 @@ DF_INLINE uint32_t df_gen_n_src(const df_gen *g, uint32_t i)
     return g->host->kops[g->k->ins[i].op].n_src;
 }
 
+/* Whether instruction i is marked (df_gen_mark) and belongs to this level. */
+DF_INLINE bool df_gen_is_here(const df_gen *g, uint32_t i, df_gen_level place)
+{
+    return g->val[i].is_marked && g->val[i].place == place && g->k->ins[i].level == DF_LEVEL_ELEM;
+}
+
 /* The MOVES_* bit of the vectorized axis. */
 DF_INLINE uint8_t df_gen_vec_moves(const df_gen *g)
 {
@@ -263,6 +269,11 @@ DF_INLINE df_step df_gen_lane_step(const df_gen *g, uint32_t access)
     if (a->kind == DF_ACCESS_AT || g->vec_axis < 0) return DF_STEP_ZERO;
     return (df_step)a->step[g->vec_axis];
 }
+
+/* ---- arms.c ---- */
+
+/* Finds the arms of the marked body: sets arm, in_arm and arm_side of all values. */
+void df_arms_find(df_gen *g);
 
 /* ---- tiles.c ---- */
 

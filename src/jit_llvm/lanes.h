@@ -7,6 +7,7 @@
  *   tiles.c     rows of MAP with transposed operands, block by block
  *   loops.c     loops over the elements of a row
  *   values.c    the instructions of a body, each at its level
+ *   arms.c      instructions behind a branch
  *   analyse.c   decisions: lanes, levels, copies
  *   lanes.c     the current vector
  */
@@ -55,13 +56,11 @@ void df_gen_set_lanes(df_gen *g, uint32_t ins, LLVMValueRef lanes);
 /* Marks the instructions that the loop over elements of `stage` computes. */
 void df_gen_mark(df_gen *g, uint32_t stage);
 bool df_gen_has_elem(const df_gen *g, uint32_t stage);
-/* Whether ins is marked and belongs to this level. */
-bool df_gen_is_here(const df_gen *g, uint32_t ins, df_gen_level place);
 /* Writes the marked instructions of this level, except those of kind loop. Vectors are written for
  * all copies, or for the copies from `first` up to but excluding `end`. */
 void df_gen_place(df_gen *g, df_gen_level place);
 void df_gen_place_copies(df_gen *g, df_gen_level place, uint32_t first, uint32_t end);
-/* The number of marked instructions at PLACE_BODY. */
+/* The number of marked instructions at PLACE_BODY, without those in arms. */
 uint32_t df_gen_body_size(const df_gen *g);
 /* Writes the row level of `stage`: its scalars, or in COL and LOOP its vectors. In stage 0, a call
  * of `part` skips the stores. */

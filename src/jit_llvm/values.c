@@ -185,6 +185,66 @@ static void emit_lanes(df_gen *g, uint32_t i)
     df_gen_set_lanes(g, i, v);
 }
 
+/* ---- arms (arms.c) ---- */
+
+/* Whether no lane of any copy takes the arm of the select `end`. */
+static LLVMValueRef skips_arm(df_gen *g, uint32_t end, uint32_t first, uint32_t n)
+{
+    const uint32_t condition = g->k->ins[end].src[0];
+    LLVMValueRef takes = NULL;
+    for (uint32_t c = first; c < n; c++) {
+        df_gen_copy(g, c);
+        LLVMValueRef lanes = df_gen_vec(g, condition);
+        if (g->val[end].arm_side == 2) lanes = LLVMBuildNot(g->b, lanes, "");
+        if (g->mask) lanes = LLVMBuildAnd(g->b, lanes, g->mask, "");
+        takes = takes ? LLVMBuildOr(g->b, takes, lanes, "") : lanes;
+    }
+    if (g->w > 1) takes = LLVMBuildBitCast(g->b, takes, LLVMIntTypeInContext(g->ctx, g->w), "");
+    return LLVMBuildICmp(g->b, LLVMIntEQ, takes, LLVMConstNull(LLVMTypeOf(takes)), "");
+}
+
+/* Writes the vectors that the arm reads and that were not needed before. They are written outside
+ * of the arm, because later code may read them, too. */
+static void need_operands(df_gen *g, uint32_t end)
+{
+    for (uint32_t i = 0; i <= end; i++)
+        for (uint32_t s = 0; g->val[i].arm == end && s < df_gen_n_src(g, i); s++)
+            if (g->val[g->k->ins[i].src[s]].arm != end) df_gen_vec(g, g->k->ins[i].src[s]);
+}
+
+/* Writes the arm whose last select is `end`, for the copies from `first` up to but excluding n. */
+static void write_arm(df_gen *g, uint32_t end, uint32_t first, uint32_t n)
+{
+    LLVMValueRef skips = skips_arm(g, end, first, n);
+    for (uint32_t c = first; c < n; c++) {
+        df_gen_copy(g, c);
+        need_operands(g, end);
+    }
+    LLVMBasicBlockRef from[2] = { LLVMGetInsertBlock(g->b), df_gen_block(g, "arm") };
+    LLVMBasicBlockRef after = df_gen_block(g, "arm_end");
+    LLVMBuildCondBr(g->b, skips, after, from[1]);
+    LLVMPositionBuilderAtEnd(g->b, from[1]);
+    for (uint32_t i = 0; i <= end; i++)
+        for (uint32_t c = first; c < n && g->val[i].arm == end; c++) {
+            df_gen_copy(g, c);
+            emit_lanes(g, i);
+        }
+    from[1] = LLVMGetInsertBlock(g->b);
+    LLVMBuildBr(g->b, after);
+    LLVMPositionBuilderAtEnd(g->b, after);
+    for (uint32_t i = 0; i <= end; i++)
+        for (uint32_t c = first; c < n && g->val[i].arm == end && !g->val[i].in_arm; c++) {
+            df_gen_copy(g, c);
+            const uint32_t other = g->k->ins[i].src[3 - g->val[i].arm_side];
+            LLVMValueRef v[2] = { df_gen_vec(g, other), df_gen_vec(g, i) };
+            LLVMValueRef either = LLVMBuildPhi(g->b, LLVMTypeOf(v[0]), "");
+            LLVMAddIncoming(either, v, from, 2);
+            df_gen_set_lanes(g, i, either);
+        }
+}
+
+/* ---- the marked body ---- */
+
 void df_gen_mark(df_gen *g, uint32_t stage)
 {
     for (uint32_t i = 0; i < g->k->n_ins; i++) g->val[i].is_marked = false;
@@ -198,6 +258,7 @@ void df_gen_mark(df_gen *g, uint32_t stage)
         for (uint32_t s = 0; s < df_gen_n_src(g, i); s++)
             if (df_gen_kind(g, ins->src[s]) != DF_KOP_reduce) g->val[ins->src[s]].is_marked = true;
     }
+    df_arms_find(g);
 }
 
 bool df_gen_has_elem(const df_gen *g, uint32_t stage)
@@ -207,11 +268,6 @@ bool df_gen_has_elem(const df_gen *g, uint32_t stage)
             g->val[i].place != PLACE_ENTRY)
             return true;
     return false;
-}
-
-bool df_gen_is_here(const df_gen *g, uint32_t i, df_gen_level place)
-{
-    return g->val[i].is_marked && g->val[i].place == place && g->k->ins[i].level == DF_LEVEL_ELEM;
 }
 
 void df_gen_place(df_gen *g, df_gen_level place)
@@ -227,6 +283,10 @@ void df_gen_place_copies(df_gen *g, df_gen_level place, uint32_t first, uint32_t
             if (!df_gen_is_here(g, i, place) || (g->k->ins[i].op == DF_K_store) != stores) continue;
             if (df_gen_kind(g, i) == DF_KOP_loop) continue; /* iterate.c */
             if (!are_lanes) df_gen_scalar(g, i);
+            if (are_lanes && g->val[i].arm != 0) {
+                if (g->val[i].arm == i) write_arm(g, i, first, end);
+                continue;
+            }
             for (uint32_t c = first; c < end && are_lanes; c++) {
                 df_gen_copy(g, c);
                 emit_lanes(g, i);
@@ -238,7 +298,7 @@ uint32_t df_gen_body_size(const df_gen *g)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < g->k->n_ins; i++)
-        n += df_gen_is_here(g, i, PLACE_BODY) && !g->val[i].is_address;
+        n += df_gen_is_here(g, i, PLACE_BODY) && !g->val[i].is_address && !g->val[i].in_arm;
     return n;
 }
 
