@@ -19,7 +19,7 @@ typedef struct oracle_path {
     unsigned turn;   /* the test's own */
     uint32_t variant_launches;
     deft_device device;
-    deft_numerics numerics; /* DEFT_FAST: only for programs whose numbers are never rounded */
+    deft_numerics numerics; /* DEFT_FAST: compared as the test says */
     deft_runtime *rt;       /* filled in by oracle_open, as is cx */
     deft_ctx *cx;
 } oracle_path;
