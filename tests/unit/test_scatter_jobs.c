@@ -162,6 +162,18 @@ Test(scatter_jobs, every_dtype)
             }
 }
 
+/* Rows that are long enough for threads to divide the indexed axis. Some jobs have few indices to
+ * choose from, so that one thread would get nearly all rows. */
+Test(scatter_jobs, long_rows)
+{
+    for (size_t t = 0; t < sizeof added / sizeof *added; t++)
+        for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+            check(added[t], at[i], 1, 300 + below(300), 120 + below(80), 1 + below(400), false);
+            check(added[t], at[i], 1, 600, 100 + below(3), 2 + below(9), false);
+            check(added[t], at[i], 1, 600, 64, 1000, i > 1);
+        }
+}
+
 Test(scatter_jobs, bad_indices)
 {
     for (size_t t = 0; t < sizeof added / sizeof *added; t++)

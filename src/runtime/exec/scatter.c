@@ -15,8 +15,12 @@
  *   - The order of additions shows in no bit of an integer. When the result is much smaller than
  *     the box, threads divide the box. Each adds to a table of its own. The tables are added up.
  *   - When the result is so large that most additions miss the caches, threads divide the indexed
- *     axis of the result, and each skips the indices of others.
+ *     axis of the result, and each skips the indices of others. The same is done when each index
+ *     stands for a long row of values: whole rows are read faster than parts of all rows. The
+ *     pieces then get nearly equal numbers of indices. When one element has too many of them, a
+ *     kept axis is divided.
  */
+#include "runtime/interp/interp_ops.h"
 #include "runtime/routine.h"
 
 #include "base/compiler.h"
@@ -29,8 +33,10 @@
 #define BEYOND_CACHES ((int64_t)4 << 20) /* bytes of the result */
 #define LEAST_PIECE 64 /* elements along the last axis, so that pieces share no cache line */
 #define PIECES_PER_THREAD 2
+#define LONG_ROW 64    /* values of one index, so that the thread may look at indices of others */
 #define LEAST_VALUES 8 /* of a piece, for each element of the table that the piece adds to */
 enum { CHUNK = 256 };  /* indices that are made i64 at a time */
+enum { BUCKETS = 256, MOST_CUTS = 32 };
 
 /* The two innermost axes of the box. Axis 0 here is the last one. */
 typedef struct nest {
@@ -39,6 +45,7 @@ typedef struct nest {
     int64_t extent[2], out_step[2], index_step[2], value_step[2];
     const char *index;
     deft_dtype index_dtype;
+    df_fold_fn add; /* adds neighbours, by the instructions of this machine */
 } nest;
 
 /* Makes n <= CHUNK indices i64. Floats are no indices. */
@@ -88,15 +95,24 @@ DF_INLINE bool is_mine(const nest *x, int64_t *index, bool *ok)
     return *index >= x->low && *index < x->end;
 }
 
+static void add_line(df_fold_fn add, void *out, const void *value, int64_t n, size_t size)
+{
+    enum { MOST = 1 << 30 };
+    for (int64_t i = 0; i < n; i += MOST)
+        add((char *)out + (size_t)i * size, (const char *)value + (size_t)i * size,
+            (uint32_t)df_min_i64(n - i, MOST));
+}
+
 #define ADD(name, T)                                                                               \
-    static void name##_slice(T *restrict out, int64_t out_step, const T *restrict value,           \
-                             int64_t value_step, int64_t n)                                        \
+    static void name##_slice(const nest *x, T *restrict out, const T *restrict value)              \
     {                                                                                              \
-        if (out_step == 1 && value_step == 1)                                                      \
-            for (int64_t i = 0; i < n; i++) out[i] = (T)(out[i] + value[i]);                       \
-        else                                                                                       \
-            for (int64_t i = 0; i < n; i++)                                                        \
-                out[i * out_step] = (T)(out[i * out_step] + value[i * value_step]);                \
+        const int64_t n = x->extent[0], out_step = x->out_step[0], value_step = x->value_step[0];  \
+        if (out_step == 1 && value_step == 1) {                                                    \
+            add_line(x->add, out, value, n, sizeof *out);                                          \
+            return;                                                                                \
+        }                                                                                          \
+        for (int64_t i = 0; i < n; i++)                                                            \
+            out[i * out_step] = (T)(out[i * out_step] + value[i * value_step]);                    \
     }                                                                                              \
     /* Most indices are not negative and are added by this walk: one comparison finds out. */      \
     DF_INLINE void name##_line(const nest *x, T *out, const T *value, const int64_t *index,        \
@@ -144,9 +160,7 @@ DF_INLINE bool is_mine(const nest *x, int64_t *index, bool *ok)
                 continue;                                                                          \
             }                                                                                      \
             widen(x->index_dtype, index, 1, 1, &at);                                               \
-            if (is_mine(x, &at, &ok))                                                              \
-                name##_slice(to + at * x->step, x->out_step[0], from, x->value_step[0],            \
-                             x->extent[0]);                                                        \
+            if (is_mine(x, &at, &ok)) name##_slice(x, to + at * x->step, from);                    \
         }                                                                                          \
         return ok;                                                                                 \
     }
@@ -235,6 +249,7 @@ static bool walk(const df_scatter_job *j, int64_t low, int64_t end)
     const int64_t index_size = (int64_t)deft_dtype_size(j->index_dtype);
     nest x = { .n = j->n, .step = j->step, .low = low, .end = end, .extent = { 1, 1 } };
     x.index_dtype = j->index_dtype;
+    x.add = df_lane_ops_best()->fold[DF_K_sum][j->dtype];
     int64_t at[DEFT_MAX_RANK] = { 0 };
     bool ok = true;
     for (uint32_t k = 0; k < 2 && k < j->rank; k++) {
@@ -262,11 +277,15 @@ typedef struct share {
     bool has_tables;
     int64_t table_size; /* bytes, a multiple of 64 */
     char *tables;
+    /* Where pieces of the indexed axis begin, and the end. Used when has_cuts is set. */
+    bool has_cuts;
+    int64_t cut[MOST_CUTS + 1];
     atomic_bool has_bad;
 } share;
 
 static int64_t scatter_begin_of(const share *s, int64_t piece)
 {
+    if (s->has_cuts) return s->cut[piece];
     const int64_t extent = s->axis < s->j->rank ? s->j->extent[s->axis] : s->j->n;
     const int64_t grains = (extent + s->grain - 1) / s->grain;
     const int64_t whole = grains / s->n_pieces, rest = grains % s->n_pieces;
@@ -393,6 +412,57 @@ static share scatter_divide(const df_scatter_job *j, uint32_t n_threads)
     return s;
 }
 
+/* Returns true when each index of j stands for a long row of neighbouring values. */
+static bool has_long_rows(const df_scatter_job *j)
+{
+    return j->rank == 2 && j->index_step[0] != 0 && j->index_step[1] == 0 && j->out_step[1] == 1 &&
+           j->value_step[1] == 1 && j->extent[1] >= LONG_ROW;
+}
+
+/* Counts the indices of each bucket. A bucket is `width` elements of the indexed axis. Indices that
+ * are out of range are left out. */
+static void count_indices(const df_scatter_job *j, int64_t width, int64_t n_in[BUCKETS])
+{
+    const int64_t bytes = j->index_step[0] * (int64_t)deft_dtype_size(j->index_dtype);
+    int64_t copy[CHUNK];
+    for (int64_t begin = 0; begin < j->extent[0]; begin += CHUNK) {
+        const int64_t n = df_min_i64(j->extent[0] - begin, CHUNK);
+        const int64_t *const index =
+            indices(j->index_dtype, j->index + begin * bytes, j->index_step[0], n, copy);
+        for (int64_t i = 0; i < n; i++) {
+            int64_t at = index[i];
+            if (resolve(&at, j->n)) n_in[at / width]++;
+        }
+    }
+}
+
+/* Divides the indexed axis so that each piece has about as many indices. Returns false, and changes
+ * nothing, when j has no long rows or when one piece would have much more than its share. */
+static bool divide_by_rows(share *s, uint32_t n_threads)
+{
+    const df_scatter_job *const j = s->j;
+    const int64_t n = n_threads < MOST_CUTS ? n_threads : MOST_CUTS;
+    if (!has_long_rows(j) || j->n < n) return false;
+    const int64_t width = (j->n + BUCKETS - 1) / BUCKETS, fair = j->extent[0] / n;
+    int64_t n_in[BUCKETS] = { 0 }, cut[MOST_CUTS + 1] = { 0 }, n_before = 0, n_at_cut = 0;
+    int64_t piece = 1;
+    count_indices(j, width, n_in);
+    for (int64_t b = 0; b < BUCKETS && piece < n; b++) {
+        n_before += n_in[b];
+        if (n_before < fair * piece) continue;
+        if (n_before - n_at_cut > fair + fair / 4) return false;
+        cut[piece++] = df_min_i64((b + 1) * width, j->n);
+        n_at_cut = n_before;
+    }
+    if (piece < n || j->extent[0] - n_at_cut > fair + fair / 4) return false;
+    cut[n] = j->n;
+    memcpy(s->cut, cut, sizeof cut);
+    s->has_cuts = true;
+    s->axis = j->rank;
+    s->n_pieces = n;
+    return true;
+}
+
 /* ---- routine.h ---- */
 
 static bool scatter_is_empty(const df_scatter_job *j)
@@ -459,6 +529,7 @@ bool df_scatter(const df_scatter_job *given, df_pool *pool, void *work, int64_t 
     scatter_merge(&j);
     share s = scatter_divide(&j, df_pool_threads(pool));
     s.tables = work;
+    if (s.n_pieces > 1 && !s.has_tables) (void)divide_by_rows(&s, df_pool_threads(pool));
     if (s.n_pieces > 1)
         df_pool_run(pool, (uint32_t)s.n_pieces, walk_piece, &s);
     else if (!walk(&j, 0, j.n))
