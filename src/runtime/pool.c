@@ -20,7 +20,7 @@
  * Workers spin for a while, because waking a halted processor costs some 25 us. Then they sleep on
  * `region`. A worker increments n_asleep before it sleeps, and the caller publishes the region
  * before it reads n_asleep. Both are sequentially consistent, so that no wake-up is lost. The
- * caller spins and then sleeps on n_done in the same way.
+ * caller spins and then sleeps on n_done in the same way, but spins longer.
  *
  * Workers are pinned, and callers are not. When the system has put a caller on the processor of a
  * worker, that worker moves to the processor that no worker uses. Otherwise both would share one
@@ -36,6 +36,10 @@
 #include "runtime/os.h"
 
 #define SPIN_NS 40000
+/* How long a caller spins for the last tasks, where each worker has a processor. A task takes less
+ * than that, mostly. A caller that sleeps is woken so late that the workers sleep meanwhile. The
+ * next region then has to wake them, its last task ends late, and so on. */
+#define CALLER_SPIN_NS 200000
 #define MOVE_NS 1000000 /* the shortest time between two moves of workers */
 /* Waking workers costs the caller some 5 us. A short region without workers loses some 0.5 us.
  * After this many such regions, the sleeping workers have cost as much as waking them does. */
@@ -207,7 +211,7 @@ static void open_region(df_pool *p, uint32_t n, task_fn task, void *user)
 
 static void wait_done(df_pool *p, uint32_t n)
 {
-    const uint64_t until = df_os_now_ns() + SPIN_NS;
+    const uint64_t until = df_os_now_ns() + (p->free_cpu < 0 ? SPIN_NS : CALLER_SPIN_NS);
     do {
         for (int i = 0; i < 64; i++) {
             if (atomic_load_explicit(&p->n_done, memory_order_acquire) == n) return;
