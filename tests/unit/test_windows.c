@@ -116,6 +116,57 @@ Test(windows, rows_are_chains_in_order)
     }
 }
 
+/* Result (y, x) of a window of 3 x 3 elements. An element outside of the image is 0. */
+static double of_3x3(bool wide, const df_image_3x3 *r, int64_t y, int64_t x)
+{
+    double sum = 0;
+    for (int64_t t = 0; t < 9; t++) {
+        const int64_t i = r->row + y + t / 3, k = r->column + x + t % 3;
+        const bool is_inside = i >= 0 && i < r->extent[0] && k >= 0 && k < r->extent[1];
+        const double v = is_inside ? get(wide, r->from, i * r->from_row + k) : 0;
+        sum = fused(wide, get(wide, weight, t * r->a_col), v, sum);
+    }
+    return sum;
+}
+
+static void check_3x3(int set, bool wide, const df_image_3x3 *r)
+{
+    for (int64_t i = 0; i < MOST * 4; i++) put(wide, got, i, -1);
+    sets[set][wide]->rows_3x3(r);
+    for (int64_t y = 0; y < r->n_rows; y++)
+        for (int64_t x = 0; x < r->to_row; x++) {
+            const double want = x < r->n ? of_3x3(wide, r, y, x) : -1;
+            cr_assert(get(wide, got, y * r->to_row + x) == want,
+                      "set %d, %d rows of %d from (%d, %d): at %d, %d", set, (int)r->n_rows,
+                      (int)r->n, (int)r->row, (int)r->column, (int)y, (int)x);
+        }
+}
+
+Test(windows, windows_of_3x3_are_chains_in_order_with_zeros_outside)
+{
+    find_sets();
+    for (int k = 0; k < 2 * n_sets; k++) {
+        if (!sets[k / 2][k % 2]->rows_3x3) continue;
+        fill(k % 2);
+        for (int64_t n = 1; n < 140; n += n < 70 ? 3 : 23)
+            for (int64_t at = 0; at < 16; at++) {
+                const int64_t size[2] = { 1 + at % 5, n + at / 4 - 2 > 0 ? n + at / 4 - 2 : 1 };
+                const df_image_3x3 r = { .to = got,
+                                         .to_row = n + 3,
+                                         .n_rows = 1 + at % 7,
+                                         .n = n,
+                                         .a = weight,
+                                         .a_col = 2,
+                                         .from = from,
+                                         .from_row = 160,
+                                         .extent = { size[0], size[1] },
+                                         .row = at % 4 - 2,
+                                         .column = at / 4 - 2 };
+                check_3x3(k / 2, k % 2, &r);
+            }
+    }
+}
+
 Test(windows, sums_are_chains_in_order)
 {
     int64_t tap[30];

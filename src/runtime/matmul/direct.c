@@ -9,9 +9,13 @@
  * gradient of such weights has one chain for each weight, over all windows of all images. The
  * chains of one channel run side by side, and a task computes those of a batch entry.
  *
- * A task first copies the rows of the image that it reads, with their padding, into memory that
- * stays in a cache. With stride s along the columns, each such row is copied as s phases. Phase f
- * has the elements f, f + s, f + 2 s and so on, so a tap is a contiguous row of one phase.
+ * Windows of 3 x 3 elements that move by 1 are computed from the image itself, with vectors of 64
+ * bytes: masked loads yield the padding. Each vector that is loaded serves three rows of results.
+ *
+ * For all others, a task first copies the rows of the image that it reads, with their padding, into
+ * memory that stays in a cache. With stride s along the columns, each such row is copied as s
+ * phases. Phase f has the elements f, f + s, f + 2 s and so on, so a tap is a contiguous row of one
+ * phase.
  */
 #include "runtime/matmul/direct.h"
 
@@ -41,6 +45,7 @@ typedef struct direct {
     int64_t image_rows; /* rows of windows of a batch entry */
     int64_t per_task;   /* of them in a task */
     int64_t n_parts;    /* tasks of an entry */
+    bool is_3x3;        /* the image is read itself, and not copied */
 } direct;
 
 /* Copied elements of one row of windows more. */
@@ -153,6 +158,41 @@ static void copy_rows(const direct *d, uint32_t thread, int64_t batch, int64_t i
     }
 }
 
+/* Whether windows of 3 x 3 elements slide over one channel by 1, and there is code for them. */
+static bool is_3x3(const direct *d)
+{
+    const df_images *const m = d->j->images;
+    if (!d->tiles->rows_3x3 || d->n_channels != 1 || m->n_taps != 9) return false;
+    if (m->step[0] != 1 || m->step[1] != 1 || m->column != 1) return false;
+    for (int64_t t = 0; t < 9; t++)
+        if (m->tap[2 * t] != m->tap[0] + t / 3 || m->tap[2 * t + 1] != m->tap[1] + t % 3)
+            return false;
+    return true;
+}
+
+/* direct_rows for such windows, without a copy of the image. */
+static void direct_rows_3x3(const direct *d, int64_t batch, int64_t image, int64_t y, int64_t n,
+                            char *to, int64_t ld)
+{
+    const df_matmul_job *const j = d->j;
+    const df_images *const m = j->images;
+    const char *const a = j->a + df_matmul_batch_offset(j, j->a_batch, batch) * d->size;
+    for (int64_t of = 0; of < j->m; of++) {
+        const df_image_3x3 r = { .to = to + of * ld * d->size,
+                                 .to_row = m->out[1],
+                                 .n_rows = n,
+                                 .n = m->out[1],
+                                 .a = a + of * j->a_row * d->size,
+                                 .a_col = j->a_col,
+                                 .from = j->b + (batch * m->channel + image * m->image) * d->size,
+                                 .from_row = m->row,
+                                 .extent = { m->extent[0], m->extent[1] },
+                                 .row = m->tap[0] + y,
+                                 .column = m->tap[1] };
+        d->tiles->rows_3x3(&r);
+    }
+}
+
 /* Computes n rows of windows of one image, from row y on. `to` is where they go. */
 static void direct_rows(const direct *d, uint32_t thread, int64_t batch, int64_t image, int64_t y,
                         int64_t n, char *to, int64_t ld)
@@ -234,8 +274,11 @@ static void direct_task(const direct *d, int64_t task, uint32_t thread)
                         : tile_of(d, thread);
     for (int64_t y = y0; y < y1;) {
         const int64_t n = df_min_i64(y1 - y, of_image - y % of_image);
-        direct_rows(d, thread, batch, y / of_image, y % of_image, n, c + (y - y0) * row * d->size,
-                    ld);
+        char *const to = c + (y - y0) * row * d->size;
+        if (d->is_3x3)
+            direct_rows_3x3(d, batch, y / of_image, y % of_image, n, to, ld);
+        else
+            direct_rows(d, thread, batch, y / of_image, y % of_image, n, to, ld);
         y += n;
     }
     if (j->epilogue)
@@ -265,6 +308,7 @@ void df_direct_run(const df_matmul_job *j, df_pool *pool, void *work)
 {
     direct d;
     divide(j, &d);
+    d.is_3x3 = is_3x3(&d);
     d.work = (char *)(((uintptr_t)work + 63) & ~(uintptr_t)63);
     const int64_t n = (j->images->is_transposed ? 1 : d.n_parts) * j->n_batch,
                   macs = j->n * j->m * j->k * j->n_batch;

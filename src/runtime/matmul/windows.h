@@ -47,6 +47,21 @@ typedef struct df_image_row {
     const int64_t *tap;
 } df_image_row;
 
+/* Rows of results of a window of 3 x 3 elements that moves by 1 over one channel, whose elements in
+ * a row are neighbours. Result (i, k) is the chain of a[t * a_col] times element (row + i + t / 3,
+ * column + k + t % 3) of the image, with t = 0, 1, .. 8 ascending, from +0. */
+typedef struct df_image_3x3 {
+    void *to;
+    int64_t to_row;    /* elements from one row of results to the next */
+    int64_t n_rows, n; /* of results */
+    const void *a;
+    int64_t a_col;
+    const void *from;    /* element (0, 0) of the image */
+    int64_t from_row;    /* elements from one row of the image to the next */
+    int64_t extent[2];   /* rows and columns of the image */
+    int64_t row, column; /* where the first window begins; may be outside of the image */
+} df_image_3x3;
+
 typedef struct df_image_tiles {
     /* For n_rows rows: to[x] = from[x * step] where first <= x < end, and 0 for other x < n. Rows
      * are to_row and from_row elements apart. `from` is the address of x = 0, which need not
@@ -57,6 +72,8 @@ typedef struct df_image_tiles {
     /* For x = 0, 1, .. n - 1: sum[t] = fma(a[x], from[tap[t] + x], sum[t]) of each tap. */
     void (*sums)(void *sum, const void *a, const void *from, int64_t n, const int64_t *tap,
                  int64_t n_taps);
+    /* Reads the image itself. NULL: rows are computed from copies. */
+    void (*rows_3x3)(const df_image_3x3 *r);
 } df_image_tiles;
 
 extern const df_image_tiles df_image_tiles_base_f32, df_image_tiles_base_f64;

@@ -80,6 +80,57 @@ AVX512 static void NAME(row)(const df_image_row *r)
     else if (r->n - x > 0)
         NAME(vectors)(r, x, 1);
 }
+
+/* Rows of results in n vectors from column x on. Three rows of results are in progress: each vector
+ * of the image is loaded once and serves all three. */
+AVX512 DF_INLINE void NAME(block_3x3)(const df_image_3x3 *r, int64_t x, int n)
+{
+    const T *from = NAME(at)(r->from, r->row * r->from_row + r->column + x);
+    T *to = (T *)r->to + x;
+    V w[9], acc[3][4];
+    uint32_t m[3][4], all[4];
+#pragma GCC unroll 9
+    for (int t = 0; t < 9; t++) w[t] = SPLAT(((const T *)r->a)[t * r->a_col]);
+#pragma GCC unroll 4
+    for (int i = 0; i < n; i++) {
+        all[i] = NAME(lanes)(0, r->n, x + i * W);
+        for (int k = 0; k < 3; k++)
+            m[k][i] = all[i] & NAME(lanes)(-r->column - k, r->extent[1] - r->column - k, x + i * W);
+        acc[0][i] = acc[1][i] = acc[2][i] = ZERO;
+    }
+    for (int64_t y = 0; y < r->n_rows + 2; y++) {
+        const bool is_inside = r->row + y >= 0 && r->row + y < r->extent[0];
+#pragma GCC unroll 4
+        for (int i = 0; i < n; i++) {
+#pragma GCC unroll 3
+            for (int k = 0; k < 3; k++) {
+                const V v = LOAD(NAME(at)(from, i * W + k), is_inside ? m[k][i] : 0);
+                acc[0][i] = FMA(w[6 + k], v, acc[0][i]);
+                acc[1][i] = FMA(w[3 + k], v, acc[1][i]);
+                acc[2][i] = FMA(w[k], v, acc[2][i]);
+            }
+            if (y >= 2) STORE(to + i * W, all[i], acc[0][i]);
+            acc[0][i] = acc[1][i];
+            acc[1][i] = acc[2][i];
+            acc[2][i] = ZERO;
+        }
+        from = NAME(at)(from, r->from_row);
+        if (y >= 2) to += r->to_row;
+    }
+}
+
+AVX512 static void NAME(rows_3x3)(const df_image_3x3 *r)
+{
+    int64_t x = 0;
+    for (; r->n - x > 3 * W; x += 4 * W) NAME(block_3x3)(r, x, 4);
+    if (r->n - x > 2 * W)
+        NAME(block_3x3)(r, x, 3);
+    else if (r->n - x > W)
+        NAME(block_3x3)(r, x, 2);
+    else if (r->n - x > 0)
+        NAME(block_3x3)(r, x, 1);
+}
+
 #undef T
 #undef V
 #undef W

@@ -83,5 +83,7 @@ AVX512 DF_INLINE __m512d gather_f64(const double *p, int64_t step, uint32_t m)
 #define STORE(p, m, v) _mm512_mask_storeu_pd((p), (__mmask8)(m), (v))
 #include "runtime/matmul/windows512_body.h"
 
-const df_image_tiles df_image_tiles_avx512_f32 = { copy_f32, row_f32, df_image_sums_f32 };
-const df_image_tiles df_image_tiles_avx512_f64 = { copy_f64, row_f64, df_image_sums_f64 };
+const df_image_tiles df_image_tiles_avx512_f32 = { copy_f32, row_f32, df_image_sums_f32,
+                                                   rows_3x3_f32 };
+const df_image_tiles df_image_tiles_avx512_f64 = { copy_f64, row_f64, df_image_sums_f64,
+                                                   rows_3x3_f64 };
