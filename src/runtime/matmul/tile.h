@@ -50,8 +50,8 @@ typedef struct df_tiles {
      * true, and there are up to n_split rows. NULL: not offered. */
     void (*split)(const df_block *b);
     uint32_t n_split;
-    /* Does what `block` does, for one row. It reads B in the order of memory, and loads and stores
-     * C at each step of k. So it is faster when B comes from beyond the L2 cache. */
+    /* Does what `block` does, for one row. It goes along a few rows of B at a time, and loads and
+     * stores C once for these. So it is faster when B comes from beyond the L2 cache. */
     void (*sweep)(const df_block *b);
 } df_tiles;
 

@@ -25,6 +25,7 @@
  */
 
 #define VECTOR (W * sizeof(T))  /* bytes of a vector */
+#define SWEEP_STEPS 4           /* rows of B that are read side by side */
 #define AHEAD (8 * sizeof(T))   /* pack_rows prefetches 8 rows ahead; times step: bytes */
 #define FLAT (MR == 8 ? 16 : 8) /* vectors in a tile of one row */
 
@@ -206,32 +207,46 @@ TARGET static void NAME(block)(const df_block *g)
     }
 }
 
-/* Adds one step of k to all columns of one row. */
-TARGET DF_INLINE void NAME(sweep_step)(const df_block *g, const V x, const T *b, const bool first)
+/* Adds `steps` steps of k to all columns of one row, up to SWEEP_STEPS. */
+TARGET DF_INLINE void NAME(sweep_steps)(const df_block *g, int64_t k, const bool first,
+                                        const int steps)
 {
+    const T *const a = (const T *)g->a + k * g->a_col, *b = (const T *)g->b + k * g->b_row;
     T *c = g->c;
-    int64_t left = g->n;
-    for (; left >= 4 * W; left -= 4 * W, b += 4 * W, c += 4 * W)
+    V x[SWEEP_STEPS];
 #pragma GCC unroll 4
-        for (int j = 0; j < 4; j++)
-            STORE(c + j * W, FMA(x, LOAD(b + j * W), first ? ZERO : LOAD(c + j * W)));
+    for (int i = 0; i < steps; i++) x[i] = SPLAT(a + i * g->a_col);
+    int64_t left = g->n;
+    for (; left >= 2 * W; left -= 2 * W, b += 2 * W, c += 2 * W) {
+        V low = first ? ZERO : LOAD(c), high = first ? ZERO : LOAD(c + W);
+#pragma GCC unroll 4
+        for (int i = 0; i < steps; i++) {
+            low = FMA(x[i], LOAD(b + i * g->b_row), low);
+            high = FMA(x[i], LOAD(b + i * g->b_row + W), high);
+        }
+        STORE(c, low);
+        STORE(c + W, high);
+    }
     for (; left > 0; left -= W, b += W, c += W) {
         const MASK mask = MASK_OF(df_min_i64(left, W));
-        STOREM(c, mask, FMA(x, LOADM(b, mask), first ? ZERO : LOADM(c, mask)));
+        V sum = first ? ZERO : LOADM(c, mask);
+#pragma GCC unroll 4
+        for (int i = 0; i < steps; i++) sum = FMA(x[i], LOADM(b + i * g->b_row, mask), sum);
+        STOREM(c, mask, sum);
     }
 }
 
 TARGET static void NAME(sweep)(const df_block *g)
 {
-    const T *a = g->a, *b = g->b;
     if (g->k == 0) {
         NAME(block)(g);
         return;
     }
     df_assert(g->m == 1);
-    NAME(sweep_step)(g, SPLAT(a), b, g->first);
-    for (int64_t k = 1; k < g->k; k++)
-        NAME(sweep_step)(g, SPLAT(a + k * g->a_col), b + k * g->b_row, false);
+    int64_t k = 0;
+    for (; k + SWEEP_STEPS <= g->k; k += SWEEP_STEPS)
+        NAME(sweep_steps)(g, k, g->first && k == 0, SWEEP_STEPS);
+    for (; k < g->k; k++) NAME(sweep_steps)(g, k, g->first && k == 0, 1);
 }
 
 /* Packs rows that are contiguous and as wide as the panel. */
@@ -318,5 +333,6 @@ TARGET static void NAME(pack)(void *to_, int64_t width, const void *from_, int64
 #undef FLAT
 #undef WIDE
 #undef WIDE2
+#undef SWEEP_STEPS
 #undef AHEAD
 #undef VECTOR
