@@ -225,6 +225,34 @@ static char *adam(int n)
     return text;
 }
 
+/* The cost of a kernel with one axis, which loads an element and does `op` with it. */
+static double cost_of(df_mode mode, df_kop op)
+{
+    const df_access access = { .kind = DF_ACCESS_LOAD, .dtype = DEFT_F32 };
+    const df_ins ins[] = {
+        { .op = DF_K_load, .dtype = DEFT_F32, .level = DF_LEVEL_ELEM },
+        { .op = (uint8_t)op, .dtype = DEFT_F32, .level = DF_LEVEL_ELEM },
+    };
+    df_kernel k = { .mode = (uint8_t)mode, .n_axes = 1, .n_stages = 1 };
+    df_arena arena;
+    df_diag d = { 0 };
+    k.access = (df_access *)&access, k.n_access = 1;
+    k.ins = (df_ins *)ins, k.n_ins = 2;
+    df_arena_init(&arena, &df_mem_system);
+    cr_assert_eq(df_kernel_seal(&d, &k, &arena), DEFT_OK);
+    df_arena_finish(&arena);
+    return k.cost;
+}
+
+/* The cost decides whether a launch is worth a second thread. */
+Test(fuser, kernels_cost_more_where_an_element_takes_longer)
+{
+    cr_expect_geq(cost_of(DF_MODE_ROW, DF_K_argmax), 3 * cost_of(DF_MODE_ROW, DF_K_rmax));
+    cr_expect_geq(cost_of(DF_MODE_ROW, DF_K_argmin), 3 * cost_of(DF_MODE_ROW, DF_K_rmin));
+    cr_expect_geq(cost_of(DF_MODE_ROW, DF_K_cumsum), 10 * cost_of(DF_MODE_ROW, DF_K_sum));
+    cr_expect_eq(cost_of(DF_MODE_COL, DF_K_cumsum), cost_of(DF_MODE_COL, DF_K_sum));
+}
+
 Test(fuser, launches)
 {
     const want list[] = {

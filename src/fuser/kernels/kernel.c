@@ -7,8 +7,9 @@
 #include "base/arena.h"
 #include "fuser/plan.h"
 
-/* Vector instructions that an instruction costs. */
-static double ins_cost(const df_ins *i)
+/* Vector instructions that an instruction costs. argmin and argmax compare and keep two vectors of
+ * positions per vector of values. A sum that runs along a row waits for the sum before it. */
+static double ins_cost(const df_kernel *k, const df_ins *i)
 {
     switch (i->op) {
     case DF_K_const:
@@ -18,7 +19,10 @@ static double ins_cost(const df_ins *i)
     case DF_K_div:
     case DF_K_rem: return 5;
     case DF_K_sqrt: return 6;
+    case DF_K_argmin:
+    case DF_K_argmax:
     case DF_K_load_at: return 8;
+    case DF_K_cumsum: return k->mode == DF_MODE_ROW ? 20 : 1;
     }
     return 1;
 }
@@ -42,7 +46,7 @@ deft_status df_kernel_seal(df_diag *d, df_kernel *k, df_arena *arena)
     k->key = (df_key){ .hash = df_hash_bytes(bytes, n), .bytes = bytes, .n = n };
     k->cost = 0;
     for (uint32_t i = 0; i < k->n_ins; i++)
-        if (k->ins[i].level == DF_LEVEL_ELEM) k->cost += ins_cost(&k->ins[i]);
+        if (k->ins[i].level == DF_LEVEL_ELEM) k->cost += ins_cost(k, &k->ins[i]);
     return DEFT_OK;
 }
 
