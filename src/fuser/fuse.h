@@ -22,6 +22,7 @@
  *          (storage.c).
  *   box    the elements that a map reaches, when they are a contiguous range along each axis.
  *   RED    the role of a loop that is reduced or scanned over. Other loops are *kept*.
+ *   region conditions on loops under which an element exists (surround.c).
  *   stage  one pass over the RED loops of a kernel.
  *   part   a loop, a branch, or the operators between them, in a trace with control flow.
  *
@@ -100,6 +101,14 @@ typedef struct index_map {
     df_slot off[DEFT_MAX_RANK], coef[DEFT_MAX_RANK]; /* index = off + coef * driver */
     df_slot lcoef[N_DRIVERS];                        /* linear maps only; else 0 */
 } index_map;
+
+/* A condition on the loops, and all conditions of `outer`. It holds where 0 <= index < extent for
+ * index = off + coef * driver. */
+typedef struct region {
+    region_id outer; /* NO_REGION: no further condition */
+    int8_t driver;   /* a loop, or FIXED */
+    df_slot off, coef, extent;
+} region;
 
 /* Where a map leads in memory, in elements: off + sum of stride[d] * driver d. */
 typedef struct location {
@@ -183,24 +192,29 @@ typedef enum item_kind {
     IT_NUM, /* num, cst, count and empty: values that need no index */
     IT_IOTA,
     IT_RANDOM,
-    IT_TAKE,  /* src[0] is the index. Loads at base_map from val, or from input node base */
-    IT_LOAD,  /* loads from val */
-    IT_INPUT, /* loads from the input node */
-    IT_TILE   /* the result of the product, within its epilogue */
+    IT_TAKE,    /* src[0] is the index. Loads at base_map from val, or from input node base */
+    IT_LOAD,    /* loads from val */
+    IT_INPUT,   /* loads from the input node */
+    IT_TILE,    /* the result of the product, within its epilogue */
+    IT_SURROUND /* src[0] where region `inner` holds, else the number `around` */
 } item_kind;
 
-/* One pair (node, map) of a cone. */
+/* One triple (node, map, region) of a cone. */
 typedef struct item {
     uint32_t node;
     map_id map;
-    uint32_t src[3]; /* items of the operands; DF_NONE where there is none */
-    val_id val;      /* LOAD, TILE, TAKE: the val that is read; DF_NONE: no val (TAKE: an input) */
-    uint32_t base;   /* TAKE: the node that is loaded */
-    map_id base_map; /* TAKE: the map over base; SPECIAL drives the indexed axis */
-    uint8_t kind;    /* item_kind */
-    bool elem;       /* the value depends on a RED loop: computed inside the loop of a stage */
-    uint8_t stage;   /* the earliest stage in which its operands are complete */
-    uint8_t need;    /* elem only: a bit for each stage that needs it */
+    uint32_t src[3];  /* items of the operands; DF_NONE where there is none */
+    val_id val;       /* LOAD, TILE, TAKE: the val that is read; DF_NONE: no val (TAKE: an input) */
+    uint32_t base;    /* TAKE: the node that is loaded */
+    map_id base_map;  /* TAKE: the map over base; SPECIAL drives the indexed axis */
+    region_id region; /* where the item is needed. LOAD, INPUT: nothing is loaded elsewhere */
+    region_id inner;  /* SURROUND: where src[0] is needed */
+    uint32_t around;  /* SURROUND, and loads in a region: the node of the number outside of the
+                       * region; DF_NONE: any value may be there */
+    uint8_t kind;     /* item_kind */
+    bool elem;        /* the value depends on a RED loop: computed inside the loop of a stage */
+    uint8_t stage;    /* the earliest stage in which its operands are complete */
+    uint8_t need;     /* elem only: a bit for each stage that needs it */
 } item;
 
 /* What becomes one segment. */
@@ -305,7 +319,7 @@ typedef struct cone {
     DF_VEC(uint32_t) heap;  /* items whose operands have not been looked at, highest node first */
     DF_VEC(uint32_t) order; /* items in the order in which they left the heap: falling nodes */
     DF_VEC(uint32_t) marks; /* after a failure: nodes that must be stored first */
-    table seen;             /* items by (node, map) */
+    table seen;             /* items by (node, map, region) */
 } cone;
 
 /* ---- windows ---- */
@@ -343,6 +357,8 @@ typedef struct pass {
     table guard_index;
     DF_VEC(index_map) maps;
     table map_index;
+    DF_VEC(region) regions_of_loops;
+    table region_index;
 
     uint32_t *axis0;    /* per node: the first of its entries in axis_cls */
     uint32_t *axis_cls; /* per axis of each node: its class before unification; see df_fuse_cls */
@@ -418,6 +434,12 @@ DF_INLINE index_map *map_at(const pass *p, map_id m)
 {
     df_assert(m.i < p->maps.n);
     return &p->maps.at[m.i];
+}
+
+DF_INLINE const region *region_at(const pass *p, region_id r)
+{
+    df_assert(r.i < p->regions_of_loops.n);
+    return &p->regions_of_loops.at[r.i];
 }
 
 DF_INLINE storage *place_at(const pass *p, place_id q)
@@ -566,6 +588,21 @@ bool df_map_is_box(const index_map *m);
 /* Where map m leads in memory with these strides per axis. A linear map ignores the strides: the
  * memory must be contiguous. */
 location df_map_locate(pass *p, map_id m, const df_slot *stride);
+
+/* ---- surround.c ---- */
+
+/* Whether node n is an update that surrounds a value with one number, by steps of 1. It then need
+ * not be stored. Always false for one kernel per operator. */
+bool df_surround_is(const pass *p, uint32_t n);
+/* That number: a num or cst node. n is an update of an array whose elements are all equal. */
+uint32_t df_surround_number(const pass *p, uint32_t n);
+/* The map of the surrounded value at map m of node n, which surrounds it. *inner: `outer`, and the
+ * conditions under which that value has the element. m must not be linear. */
+map_id df_surround_enter(pass *p, uint32_t n, map_id m, region_id outer, region_id *inner);
+/* The index of the last condition of r, as an offset and strides along loops. */
+location df_region_location(const pass *p, region_id r);
+/* Whether a condition of r depends on a loop l with red[l]. NO_REGION has no condition. */
+bool df_region_moves(const pass *p, region_id r, const bool *red);
 
 /* ---- cone.c ---- */
 

@@ -37,12 +37,17 @@ typedef struct load_id { /* a read of a val or an input, in pass.loads */
     uint32_t i;
 } load_id;
 
+typedef struct region_id { /* an interned set of conditions, in pass.regions_of_loops */
+    uint32_t i;
+} region_id;
+
 #define NO_VAL ((val_id){ DF_NONE })
 #define NO_GROUP ((group_id){ DF_NONE })
 #define NO_MAP ((map_id){ DF_NONE })
 #define NO_PLACE ((place_id){ DF_NONE })
 #define NO_HEAD ((head_id){ DF_NONE })
 #define NO_LOAD ((load_id){ DF_NONE })
+#define NO_REGION ((region_id){ DF_NONE })
 
 /* Whether an index of any of these types is the index of no row. */
 #define IS_NONE(id) ((id).i == DF_NONE)
@@ -58,6 +63,11 @@ DF_INLINE bool same_group(group_id a, group_id b)
 }
 
 DF_INLINE bool same_map(map_id a, map_id b)
+{
+    return a.i == b.i;
+}
+
+DF_INLINE bool same_region(region_id a, region_id b)
 {
     return a.i == b.i;
 }

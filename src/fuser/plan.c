@@ -212,6 +212,7 @@ void df_fuse_end(pass *p)
     df_vec_finish(mem, &p->now);
     df_vec_finish(mem, &p->guards);
     df_vec_finish(mem, &p->maps);
+    df_vec_finish(mem, &p->regions_of_loops);
     df_vec_finish(mem, &p->cls_parent);
     df_vec_finish(mem, &p->cls_node);
     df_vec_finish(mem, &p->cls_axis);
@@ -235,6 +236,7 @@ void df_fuse_end(pass *p)
     df_table_finish(&p->slot_index, mem);
     df_table_finish(&p->guard_index, mem);
     df_table_finish(&p->map_index, mem);
+    df_table_finish(&p->region_index, mem);
     df_table_finish(&p->kernel_index, mem);
     df_table_finish(&p->why_index, mem);
     df_cone_finish(&p->c, mem);

@@ -101,8 +101,9 @@ typedef enum df_access_kind {
     DF_ACCESS_STORE,
     DF_ACCESS_AT,     /* load_at: the pointer is the address of element offset 0 */
     DF_ACCESS_INDEX,  /* no memory: yields base + sum of index * stride over the axes, as i64 */
-    DF_ACCESS_SCRATCH /* a row buffer of the thread: element r at scratch[r]. Loads and stores, in
-                       * ROW kernels only */
+    DF_ACCESS_SCRATCH, /* a row buffer of the thread: element r at scratch[r]. Loads and stores, in
+                        * ROW kernels only */
+    DF_ACCESS_PART    /* load_if: as LOAD, but memory exists only where the condition holds */
 } df_access_kind;
 
 typedef struct df_access {

@@ -9,7 +9,7 @@
 
 static const char *const mode_name[] = { "map", "row", "col", "loop" };
 static const char *const role_name[] = { "outer", "red", "inner" };
-static const char *const access_name[] = { "load", "store", "at", "index", "scratch" };
+static const char *const access_name[] = { "load", "store", "at", "index", "scratch", "part" };
 static const char *const buf_name[] = { "input", "root", "into", "temp" };
 static const char step_name[] = { '0', '1', '*' };
 
@@ -25,6 +25,7 @@ static void plan_print_instruction(df_str *out, const df_ins *x, uint32_t i)
     case DF_K_index:
     case DF_K_load:
     case DF_K_load_at:
+    case DF_K_load_if:
     case DF_K_store: df_str_fmt(out, " a%" PRIu64, x->imm); break;
     case DF_K_cast: df_str_put(out, x->imm == DF_CAST_EXACT ? " exact" : ""); break;
     case DF_K_check: df_str_fmt(out, " fault=%" PRIu64, x->imm); break;

@@ -16,7 +16,7 @@ static deft_status verify_fail(df_diag *d, const char *what, uint32_t where, uin
 
 static bool touches_memory(const df_access *a)
 {
-    return a->kind == DF_ACCESS_LOAD || a->kind == DF_ACCESS_STORE || a->kind == DF_ACCESS_AT;
+    return a->kind != DF_ACCESS_INDEX && a->kind != DF_ACCESS_SCRATCH;
 }
 
 /* ---- kernels ---- */
@@ -46,7 +46,7 @@ static deft_status verify_access(df_diag *d, const df_kernel *k, uint32_t at)
 {
     for (uint32_t a = 0; a < k->n_access; a++) {
         const df_access *const x = &k->access[a];
-        if (x->kind > DF_ACCESS_SCRATCH || x->dtype >= DEFT_N_DTYPES)
+        if (x->kind > DF_ACCESS_PART || x->dtype >= DEFT_N_DTYPES)
             return verify_fail(d, "access", at, a);
         if (x->same_as > a) return verify_fail(d, "same_as", at, a);
         if (x->kind == DF_ACCESS_SCRATCH && k->mode != DF_MODE_ROW)
@@ -68,6 +68,9 @@ static bool access_fits(const df_kernel *k, const df_ins *x)
     case DF_K_load: return a->kind == DF_ACCESS_LOAD || a->kind == DF_ACCESS_SCRATCH;
     case DF_K_store: return a->kind == DF_ACCESS_STORE || a->kind == DF_ACCESS_SCRATCH;
     case DF_K_load_at: return a->kind == DF_ACCESS_AT;
+    case DF_K_load_if:
+        return a->kind == DF_ACCESS_PART && k->ins[x->src[0]].dtype == DEFT_BOOL &&
+               k->ins[x->src[1]].dtype == x->dtype;
     case DF_K_index: return a->kind == DF_ACCESS_INDEX;
     }
     return true;
@@ -102,9 +105,7 @@ static deft_status verify_ins(df_diag *d, const df_kernel *k, uint32_t at)
             if (x->src[s] >= i || !visible(k, x, &k->ins[x->src[s]]))
                 return verify_fail(d, "operand", at, i);
         if (x->op == DF_K_num && x->imm >= k->n_num) return verify_fail(d, "number", at, i);
-        if ((x->op == DF_K_index || x->op == DF_K_load || x->op == DF_K_load_at ||
-             x->op == DF_K_store) &&
-            !access_fits(k, x))
+        if ((op->kind == DF_KOP_memory || x->op == DF_K_index) && !access_fits(k, x))
             return verify_fail(d, "access of an instruction", at, i);
         if (op->kind == DF_KOP_reduce && (k->mode == DF_MODE_MAP || x->level != DF_LEVEL_ELEM))
             return verify_fail(d, "reduction", at, i);
@@ -167,7 +168,8 @@ static bool may_vary(const df_kernel *k, uint32_t i, const bool *varies)
     for (uint32_t s = 0; s < df_kop_infos[x->op].n_src; s++)
         if (varies[x->src[s]]) return true;
     if (x->op == DF_K_carry) return varies[k->ins[next_of(k, i)].src[1]];
-    return (x->op == DF_K_index || x->op == DF_K_load) && steps_outside(k, &k->access[x->imm]);
+    return (x->op == DF_K_index || x->op == DF_K_load || x->op == DF_K_load_if) &&
+           steps_outside(k, &k->access[x->imm]);
 }
 
 /* Checks that the operand of proceed is the same for all lanes and rows. */

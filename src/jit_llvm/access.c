@@ -26,6 +26,12 @@
  *
  * So nothing behind the last wanted element is read.
  *
+ * A load with a condition (load_if) touches only the active lanes for which it holds. With the
+ * masks of the first case, the lanes of the condition are part of the mask. A part of the condition
+ * may be the same for all lanes. Where that part is false, the vector comes from copies of the
+ * other value on the stack. Without masks, an address on the stack takes the place of each address
+ * that must not be touched.
+ *
  * Inactive lanes hold zeros, lane 0's value or old contents of the stack. No instruction with an
  * effect uses them.
  */
@@ -188,13 +194,77 @@ static LLVMValueRef load_strided(df_gen *g, LLVMTypeRef t, LLVMValueRef p, LLVMV
     return v;
 }
 
-/* The w neighbours from p + from on, of which those behind the last active lane of every_second are
- * not touched. */
+/* An address that may be loaded from, whose contents mean nothing. */
+static LLVMValueRef anywhere(df_gen *g)
+{
+    if (!g->anywhere) g->anywhere = df_gen_alloca(g, g->i8, 8, 8);
+    return g->anywhere;
+}
+
+/* One scalar load per lane, at p + bytes[lane] where `is` holds. Other lanes are unspecified. */
+static LLVMValueRef access_load_lanes_if(df_gen *g, LLVMTypeRef t, LLVMValueRef p,
+                                         LLVMValueRef bytes, LLVMValueRef is, uint32_t size)
+{
+    LLVMValueRef v = LLVMGetPoison(LLVMVectorType(t, g->w));
+    for (uint32_t i = 0; i < g->w; i++) {
+        LLVMValueRef lane = df_gen_i64(g, i);
+        LLVMValueRef at = df_gen_offset(g, p, LLVMBuildExtractElement(g->b, bytes, lane, ""));
+        at =
+            LLVMBuildSelect(g->b, LLVMBuildExtractElement(g->b, is, lane, ""), at, anywhere(g), "");
+        v = LLVMBuildInsertElement(g->b, v, load_aligned(g, t, at, size), lane, "");
+    }
+    return v;
+}
+
+/* The active lanes for which c holds. */
+static LLVMValueRef all_conditions(df_gen *g, const df_condition *c)
+{
+    LLVMValueRef is = g->mask ? LLVMBuildAnd(g->b, g->mask, c->is, "") : c->is;
+    if (!c->row) return is;
+    return LLVMBuildAnd(g->b, g->w > 1 ? df_gen_splat(g, c->row, g->w) : c->row, is, "");
+}
+
+/* Where lanes are loaded from: p, or the address of enough copies of c->other when the scalar of c
+ * is false. One mask then serves all rows. */
+static LLVMValueRef row_or_other(df_gen *g, LLVMValueRef p, const df_condition *c)
+{
+    return c->row ? LLVMBuildSelect(g->b, c->row, p, c->others, "") : p;
+}
+
+/* The lanes of `is` as those of one of the two vectors of every_second: of the first for from 0,
+ * else of the second. All lanes that every_second drops are false. */
+static LLVMValueRef spread_lanes(df_gen *g, LLVMValueRef is, uint32_t from)
+{
+    LLVMValueRef lane[DF_LANES];
+    for (uint32_t i = 0; i < g->w; i++) {
+        const bool taken = (i + from) % 2 == 0;
+        lane[i] = LLVMConstInt(g->i32, taken ? (i + from) / 2 : g->w, 0);
+    }
+    return LLVMBuildShuffleVector(g->b, is, LLVMConstNull(LLVMTypeOf(is)),
+                                  LLVMConstVector(lane, g->w), "");
+}
+
+/* The masks of the two vectors of every_second; NULL: all lanes that are active. */
+typedef struct both_masks {
+    LLVMValueRef low, high;
+} both_masks;
+
+static both_masks both_masks_of(df_gen *g, const df_condition *c)
+{
+    if (!c) return (both_masks){ NULL, NULL };
+    LLVMValueRef is = g->mask ? LLVMBuildAnd(g->b, g->mask, c->is, "") : c->is;
+    return (both_masks){ spread_lanes(g, is, 0), spread_lanes(g, is, g->w - 1) };
+}
+
+/* The w neighbours from p + from on. Those are not touched that lie behind the last active lane of
+ * every_second. With `is`, only its lanes are touched. */
 static LLVMValueRef neighbours(df_gen *g, LLVMTypeRef t, LLVMValueRef p, uint32_t from,
-                               uint32_t size)
+                               uint32_t size, LLVMValueRef is)
 {
     LLVMValueRef mask = g->mask;
-    if (mask) {
+    if (is) {
+        g->mask = is;
+    } else if (mask) {
         LLVMValueRef all = LLVMBuildShl(g->b, g->n_active, df_gen_i64(g, 1), "");
         LLVMValueRef n = LLVMBuildSub(g->b, all, df_gen_i64(g, from + 1), "");
         LLVMValueRef lane = df_gen_iota(g, g->i64, g->w);
@@ -207,42 +277,54 @@ static LLVMValueRef neighbours(df_gen *g, LLVMTypeRef t, LLVMValueRef p, uint32_
 }
 
 /* The elements p, p + 2, p + 4 and so on. */
-static LLVMValueRef every_second(df_gen *g, LLVMTypeRef t, LLVMValueRef p, uint32_t size)
+static LLVMValueRef every_second(df_gen *g, LLVMTypeRef t, LLVMValueRef p, uint32_t size,
+                                 const df_condition *c, both_masks m)
 {
     LLVMValueRef lane[DF_LANES];
-    LLVMValueRef low = neighbours(g, t, p, 0, size);
-    LLVMValueRef high = neighbours(g, t, p, g->w - 1, size);
+    if (c) p = row_or_other(g, p, c);
+    LLVMValueRef low = neighbours(g, t, p, 0, size, m.low);
+    LLVMValueRef high = neighbours(g, t, p, g->w - 1, size, m.high);
     for (uint32_t i = 0; i < g->w; i++)
         lane[i] = LLVMConstInt(g->i32, i < g->w / 2 ? 2 * i : 2 * i + 1, 0);
-    return LLVMBuildShuffleVector(g->b, low, high, LLVMConstVector(lane, g->w), "");
+    LLVMValueRef v = LLVMBuildShuffleVector(g->b, low, high, LLVMConstVector(lane, g->w), "");
+    return c ? LLVMBuildSelect(g->b, c->is, v, c->other, "") : v;
 }
 
 /* Loads the active lanes, which are `step` bytes apart, lane by lane or as a gather. */
 static LLVMValueRef any_step(df_gen *g, uint32_t access, LLVMTypeRef t, LLVMValueRef p,
-                             uint32_t size)
+                             uint32_t size, const df_condition *c)
 {
-    LLVMValueRef step = g->acc[access].step;
-    if (!g->mask) return load_strided(g, t, p, step, size);
-    LLVMValueRef bytes = g->acc[access].ramp;
-    return has_gather(g, size) ? access_gather_lanes(g, t, p, bytes, size)
-                               : access_load_lanes(g, t, p, bytes, size);
+    LLVMValueRef mask = g->mask, bytes = g->acc[access].ramp, v;
+    if (c) g->mask = all_conditions(g, c);
+    if (!g->mask)
+        v = load_strided(g, t, p, g->acc[access].step, size);
+    else if (has_gather(g, size))
+        v = access_gather_lanes(g, t, p, bytes, size);
+    else
+        v = c ? access_load_lanes_if(g, t, p, bytes, g->mask, size)
+              : access_load_lanes(g, t, p, bytes, size);
+    if (c) v = LLVMBuildSelect(g->b, g->mask, v, c->other, "");
+    g->mask = mask;
+    return v;
 }
 
-/* Loads the active lanes of an access without unit stride, of which lane 0 is at p. */
+/* Loads the active lanes of an access without unit stride, of which lane 0 is at p. c: the
+ * condition of the load, or NULL. */
 static LLVMValueRef load_steps(df_gen *g, uint32_t access, LLVMTypeRef t, LLVMValueRef p,
-                               uint32_t size)
+                               uint32_t size, const df_condition *c)
 {
     LLVMValueRef step = g->acc[access].step, v[2];
-    const bool has_second = g->w > 1 && (!g->mask || has_mask(g, size));
+    const bool has_second = g->w > 1 && ((!g->mask && !c) || has_mask(g, size));
     if (g->w == 1) return load_aligned(g, t, p, size);
-    if (!has_second || g->level == DF_OPT_O0) return any_step(g, access, t, p, size);
+    if (!has_second || g->level == DF_OPT_O0) return any_step(g, access, t, p, size, c);
     LLVMBasicBlockRef from[2] = { df_gen_block(g, "second"), df_gen_block(g, "any_step") };
     LLVMBasicBlockRef after = df_gen_block(g, "loaded");
+    const both_masks m = both_masks_of(g, c); /* before the branch: one for many loads */
     LLVMValueRef two = df_gen_i64(g, 2 * (int64_t)size);
     LLVMBuildCondBr(g->b, LLVMBuildICmp(g->b, LLVMIntEQ, step, two, ""), from[0], from[1]);
     for (int i = 0; i < 2; i++) {
         LLVMPositionBuilderAtEnd(g->b, from[i]);
-        v[i] = i == 0 ? every_second(g, t, p, size) : any_step(g, access, t, p, size);
+        v[i] = i == 0 ? every_second(g, t, p, size, c, m) : any_step(g, access, t, p, size, c);
         from[i] = LLVMGetInsertBlock(g->b);
         LLVMBuildBr(g->b, after);
     }
@@ -299,6 +381,58 @@ static void prefetch(df_gen *g, uint32_t access, LLVMValueRef p)
     df_gen_intrinsic(g, "llvm.prefetch", &g->ptr, 1, args, 4); /* read, keep in L1, data */
 }
 
+/* Loads the active lanes for which c holds, of an access that moves along the lanes. */
+static LLVMValueRef load_lanes_if(df_gen *g, uint32_t access, LLVMTypeRef t, const df_condition *c,
+                                  uint32_t size)
+{
+    LLVMValueRef p = g->acc[access].at, mask = g->mask;
+    if (df_gen_lane_step(g, access) != DF_STEP_UNIT) {
+        p = df_gen_offset(g, p, LLVMBuildMul(g->b, g->lane0, g->acc[access].step, ""));
+        return load_steps(g, access, t, p, size, c);
+    }
+    p = df_gen_at(g, t, p, g->lane0);
+    if (has_mask(g, size)) {
+        g->mask = mask ? LLVMBuildAnd(g->b, mask, c->is, "") : c->is;
+        LLVMValueRef v = df_access_load_unit(g, t, row_or_other(g, p, c), size);
+        g->mask = mask;
+        return LLVMBuildSelect(g->b, c->is, v, c->other, "");
+    }
+    LLVMValueRef all = all_conditions(g, c);
+    LLVMValueRef bytes = LLVMBuildMul(g->b, df_gen_iota(g, g->i64, g->w),
+                                      df_gen_splat(g, df_gen_i64(g, size), g->w), "");
+    return LLVMBuildSelect(g->b, all, access_load_lanes_if(g, t, p, bytes, all, size), c->other,
+                           "");
+}
+
+/* Loads the element that all lanes share, in the active lanes for which c holds. */
+static LLVMValueRef load_shared_if(df_gen *g, uint32_t access, LLVMTypeRef t, const df_condition *c,
+                                   uint32_t size)
+{
+    LLVMValueRef is = all_conditions(g, c), any = is;
+    LLVMTypeRef type = LLVMTypeOf(is);
+    if (g->w > 1) any = df_gen_intrinsic(g, "llvm.vector.reduce.or", &type, 1, &any, 1);
+    LLVMValueRef p = LLVMBuildSelect(g->b, any, g->acc[access].at, anywhere(g), "");
+    LLVMValueRef v = load_aligned(g, t, p, size);
+    return LLVMBuildSelect(g->b, is, g->w > 1 ? df_gen_splat(g, v, g->w) : v, c->other, "");
+}
+
+LLVMValueRef df_access_load_if(df_gen *g, uint32_t access, const df_condition *given)
+{
+    const deft_dtype dtype = (deft_dtype)g->k->access[access].dtype;
+    const uint32_t size = df_bytes_of(dtype);
+    LLVMTypeRef t = df_gen_mem_type(g, dtype);
+    df_condition c = *given;
+    c.other = to_mem(g, dtype, c.other);
+    if (c.row && !c.others) {
+        c.is = LLVMBuildAnd(g->b, g->w > 1 ? df_gen_splat(g, c.row, g->w) : c.row, c.is, "");
+        c.row = NULL;
+    }
+    const bool is_one = g->w == 1 || df_gen_lane_step(g, access) == DF_STEP_ZERO;
+    return from_mem(g, dtype,
+                    is_one ? load_shared_if(g, access, t, &c, size)
+                           : load_lanes_if(g, access, t, &c, size));
+}
+
 LLVMValueRef df_access_load(df_gen *g, uint32_t access)
 {
     const deft_dtype dtype = (deft_dtype)g->k->access[access].dtype;
@@ -311,7 +445,7 @@ LLVMValueRef df_access_load(df_gen *g, uint32_t access)
         v = df_access_load_unit(g, t, p, size);
     } else {
         p = df_gen_offset(g, p, LLVMBuildMul(g->b, g->lane0, g->acc[access].step, ""));
-        v = load_steps(g, access, t, p, size);
+        v = load_steps(g, access, t, p, size, NULL);
     }
     return from_mem(g, dtype, v);
 }
@@ -377,6 +511,12 @@ LLVMValueRef df_access_load_one(df_gen *g, uint32_t access, LLVMValueRef p, LLVM
     LLVMTypeRef t = df_gen_mem_type(g, dtype);
     if (offset) p = df_gen_at(g, t, p, offset);
     return from_mem(g, dtype, load_aligned(g, t, p, df_bytes_of(dtype)));
+}
+
+LLVMValueRef df_access_load_one_if(df_gen *g, uint32_t access, LLVMValueRef is, LLVMValueRef other)
+{
+    LLVMValueRef p = LLVMBuildSelect(g->b, is, g->acc[access].at, anywhere(g), "");
+    return LLVMBuildSelect(g->b, is, df_access_load_one(g, access, p, NULL), other, "");
 }
 
 void df_access_store_one(df_gen *g, uint32_t access, LLVMValueRef p, LLVMValueRef v)

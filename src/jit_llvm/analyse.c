@@ -28,7 +28,8 @@ static const df_access *access_of(const df_gen *g, const df_ins *ins)
 
 static bool has_access(df_kop op)
 {
-    return op == DF_K_load || op == DF_K_load_at || op == DF_K_store || op == DF_K_index;
+    return op == DF_K_load || op == DF_K_load_at || op == DF_K_load_if || op == DF_K_store ||
+           op == DF_K_index;
 }
 
 static uint8_t access_moves(const df_kernel *k, const df_access *a)
@@ -69,8 +70,8 @@ static bool stays_inside(const df_gen *g, const df_ins *ins)
     if (g->k->mode != DF_MODE_LOOP || ins->level != DF_LEVEL_ELEM) return false;
     if (ins->op == DF_K_store) return true;
     if (ins->op == DF_K_check) return g->may_leave;
-    if (ins->op == DF_K_load_at && g->may_leave) return true;
-    const bool reads = ins->op == DF_K_load || ins->op == DF_K_load_at;
+    if ((ins->op == DF_K_load_at || ins->op == DF_K_load_if) && g->may_leave) return true;
+    const bool reads = ins->op == DF_K_load || ins->op == DF_K_load_at || ins->op == DF_K_load_if;
     return reads && df_gen_may_be_written(g, (uint32_t)ins->imm);
 }
 
@@ -359,7 +360,7 @@ static bool has_single_lanes(const df_gen *g)
         if (!df_gen_is_here(g, i, PLACE_BODY)) continue;
         if (ins->op == DF_K_load_at && !g->val[ins->src[0]].is_run) return true;
         if (ins->op == DF_K_check || ins->op == DF_K_rem) return true;
-        if ((ins->op == DF_K_load || ins->op == DF_K_store) &&
+        if ((ins->op == DF_K_load || ins->op == DF_K_load_if || ins->op == DF_K_store) &&
             df_gen_lane_step(g, (uint32_t)ins->imm) != DF_STEP_UNIT)
             return true;
     }
@@ -438,9 +439,12 @@ static deft_status check_kernel_ins(const df_gen *g, uint32_t i)
         return refuse_kernel_ins(g, i, "no code for these dtypes");
     if (ins->op == DF_K_next && g->k->ins[ins->src[1]].dtype != ins->dtype)
         return refuse_kernel_ins(g, i, "no code for these dtypes");
+    if (ins->op == DF_K_load_if && g->k->ins[ins->src[1]].dtype != ins->dtype)
+        return refuse_kernel_ins(g, i, "the other value has another dtype");
     if (ins->op == DF_K_store && src != access_of(g, ins)->dtype)
         return refuse_kernel_ins(g, i, "the access has another dtype");
-    if ((ins->op == DF_K_load || ins->op == DF_K_load_at) && ins->dtype != access_of(g, ins)->dtype)
+    if ((ins->op == DF_K_load || ins->op == DF_K_load_at || ins->op == DF_K_load_if) &&
+        ins->dtype != access_of(g, ins)->dtype)
         return refuse_kernel_ins(g, i, "the access has another dtype");
     return DEFT_OK;
 }

@@ -78,6 +78,7 @@ typedef struct df_val {
     LLVMValueRef inverse;          /* 1 / (scalar * lift) in w lanes; NULL: none */
     LLVMValueRef lift;             /* FAST: power of 2 that keeps `inverse` finite; NULL: 1 */
     LLVMValueRef lanes[DF_COPIES]; /* the vector in each copy of the body; NULL: not yet */
+    LLVMValueRef others;           /* df_condition.others of this number; NULL: none */
     LLVMValueRef slot;             /* COL: array of vectors, one per group of lanes; NULL: none */
     LLVMValueRef scan;             /* running value of a scan. COL: one vector per group */
 } df_val;
@@ -174,6 +175,7 @@ struct df_gen {
     LLVMValueRef acc_at;   /* else: i64, index of the accumulator vector in mem */
     LLVMValueRef acc_one;  /* COL: the same for reductions whose n_acc is 1 */
     LLVMValueRef red_at;   /* position of lane 0 among the reduced elements */
+    LLVMValueRef anywhere; /* 8 bytes on the stack that may be loaded; NULL until first needed */
     LLVMValueRef tail_buf; /* stack buffer of one vector, for tails; NULL until first needed */
     bool native_masks;     /* masked accesses of this kernel are instructions, and not slow ones */
     bool may_leave;        /* LOOP: there is a proceed */
@@ -220,9 +222,19 @@ LLVMValueRef df_estimate_over_sqrt(df_gen *g, LLVMValueRef a, LLVMValueRef x); /
 
 /* ---- access.c ---- */
 
+/* The condition of a load_if for w lanes: both `row` and a lane of `is` must hold. */
+typedef struct df_condition {
+    LLVMValueRef row; /* a scalar; NULL: true */
+    LLVMValueRef is;
+    LLVMValueRef other;  /* lanes: the value where the condition does not hold */
+    LLVMValueRef others; /* address of 2 w elements in memory that are `other`; NULL: nowhere */
+} df_condition;
+
 /* The first four functions work on the w lanes from g->lane0 on, and touch memory only for the
  * lanes that g->mask holds. Inactive lanes of a result have unspecified values. */
 LLVMValueRef df_access_load(df_gen *g, uint32_t access);
+/* Loads where c holds. */
+LLVMValueRef df_access_load_if(df_gen *g, uint32_t access, const df_condition *c);
 /* offset: w lanes of i64, in elements from the access's address. */
 LLVMValueRef df_access_load_at(df_gen *g, uint32_t access, LLVMValueRef offset);
 /* The same for offsets that are one after the other. start: the offset of lane 0. */
@@ -232,6 +244,9 @@ LLVMValueRef df_access_index(df_gen *g, uint32_t access);
 void df_access_store(df_gen *g, uint32_t access, LLVMValueRef v);
 /* Loads one element of the access's dtype at p, or `offset` elements behind p. NULL is 0. */
 LLVMValueRef df_access_load_one(df_gen *g, uint32_t access, LLVMValueRef p, LLVMValueRef offset);
+/* Loads one element of the access where the scalar `is` is true. Elsewhere, the value is `other`.
+ */
+LLVMValueRef df_access_load_one_if(df_gen *g, uint32_t access, LLVMValueRef is, LLVMValueRef other);
 /* Stores the scalar v at p. */
 void df_access_store_one(df_gen *g, uint32_t access, LLVMValueRef p, LLVMValueRef v);
 /* Loads and stores the active lanes of one vector at p, which is the address of lane 0. The type of

@@ -163,14 +163,15 @@ static void prologue(df_gen *g)
     for (uint32_t a = 0; a < g->k->n_access; a++) load_access(g, a);
     for (uint32_t i = 0; i < g->k->n_ins; i++) {
         df_val *v = &g->val[i];
-        v->sca = v->vec = v->inverse = v->lift = v->slot = v->scan = NULL;
+        v->sca = v->vec = v->inverse = v->lift = v->others = v->slot = v->scan = NULL;
         v->epoch = 0;
         if (v->place == PLACE_ENTRY) df_gen_scalar(g, i);
     }
+    df_gen_others(g);
     g->epoch = 0;
     g->n_copies = 1;
     g->copy = 0;
-    g->tail_buf = NULL;
+    g->tail_buf = g->anywhere = NULL;
     g->gather = g->gathered = NULL;
     g->in_regs = false;
 }

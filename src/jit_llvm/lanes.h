@@ -48,6 +48,9 @@ bool df_gen_may_be_written(const df_gen *g, uint32_t access);
 
 /* ---- values.c ---- */
 
+/* Stores the numbers that load_if yields where it loads nothing. All values of PLACE_ENTRY must
+ * exist. */
+void df_gen_others(df_gen *g);
 /* The value of instruction `ins` in w lanes, or as a scalar. */
 LLVMValueRef df_gen_vec(df_gen *g, uint32_t ins);
 LLVMValueRef df_gen_sca(df_gen *g, uint32_t ins);

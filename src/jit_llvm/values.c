@@ -83,6 +83,23 @@ void df_gen_define(df_gen *g, uint32_t i, LLVMValueRef scalar)
     if (v->wants_inverse) define_inverse(g, i, scalar);
 }
 
+void df_gen_others(df_gen *g)
+{
+    for (uint32_t i = 0; i < g->k->n_ins; i++) {
+        const df_ins *ins = &g->k->ins[i];
+        if (ins->op != DF_K_load_if || g->val[i].place != PLACE_BODY || g->w == 1) continue;
+        df_val *other = &g->val[ins->src[1]];
+        if (other->place != PLACE_ENTRY || other->others || ins->dtype == DEFT_BOOL) continue;
+        const uint32_t size = df_bytes_of((deft_dtype)ins->dtype);
+        LLVMTypeRef t = df_gen_mem_type(g, (deft_dtype)ins->dtype);
+        other->others = df_gen_alloca(g, t, 2 * (uint64_t)g->w, 64);
+        for (uint32_t n = 0; n < 2; n++) {
+            LLVMValueRef to = df_gen_at(g, t, other->others, df_gen_i64(g, n * g->w));
+            LLVMSetAlignment(LLVMBuildStore(g->b, other->vec, to), size);
+        }
+    }
+}
+
 static deft_dtype src_dtype(const df_gen *g, uint32_t i)
 {
     return df_gen_n_src(g, i) > 0 ? (deft_dtype)g->k->ins[g->k->ins[i].src[0]].dtype : DEFT_BOOL;
@@ -112,6 +129,8 @@ void df_gen_scalar(df_gen *g, uint32_t i)
         v = load_num(g, ins);
     else if (op == DF_K_index)
         v = g->acc[ins->imm].at;
+    else if (op == DF_K_load_if)
+        v = df_access_load_one_if(g, (uint32_t)ins->imm, s[0], s[1]);
     else if (op == DF_K_load || op == DF_K_load_at)
         v = df_access_load_one(g, (uint32_t)ins->imm, g->acc[ins->imm].at, s[0]);
     else if (op == DF_K_store) {
@@ -146,6 +165,53 @@ static LLVMValueRef lane0_of_run(df_gen *g, uint32_t i)
                                : LLVMBuildSub(g->b, s[0], s[1], "");
 }
 
+/* Whether instruction i is lt of a and b. */
+static bool is_lt_of(const df_gen *g, uint32_t i, uint32_t a, uint32_t b)
+{
+    const df_ins *ins = &g->k->ins[i];
+    return ins->op == DF_K_lt && ins->src[0] == a && ins->src[1] == b;
+}
+
+/* Writes `(a < b or c) ? b : a` as `c ? b : (a < b ? b : a)`, in lanes: the inner selection is one
+ * instruction, the maximum of x86, and c need not wait for it. Running maxima that treat some
+ * elements apart are chains of such selections. Returns NULL for other selections. */
+static LLVMValueRef maximum_or(df_gen *g, const df_ins *ins, LLVMValueRef s[3])
+{
+    const df_ins *either = &g->k->ins[ins->src[0]];
+    if (ins->op != DF_K_select || either->op != DF_K_or) return NULL;
+    if (g->val[ins->src[0]].place != PLACE_BODY) return NULL;
+    for (int n = 0; n < 2; n++) {
+        if (!is_lt_of(g, either->src[n], ins->src[2], ins->src[1])) continue;
+        LLVMValueRef lt = df_gen_vec(g, either->src[n]), c = df_gen_vec(g, either->src[1 - n]);
+        return LLVMBuildSelect(g->b, c, s[1], LLVMBuildSelect(g->b, lt, s[1], s[2], ""), "");
+    }
+    return NULL;
+}
+
+/* Splits condition i, which may be a conjunction, into what is the same for all lanes and what
+ * differs between them. *row and *is: both so far, or NULL. */
+static void split_condition(df_gen *g, uint32_t i, LLVMValueRef *row, LLVMValueRef *is)
+{
+    const df_ins *ins = &g->k->ins[i];
+    const bool is_scalar = g->val[i].place < PLACE_LANES;
+    if (!is_scalar && ins->op == DF_K_and && g->val[i].place == PLACE_BODY) {
+        split_condition(g, ins->src[0], row, is);
+        split_condition(g, ins->src[1], row, is);
+        return;
+    }
+    LLVMValueRef *to = is_scalar ? row : is;
+    LLVMValueRef v = is_scalar ? df_gen_sca(g, i) : df_gen_vec(g, i);
+    *to = *to ? LLVMBuildAnd(g->b, *to, v, "") : v;
+}
+
+static LLVMValueRef load_if(df_gen *g, const df_ins *ins, LLVMValueRef s[3])
+{
+    df_condition c = { .other = s[1], .others = g->val[ins->src[1]].others };
+    split_condition(g, ins->src[0], &c.row, &c.is);
+    if (!c.is) c = (df_condition){ .is = s[0], .other = s[1] };
+    return df_access_load_if(g, (uint32_t)ins->imm, &c);
+}
+
 /* Writes instruction i for w lanes. */
 static void emit_lanes(df_gen *g, uint32_t i)
 {
@@ -172,12 +238,16 @@ static void emit_lanes(df_gen *g, uint32_t i)
         v = df_access_index(g, access);
     else if (op == DF_K_load)
         v = df_access_load(g, access);
+    else if (op == DF_K_load_if)
+        v = load_if(g, ins, s);
     else if (op == DF_K_load_at)
         v = df_access_load_at(g, access, s[0]);
     else if (op == DF_K_cumsum)
         v = df_scan_step(g, i, s[0]);
     else if (op == DF_K_div && g->val[ins->src[1]].inverse)
         v = times_inverse(g, s[0], &g->val[ins->src[1]]);
+    else if (op == DF_K_select && (x = maximum_or(g, ins, s)))
+        v = x;
     else if (op == DF_K_div && (x = under_root(g, ins)))
         v = df_estimate_over_sqrt(g, s[0], x);
     else

@@ -33,6 +33,7 @@ typedef enum df_kop_types {
     DF_TYPES_any,
     DF_TYPES_index,    /* t is i64 */
     DF_TYPES_at,       /* src is i64 */
+    DF_TYPES_when,     /* src is bool */
     DF_TYPES_numbers,  /* t = src: integers and reals */
     DF_TYPES_reals,    /* t = src: reals */
     DF_TYPES_ordered,  /* t = src: bool, integers and reals */
@@ -77,6 +78,7 @@ DF_INLINE bool df_kop_takes(df_kop_types types, deft_dtype t, deft_dtype src)
     case DF_TYPES_any: return true;
     case DF_TYPES_index: return t == DEFT_I64;
     case DF_TYPES_at: return src == DEFT_I64;
+    case DF_TYPES_when: return src == DEFT_BOOL;
     case DF_TYPES_numbers: return t == src && t != DEFT_BOOL && !half;
     case DF_TYPES_reals: return t == src && df_is_real(t);
     case DF_TYPES_ordered: return t == src && !half;

@@ -35,7 +35,7 @@ typedef struct program {
     uint64_t seed;
     deft_dtype dtype;
     bool is_hard;
-    int what;  /* 0 to 3: convolution; 4: maximum; 5: mean */
+    int what;  /* 0 to 3: convolution; 4: maximum; 5: mean; 6: neighbours of padded images */
     int view;  /* what x is: itself, channels last in memory, flipped, computed, part of more */
     int after; /* what comes after: nothing, activation, normalization, residual */
     deft_shape x, w, bias;
@@ -63,7 +63,7 @@ static program draw(uint64_t seed)
     program p = { .seed = seed, .dtype = drawn(&s, 0, 2) ? DEFT_F32 : DEFT_F64 };
     static const int64_t batches[] = { 1, 1, 2, 3 };
     p.is_hard = drawn(&s, 0, 2) == 0;
-    p.what = (int)drawn(&s, 0, 5);
+    p.what = (int)drawn(&s, 0, 6);
     p.view = (int)drawn(&s, 0, 4);
     p.after = (int)drawn(&s, 0, 3);
     p.has_gradient = drawn(&s, 0, 1);
@@ -75,7 +75,7 @@ static program draw(uint64_t seed)
     for (int i = 0; i < 2; i++) {
         kernel[i] = drawn(&s, 1, 3 + (drawn(&s, 0, 7) == 0 ? 3 : 0));
         p.stride[i] = drawn(&s, 1, 3);
-        p.dilation[i] = p.what < 4 ? drawn(&s, 1, 2) : 1;
+        p.dilation[i] = p.what < 4 || p.what == 6 ? drawn(&s, 1, 2) : 1;
         p.padding[i] = p.what < 4 ? drawn(&s, 0, 2) : drawn(&s, 0, kernel[i] / 2);
         const int64_t reach = p.dilation[i] * (kernel[i] - 1) + 1 - 2 * p.padding[i];
         side[i] = drawn_side(&s, reach > 1 ? reach : 1);
@@ -109,6 +109,27 @@ static deft_shape shape_of(const program *p, int which)
     return s;
 }
 
+/* Each element of the images, and its neighbours at two places of a window, at steps of the stride.
+ * Around the images is another number. A part of the padding may be read in another way, so that
+ * what is computed where it is read is also stored. */
+static deft_tensor *neighbours(const program *p, deft_tensor *x)
+{
+    const int64_t around[4] = { 0, 0, p->padding[0] + 1, p->padding[1] + 1 };
+    const int64_t after[4] = { 0, p->groups % 3, p->padding[0], p->padding[1] };
+    deft_tensor *const padded = deft_pad(x, around, after, DEFT_PAD_CONSTANT, 0.75);
+    const int64_t rows = deft_dim(padded, 2), columns = deft_dim(padded, 3);
+    deft_tensor *const a =
+        deft_slice(padded, DEFT_FULL, DEFT_R(0, p->x.dim[1]), DEFT_RS(0, rows - 1, p->stride[0]),
+                   DEFT_RS(0, columns - 1, p->stride[1]));
+    deft_tensor *const b =
+        deft_slice(padded, DEFT_FULL, DEFT_R(0, p->x.dim[1]), DEFT_RS(1, rows, p->stride[0]),
+                   DEFT_RS(1, columns, p->stride[1]));
+    deft_tensor *const y = deft_sub(deft_mul(a, b), a);
+    if (p->dilation[0] == 2) return deft_mul(y, deft_sum(padded, DEFT_AXES(0, 1, 2, 3), 1));
+    if (p->dilation[1] == 2) return deft_add(y, deft_max(deft_flatten(padded), DEFT_ALL_AXES, 0));
+    return y;
+}
+
 static deft_tensor *value_of(deft_ctx *cx, const program *p, deft_tensor *const *in)
 {
     deft_tensor *const x = viewed(p, in[X]);
@@ -124,6 +145,7 @@ static deft_tensor *value_of(deft_ctx *cx, const program *p, deft_tensor *const 
                                        .bias = p->what % 2 ? in[BIAS] : NULL };
     deft_tensor *y = p->what == 4   ? deft_max_pool2d(x, &pool)
                      : p->what == 5 ? deft_avg_pool2d(x, &pool)
+                     : p->what == 6 ? neighbours(p, x)
                                     : deft_conv2d(x, in[WEIGHTS], &conv);
     if (p->after == 1) return deft_relu(y);
     if (p->after == 0) return y;

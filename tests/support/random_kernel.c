@@ -148,6 +148,30 @@ static void put_random_op(random_kernel *g)
     }
 }
 
+/* A load with a condition: any bool, or one that never holds. No memory exists for the latter. */
+static void put_load_if(random_kernel *g, uint8_t t)
+{
+    const uint32_t other = random_pick(g, 2) ? value_of(g, t) : put(g, DF_K_const, t, 0, 0, 0, 0);
+    const bool never = random_pick(g, 2);
+    uint32_t is;
+    if (never) {
+        const uint32_t index = put_access(g, DF_ACCESS_INDEX, DEFT_I64, false);
+        if (random_pick(g, 2)) g->access[index].step[g->k.n_axes - 1u] = DF_STEP_ZERO;
+        const uint32_t at = put(g, DF_K_index, DEFT_I64, 0, 0, 0, index);
+        const uint32_t least = put(g, DF_K_const, DEFT_I64, 0, 0, 0, (uint64_t)(INT64_MIN / 2));
+        is = put(g, DF_K_lt, DEFT_BOOL, at, least, 0, 0);
+    } else {
+        is = value_of(g, DEFT_BOOL);
+    }
+    if (random_pick(g, 2)) {
+        const uint32_t a = value_of(g, DEFT_BOOL);
+        is = put(g, DF_K_and, DEFT_BOOL, a, is, 0, 0);
+    }
+    const uint32_t from = put_access(g, DF_ACCESS_PART, t, false);
+    g->is_missing[from] = never;
+    put(g, DF_K_load_if, t, is, other, 0, from);
+}
+
 static void put_leaf(random_kernel *g)
 {
     const uint8_t t = any_stored(g);
@@ -164,6 +188,8 @@ static void put_leaf(random_kernel *g)
         const uint32_t mask = put(g, DF_K_const, DEFT_I64, 0, 0, 0, 15);
         const uint32_t at = put(g, DF_K_and, DEFT_I64, value_of(g, DEFT_I64), mask, 0, 0);
         put(g, DF_K_load_at, t, at, 0, 0, put_access(g, DF_ACCESS_AT, t, false));
+    } else if (how == 4) {
+        put_load_if(g, t);
     } else
         put(g, DF_K_load, t, 0, 0, 0, put_access(g, DF_ACCESS_LOAD, t, false));
 }
@@ -389,6 +415,10 @@ static void lay_out(random_kernel *g, random_run *r, uint32_t access)
     }
     if (a->kind == DF_ACCESS_SCRATCH && a->same_as != access) {
         r->ptr[access] = r->ptr[a->same_as];
+        return;
+    }
+    if (g->is_missing[access]) {
+        r->ptr[access] = NULL;
         return;
     }
     if (a->kind == DF_ACCESS_AT) {

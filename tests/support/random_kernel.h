@@ -124,6 +124,7 @@ typedef struct random_kernel {
     df_ins ins[RANDOM_INS];
     df_access access[RANDOM_ACCESSES];
     bool is_out[RANDOM_ACCESSES];
+    bool is_missing[RANDOM_ACCESSES]; /* the access has no memory, because nothing is loaded */
     uint32_t row_vals[RANDOM_INS], n_row, elem_vals[RANDOM_INS], n_elem;
     uint8_t stage, level;
     bool runs;            /* ROW with several reduced axes */

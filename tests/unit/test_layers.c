@@ -152,6 +152,21 @@ Test(layers, both_gradients_of_a_convolution_are_a_few_launches)
     cr_assert_leq(n, 9 + 6, "%d launches", (int)n);
 }
 
+Test(layers, a_padded_image_is_not_stored_for_a_pool)
+{
+    deft_tensor *const x = deft_keep(deft_ones(r.cx, DEFT_SHAPE(2, 3, 9, 20), DEFT_F32));
+    OK(&r, deft_eval((deft_tensor *[]){ x }, 1));
+    for (int is_max = 0; is_max < 2; is_max++) {
+        const deft_pool2d_options *const o =
+            DEFT_POOL2D(.kernel = { 3, 3 }, .stride = { 2, 2 }, .padding = { 1, 1 });
+        const deft_stats before = rig_stats(&r);
+        const deft_scope s = deft_step_begin(r.cx);
+        deft_keep(is_max ? deft_max_pool2d(x, o) : deft_avg_pool2d(x, o));
+        OK(&r, deft_step_end(s));
+        cr_assert_eq(rig_stats(&r).launches - before.launches, 1);
+    }
+}
+
 Test(layers, mistakes_of_a_convolution)
 {
     deft_tensor *const x = deft_ones(r.cx, DEFT_SHAPE(1, 4, 5, 6), DEFT_F32);

@@ -288,6 +288,13 @@ static void ref_ins(ref *x, uint32_t i)
         x->val[i] = load_bits(x->a->ptr[ins->imm] + at * size_of(ins->dtype), ins->dtype);
         break;
     }
+    case DF_K_load_if:
+        x->val[i] = s[1];
+        if (s[0])
+            x->val[i] = load_bits(x->a->ptr[ins->imm] +
+                                      offset_of(x, (uint32_t)ins->imm) * size_of(ins->dtype),
+                                  ins->dtype);
+        break;
     case DF_K_store:
         memcpy(x->a->ptr[ins->imm] + offset_of(x, (uint32_t)ins->imm) * size_of(ins->dtype), &s[0],
                size_of(ins->dtype));

@@ -215,20 +215,32 @@ static location index_location(pass *p, const item *it)
     return df_map_locate(p, it->map, stride);
 }
 
+/* Adds the indices that the conditions of a region need. */
+static void region_accesses(body *b, region_id r)
+{
+    for (; !IS_NONE(r); r = region_at(b->p, r)->outer) {
+        const location at = df_region_location(b->p, r);
+        if (body_location_moves(&at)) access_index(b, at);
+    }
+}
+
 /* The access that an item needs, or DF_NONE. A second call returns the same access. */
 static uint32_t item_access(body *b, const item *it)
 {
     pass *const p = b->p;
+    const df_access_kind kind = IS_NONE(it->region) ? DF_ACCESS_LOAD : DF_ACCESS_PART;
+    region_accesses(b, it->kind == IT_SURROUND ? it->inner : it->region);
     switch ((item_kind)it->kind) {
+    case IT_SURROUND:
     case IT_MAP:
     case IT_REDUCE:
     case IT_SCAN:
     case IT_NUM: return DF_NONE;
     case IT_IOTA:
     case IT_RANDOM: return access_index(b, index_location(p, it));
-    case IT_LOAD: return access_val(b, DF_ACCESS_LOAD, it->val, it->map);
+    case IT_LOAD: return access_val(b, kind, it->val, it->map);
     case IT_TILE: return b->tile = access_val(b, DF_ACCESS_LOAD, it->val, it->map);
-    case IT_INPUT: return access_input(b, DF_ACCESS_LOAD, it->node, it->map);
+    case IT_INPUT: return access_input(b, kind, it->node, it->map);
     case IT_TAKE: {
         location rest = take_location(p, it);
         rest.off = SLOT_ZERO;
@@ -265,10 +277,10 @@ static uint32_t emit_take(body *b, const item *it, const uint32_t *id)
     return body_ins1(b, DF_K_load_at, (deft_dtype)x->dtype, off, a);
 }
 
-static uint32_t emit_number(body *b, const item *it)
+static uint32_t emit_number(body *b, uint32_t node)
 {
     pass *const p = b->p;
-    const df_node *const x = node_of(p, it->node);
+    const df_node *const x = node_of(p, node);
     const deft_dtype t = (deft_dtype)x->dtype;
     if (x->op == DF_OP_num) return df_body_number(b, x->arg, t);
     if (x->op == DF_OP_cst) return df_body_constant(b, t, x->attr);
@@ -305,6 +317,45 @@ static uint32_t emit_running(body *b, const item *it, const uint32_t *id)
     return body_ins1(b, (df_kop)df_op_infos[x->op].kop, wide_dtype((deft_dtype)x->dtype), src, 0);
 }
 
+/* Emits whether region r holds. It must have a condition. */
+static uint32_t emit_region(body *b, region_id r)
+{
+    const region w = *region_at(b->p, r);
+    const location at = df_region_location(b->p, r);
+    const uint32_t index = body_location_moves(&at)
+                               ? body_ins0(b, DF_K_index, DEFT_I64, access_index(b, at))
+                               : slot_value(b, w.off);
+    const uint32_t zero = body_ins0(b, DF_K_const, DEFT_I64, 0);
+    const uint32_t from = body_ins2(b, DF_K_le, DEFT_BOOL, zero, index, 0);
+    const uint32_t to = body_ins2(b, DF_K_lt, DEFT_BOOL, index, slot_value(b, w.extent), 0);
+    const uint32_t is = body_ins2(b, DF_K_and, DEFT_BOOL, from, to, 0);
+    if (IS_NONE(w.outer)) return is;
+    return body_ins2(b, DF_K_and, DEFT_BOOL, emit_region(b, w.outer), is, 0);
+}
+
+/* Emits a load, which touches memory only where the region of the item holds. */
+static uint32_t emit_load(body *b, const item *it, deft_dtype t)
+{
+    const uint32_t from = item_access(b, it);
+    if (IS_NONE(it->region)) return body_ins0(b, DF_K_load, t, from);
+    const uint32_t is = emit_region(b, it->region);
+    const uint32_t other =
+        it->around != DF_NONE ? emit_number(b, it->around) : body_ins0(b, DF_K_const, t, 0);
+    return body_ins2(b, DF_K_load_if, t, is, other, from);
+}
+
+/* Emits the value of `value` where the inner region of the item holds, else the number around. */
+static uint32_t emit_surround(body *b, const item *it, const item *value, uint32_t id)
+{
+    const deft_dtype t = (deft_dtype)node_of(b->p, it->node)->dtype;
+    const bool is_load = value->kind == IT_LOAD || value->kind == IT_INPUT;
+    const bool has_number =
+        is_load && same_region(value->region, it->inner) && value->around == it->around;
+    if (IS_NONE(it->inner) || has_number) return id;
+    const uint32_t is = emit_region(b, it->inner);
+    return body_emit_ins(&b->emit, DF_K_select, t, is, id, emit_number(b, it->around), 0);
+}
+
 static uint32_t emit_item(body *b, const item *it, const uint32_t *id)
 {
     pass *const p = b->p;
@@ -322,13 +373,15 @@ static uint32_t emit_item(body *b, const item *it, const uint32_t *id)
     }
     case IT_REDUCE: return emit_running(b, it, id);
     case IT_SCAN: return df_emit_cast(&b->emit, t, wide_dtype(t), emit_running(b, it, id));
-    case IT_NUM: return emit_number(b, it);
+    case IT_NUM: return emit_number(b, it->node);
     case IT_IOTA: return body_ins0(b, DF_K_index, DEFT_I64, item_access(b, it));
     case IT_RANDOM: return emit_random(b, it);
     case IT_TAKE: return emit_take(b, it, id);
     case IT_LOAD:
     case IT_TILE:
-    case IT_INPUT: return body_ins0(b, DF_K_load, t, item_access(b, it));
+    case IT_INPUT: return emit_load(b, it, t);
+    case IT_SURROUND:
+        return emit_surround(b, it, &group_at(p, b->g)->items[it->src[0]], id[it->src[0]]);
     }
     df_unreachable();
 }

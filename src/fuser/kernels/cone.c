@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The cone of a kernel: every pair (node, map) that its heads need, down to loads. A heap finds the
+ * The cone of a kernel: every pair (node, map) that its heads need, down to loads. A pair may be
+ * needed in a region only (surround.c), and is then one item for each region. A heap finds the
  * pairs in falling order of nodes. So when the bound on a body is reached, the heap is a clean
  * frontier: nothing above it is missing, and storing its nodes is always legal. There is no
  * recursion: the cost of a chain is its length.
@@ -123,8 +124,9 @@ static bool stops(pass *p, cone *c, uint32_t node, map_id map)
     }
     if (w->level < c->level) return true;
     const uint8_t cls = class_of_op(p, node);
-    if (c->strict || cls == DF_CLASS_contract || cls == DF_CLASS_routine || cls == DF_CLASS_update)
-        cone_note_failure(c, "would wait for its own result");
+    const bool is_stored_only = cls == DF_CLASS_contract || cls == DF_CLASS_routine ||
+                                (cls == DF_CLASS_update && !df_surround_is(p, node));
+    if (c->strict || is_stored_only) cone_note_failure(c, "would wait for its own result");
     return false;
 }
 
@@ -151,21 +153,38 @@ static bool takes_linear(const pass *p, uint32_t node)
     df_unreachable();
 }
 
-/* The item of (node, map), which is added if it is new. stored: it loads the val of node. */
-static uint32_t item_at(pass *p, cone *c, uint32_t node, map_id map, bool stored)
+/* What a cone needs: node at map, in a region. */
+typedef struct wanted {
+    uint32_t node;
+    map_id map;
+    region_id region;
+} wanted;
+
+/* The item of w, which is added if it is new. stored: it loads the val of w.node. */
+static uint32_t item_at(pass *p, cone *c, wanted w, bool stored)
 {
+    const uint32_t node = w.node;
+    map_id map = w.map;
+    region_id where = w.region;
     const df_node *const x = node_of(p, node);
     const bool bare = !stored && (x->op == DF_OP_num || x->op == DF_OP_cst ||
                                   x->op == DF_OP_count || x->op == DF_OP_empty);
     if (bare) map = df_map_zero(p, 0);
-    const uint64_t h = df_mix(df_mix(0, node), map.i);
+    if (!stored && class_of_op(p, node) == DF_CLASS_leaf && x->op != DF_OP_input)
+        where = NO_REGION; /* no memory is touched */
+    const uint64_t h = df_mix(df_mix(df_mix(0, node), map.i), where.i);
     uint32_t pos = UINT32_MAX, i;
     while ((i = df_table_next(&c->seen, h, &pos)) != DF_NONE)
-        if (c->items.at[i].node == node && same_map(c->items.at[i].map, map)) return i;
+        if (c->items.at[i].node == node && same_map(c->items.at[i].map, map) &&
+            same_region(c->items.at[i].region, where))
+            return i;
     i = (uint32_t)c->items.n;
     const item it = { .node = node,
                       .map = map,
                       .src = { DF_NONE, DF_NONE, DF_NONE },
+                      .region = where,
+                      .inner = NO_REGION,
+                      .around = DF_NONE,
                       .val = stored ? p->node_val[node] : NO_VAL,
                       .kind = stored ? IT_LOAD
                               : bare ? IT_NUM
@@ -178,12 +197,15 @@ static uint32_t item_at(pass *p, cone *c, uint32_t node, map_id map, bool stored
     return i;
 }
 
-/* The item that yields node at map, with all views resolved. forced: node itself is not loaded,
- * because it is what the head stores. */
-static uint32_t cone_resolve_views(pass *p, cone *c, uint32_t node, map_id map, bool forced)
+/* The item that yields w, with all views resolved. forced: the node itself is not loaded, because
+ * it is what the head stores. */
+static uint32_t cone_resolve_views(pass *p, cone *c, wanted w, bool forced)
 {
+    uint32_t node = w.node;
+    map_id map = w.map;
     for (; p->st == DEFT_OK; forced = false) {
-        if (!forced && stops(p, c, node, map)) return item_at(p, c, node, map, true);
+        const wanted here = { node, map, w.region };
+        if (!forced && stops(p, c, node, map)) return item_at(p, c, here, true);
         if (c->failed && c->strict) return 0;
         if (class_of_op(p, node) == DF_CLASS_view) {
             bool self;
@@ -201,7 +223,7 @@ static uint32_t cone_resolve_views(pass *p, cone *c, uint32_t node, map_id map, 
             cone_mark_node(p, c, node, "does not pass a reshape");
             return 0;
         }
-        return item_at(p, c, node, map, false);
+        return item_at(p, c, here, false);
     }
     return 0;
 }
@@ -384,9 +406,34 @@ static void expand_map(pass *p, cone *c, uint32_t i)
             cone_mark_node(p, c, n, "does not pass a reshape");
             return;
         }
-        const uint32_t src = cone_resolve_views(p, c, x->src[s].i, m, false);
+        const wanted w = { x->src[s].i, m, c->items.at[i].region };
+        const uint32_t src = cone_resolve_views(p, c, w, false);
         c->items.at[i].src[s] = src;
     }
+}
+
+/* Expands an update that surrounds a value with one number. */
+static void expand_surround(pass *p, cone *c, uint32_t i)
+{
+    const uint32_t n = c->items.at[i].node;
+    if (map_at(p, c->items.at[i].map)->linear) {
+        cone_mark_node(p, c, n, "does not pass a reshape");
+        return;
+    }
+    region_id inner;
+    const map_id m = df_surround_enter(p, n, c->items.at[i].map, c->items.at[i].region, &inner);
+    c->items.at[i].kind = IT_SURROUND;
+    c->items.at[i].inner = inner;
+    const wanted value = { node_of(p, n)->src[1].i, m, inner };
+    const uint32_t src = cone_resolve_views(p, c, value, false);
+    c->items.at[i].src[0] = src;
+    if (c->failed || p->st != DEFT_OK) return;
+    /* A load yields the number itself where it loads nothing. */
+    item *const from = &c->items.at[src];
+    const bool loads = from->kind == IT_LOAD || node_of(p, from->node)->op == DF_OP_input;
+    c->items.at[i].around = df_surround_number(p, n);
+    if (loads && same_region(from->region, inner) && from->around == DF_NONE)
+        from->around = c->items.at[i].around;
 }
 
 static void expand_reduce(pass *p, cone *c, uint32_t i)
@@ -400,7 +447,8 @@ static void expand_reduce(pass *p, cone *c, uint32_t i)
     }
     c->has_red = true;
     c->items.at[i].kind = IT_REDUCE;
-    const uint32_t src = cone_resolve_views(p, c, node_of(p, n)->src[0].i, m, false);
+    const wanted w = { node_of(p, n)->src[0].i, m, NO_REGION };
+    const uint32_t src = cone_resolve_views(p, c, w, false);
     c->items.at[i].src[0] = src;
 }
 
@@ -419,7 +467,8 @@ static void expand_scan(pass *p, cone *c, uint32_t i)
      */
     c->has_scan |= !trivial;
     c->items.at[i].kind = trivial ? IT_MAP : IT_SCAN;
-    const uint32_t src = cone_resolve_views(p, c, x->src[0].i, map, false);
+    const wanted w = { x->src[0].i, map, NO_REGION };
+    const uint32_t src = cone_resolve_views(p, c, w, false);
     c->items.at[i].src[0] = src;
 }
 
@@ -452,7 +501,8 @@ static void expand_take(pass *p, cone *c, uint32_t i)
     am.off[x->attr] = SLOT_ZERO;
     am.coef[x->attr] = SLOT_ONE;
     c->items.at[i].kind = IT_TAKE;
-    const uint32_t index = cone_resolve_views(p, c, b, df_map_intern(p, &bm), false);
+    const wanted w = { b, df_map_intern(p, &bm), NO_REGION };
+    const uint32_t index = cone_resolve_views(p, c, w, false);
     c->items.at[i].src[0] = index;
 
     uint32_t node = a;
@@ -510,9 +560,17 @@ static void expand_leaf(pass *p, cone *c, uint32_t i)
 static void expand(pass *p, cone *c, uint32_t i)
 {
     const uint32_t n = c->items.at[i].node;
+    const bool in_region = !IS_NONE(c->items.at[i].region);
     if (c->items.at[i].kind == IT_LOAD) {
-        if (!IS_NONE(c->group) && same_group(val_at(p, c->items.at[i].val)->group, c->group))
-            c->items.at[i].kind = IT_TILE;
+        if (IS_NONE(c->group) || !same_group(val_at(p, c->items.at[i].val)->group, c->group))
+            return;
+        if (in_region) cone_note_failure(c, "needs other elements of what the kernel stores");
+        c->items.at[i].kind = IT_TILE;
+        return;
+    }
+    const uint8_t cls = class_of_op(p, n);
+    if (in_region && (cls == DF_CLASS_reduce || cls == DF_CLASS_scan || cls == DF_CLASS_index)) {
+        cone_mark_node(p, c, n, "it is read beside a number that surrounds it");
         return;
     }
     switch ((df_op_class)class_of_op(p, n)) {
@@ -524,6 +582,12 @@ static void expand(pass *p, cone *c, uint32_t i)
     case DF_CLASS_scan: c->n_ops++, expand_scan(p, c, i); return;
     case DF_CLASS_index: c->n_ops += 4, expand_take(p, c, i); return;
     case DF_CLASS_update:
+        if (df_surround_is(p, n)) {
+            c->n_ops++, expand_surround(p, c, i);
+            return;
+        }
+        cone_mark_node(p, c, n, "is stored by its nature");
+        return;
     case DF_CLASS_contract:
     case DF_CLASS_control:
     case DF_CLASS_routine: cone_mark_node(p, c, n, "is stored by its nature"); return;
@@ -589,10 +653,13 @@ static void place_item(const pass *p, cone *c, uint32_t i)
         break;
     }
     case IT_TAKE: it->elem |= map_is_elem(p, c, it->base_map); break;
+    case IT_SURROUND: it->elem |= df_region_moves(p, it->inner, c->sp.red); break;
     case IT_RANDOM:
     case IT_LOAD:
     case IT_INPUT:
-    case IT_TILE: it->elem = map_is_elem(p, c, it->map); break;
+    case IT_TILE:
+        it->elem = map_is_elem(p, c, it->map) || df_region_moves(p, it->region, c->sp.red);
+        break;
     }
 }
 
@@ -648,7 +715,8 @@ deft_status df_cone_run(pass *p, cone *c)
         const uint32_t expr = c->heads.at[h].expr;
         const bool own =
             !IS_NONE(p->node_val[expr]) && same_val(p->node_val[expr], c->heads.at[h].val);
-        const uint32_t i = cone_resolve_views(p, c, expr, c->heads.at[h].map, own);
+        const wanted w = { expr, c->heads.at[h].map, NO_REGION };
+        const uint32_t i = cone_resolve_views(p, c, w, own);
         c->heads.at[h].item = i;
     }
     while (c->heap.n > 0 && p->st == DEFT_OK) {

@@ -104,7 +104,7 @@ deft_status df_fuse_final_cone(pass *p, group_id gi)
 static bool computes(const item *it)
 {
     return it->kind == IT_MAP || it->kind == IT_REDUCE || it->kind == IT_SCAN ||
-           it->kind == IT_TAKE || it->kind == IT_RANDOM;
+           it->kind == IT_TAKE || it->kind == IT_RANDOM || it->kind == IT_SURROUND;
 }
 
 /* Notes why neighbouring nodes of a group share a kernel. */
@@ -123,6 +123,7 @@ static void tell_neighbours(pass *p, const group *g)
                 : from->kind == IT_REDUCE ? "the row is at hand when its reduction is done"
                 : it->kind == IT_SCAN     ? "each element is added as soon as it is computed"
                 : it->kind == IT_TAKE     ? "the index is computed where it is used"
+                : it->kind == IT_SURROUND ? "it is read where it exists"
                                           : "each element needs that element alone";
             df_fuse_why(p, from->node, it->node, "fused", "%s", why);
         }

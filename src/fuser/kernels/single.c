@@ -59,10 +59,13 @@ static bool red_merges(pass *p, const cone *c)
         const df_node *const x = node_of(p, it->node);
         map_id map = it->map;
         const df_slot *s = stride;
+        const region_id where = it->kind == IT_SURROUND ? it->inner : it->region;
+        if (df_region_moves(p, where, c->sp.red)) return false;
         switch ((item_kind)it->kind) {
         case IT_MAP:
         case IT_REDUCE:
         case IT_SCAN:
+        case IT_SURROUND:
         case IT_NUM: continue;
         case IT_IOTA:
             for (uint32_t j = 0; j < DEFT_MAX_RANK; j++)

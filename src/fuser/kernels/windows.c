@@ -203,14 +203,10 @@ static bool take(readers *r, uint32_t node, uint32_t n)
 /* Whether update n surrounds an image with zeros on its last two axes. */
 static bool is_padding(const pass *p, uint32_t n)
 {
-    const df_node *const x = node_of(p, n);
-    if (x->op != DF_OP_update || x->rank != 4 || x->src[1].i == x->src[0].i) return false;
-    const uint32_t place = x->src[2].i;
-    uint32_t zero = x->src[0].i;
-    if (!windows_has_op(p, place, DF_OP_slice) || node_of(p, place)->src[0].i != zero) return false;
-    if ((p->full[place] & 3u) != 3u || (p->unit[place] & 12u) != 12u) return false;
-    while (windows_has_op(p, zero, DF_OP_expand)) zero = node_of(p, zero)->src[0].i;
-    return windows_has_op(p, zero, DF_OP_cst) && node_of(p, zero)->attr == 0;
+    if (!df_surround_is(p, n) || node_of(p, n)->rank != 4) return false;
+    const uint32_t place = node_of(p, n)->src[2].i, number = df_surround_number(p, n);
+    if ((p->full[place] & 3u) != 3u) return false;
+    return windows_has_op(p, number, DF_OP_cst) && node_of(p, number)->attr == 0;
 }
 
 /* Notes that windows w, which are not stored, read their images. */

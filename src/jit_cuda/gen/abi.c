@@ -28,7 +28,7 @@ enum {
 
 static bool has_strides(const df_access *a)
 {
-    return a->kind == DF_ACCESS_LOAD || a->kind == DF_ACCESS_STORE || a->kind == DF_ACCESS_INDEX;
+    return a->kind != DF_ACCESS_AT && a->kind != DF_ACCESS_SCRATCH;
 }
 
 uint32_t df_cuda_layout(const df_kernel *k, void (*f)(void *user, uint32_t at, df_cuda_word w),
@@ -210,7 +210,7 @@ uint32_t df_cuda_packs(const df_kernel *k, uint8_t flags)
     uint32_t n_loads = 0, n_ins = 0;
     if (k->mode != DF_MODE_MAP) return 1;
     for (uint32_t i = 0; i < k->n_ins; i++) {
-        n_loads += k->ins[i].op == DF_K_load || k->ins[i].op == DF_K_load_at;
+        n_loads += df_kop_infos[k->ins[i].op].kind == DF_KOP_memory && k->ins[i].op != DF_K_store;
         n_ins += estimate_ins_weight(&k->ins[i]);
     }
     uint32_t n = n_loads == 0 || n_ins > MEDIUM ? 1 : n_ins > SHORT ? 2 : 4;

@@ -76,7 +76,12 @@ static void put_call(df_cuda_gen *g, const df_ins *ins, df_str *s)
 static void put_value_load(df_cuda_gen *g, const df_ins *ins, const char *on, df_str *s)
 {
     char at[24];
-    if (on) df_str_fmt(s, "%s ? ", on);
+    const bool has_condition = ins->op == DF_K_load_if;
+    if (on) df_str_fmt(s, has_condition ? "%s && " : "%s ? ", on);
+    if (has_condition) {
+        df_cuda_ref(g, ins->src[0], at);
+        df_str_fmt(s, "%s ? ", at);
+    }
     df_str_fmt(s, "p%u[", (uint32_t)ins->imm);
     if (ins->op == DF_K_load_at) {
         df_cuda_ref(g, ins->src[0], at);
@@ -85,7 +90,11 @@ static void put_value_load(df_cuda_gen *g, const df_ins *ins, const char *on, df
         df_cuda_offset(g, (uint32_t)ins->imm, s);
     }
     df_str_putc(s, ']');
-    if (on) df_str_fmt(s, " : %s()", df_cuda_type(ins->dtype));
+    if (has_condition) df_cuda_ref(g, ins->src[1], at);
+    if (has_condition)
+        df_str_fmt(s, " : %s", at);
+    else if (on)
+        df_str_fmt(s, " : %s()", df_cuda_type(ins->dtype));
 }
 
 /* Writes the value of an instruction. on: an expression for where memory may be accessed;
@@ -97,6 +106,7 @@ static void put_value(df_cuda_gen *g, uint32_t i, const char *on, df_str *s)
     switch (ins->op) {
     case DF_K_index: df_cuda_offset(g, (uint32_t)ins->imm, s); return;
     case DF_K_load:
+    case DF_K_load_if:
     case DF_K_load_at: put_value_load(g, ins, on, s); return;
     case DF_K_select:
         df_cuda_ref(g, ins->src[0], a);
@@ -178,7 +188,7 @@ void df_cuda_row_level(df_cuda_gen *g, uint32_t stage, const char *once)
 static bool goes_near(const df_cuda_gen *g, const df_ins *ins)
 {
     const df_access *const a = &g->k->access[ins->imm];
-    return g->k->mode == DF_MODE_MAP && ins->op != DF_K_load_at &&
+    return g->k->mode == DF_MODE_MAP && ins->op != DF_K_load_at && ins->op != DF_K_load_if &&
            a->step[g->k->n_axes - 1u] == DF_STEP_UNIT;
 }
 

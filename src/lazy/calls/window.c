@@ -30,7 +30,12 @@
 #include <math.h>
 #include <string.h>
 
-enum { H = 2, W = 3, MAX_PLACES = 65536 };
+enum {
+    H = 2,
+    W = 3,
+    MAX_PLACES = 65536,
+    NEAR_EDGE = 4 /* positions of a window whose conditions are recorded once */
+};
 
 /* The window and how it moves. Index 0 is for rows, 1 for columns; `out` is the number of
  * windows. */
@@ -316,9 +321,17 @@ static uint32_t begins_with(deft_ctx *cx, const window *w, int side, int64_t i, 
     return df_map2(cx, i == 0 ? DF_OP_le : DF_OP_eq, first, at, site);
 }
 
+/* What a pool has combined so far. */
+typedef struct pooled {
+    uint32_t value;
+    uint32_t has_nan;              /* max: whether an element so far is NaN */
+    uint32_t begins[2][NEAR_EDGE]; /* max: begins_with of each side and position; DF_BAD: not yet */
+} pooled;
+
 /* takes | whether position k is the first of its window within the image, after padding
  * alone. Every window has such a position, because padding is at most half of the kernel. */
-static uint32_t or_first(deft_ctx *cx, const window *w, int64_t k, uint32_t takes, uintptr_t site)
+static uint32_t or_first(deft_ctx *cx, const window *w, int64_t k, pooled *a, uint32_t takes,
+                         uintptr_t site)
 {
     const int64_t place[2] = { k / w->kernel[1], k % w->kernel[1] };
     if (place[0] > w->padding[0] || place[1] > w->padding[1]) return takes;
@@ -326,7 +339,10 @@ static uint32_t or_first(deft_ctx *cx, const window *w, int64_t k, uint32_t take
     bool has_side = false;
     for (int i = 0; i < 2; i++) {
         if (w->padding[i] == 0) continue; /* then position 0 is the first of every window */
-        const uint32_t by_side = begins_with(cx, w, i, place[i], site);
+        uint32_t other = DF_BAD, *const known =
+                                     place[i] < NEAR_EDGE ? &a->begins[i][place[i]] : &other;
+        if (*known == DF_BAD) *known = begins_with(cx, w, i, place[i], site);
+        const uint32_t by_side = *known;
         first = has_side ? df_map2(cx, DF_OP_bitwise_and, first, by_side, site) : by_side;
         has_side = true;
     }
@@ -336,37 +352,42 @@ static uint32_t or_first(deft_ctx *cx, const window *w, int64_t k, uint32_t take
 /* b, the element at position k, where it is greater than a, the maximum of the earlier
  * positions; else a. So the first of equal elements stays and gets the gradient. NaN
  * counts as greater than everything else, and equal to NaN. Any element replaces padding,
- * even -infinity. */
-static uint32_t greater(deft_ctx *cx, const window *w, int64_t k, uint32_t a, uint32_t b,
-                        uintptr_t site)
+ * even -infinity.
+ *
+ * Whether an element so far is NaN is known without the maximum. So the maxima of all positions
+ * are one chain of comparisons, each of which waits for nothing but the one before. */
+static void greater(deft_ctx *cx, const window *w, int64_t k, pooled *a, uint32_t b, uintptr_t site)
 {
-    const uint32_t a_is_number = df_map2(cx, DF_OP_eq, a, a, site);
-    const uint32_t is_nan =
-        df_map2(cx, DF_OP_bitwise_and, a_is_number, df_map1(cx, DF_OP_isnan, b, site), site);
-    const uint32_t is_more = df_map2(cx, DF_OP_lt, a, b, site);
-    const uint32_t more = df_map2(cx, DF_OP_bitwise_or, is_more, is_nan, site);
-    const uint32_t takes = or_first(cx, w, k, more, site);
-    return df_where(cx, takes, b, a, site);
+    const uint32_t is_nan = df_map1(cx, DF_OP_isnan, b, site);
+    const uint32_t is_number_yet = df_map1(cx, DF_OP_logical_not, a->has_nan, site);
+    const uint32_t is_first_nan = df_map2(cx, DF_OP_bitwise_and, is_number_yet, is_nan, site);
+    const uint32_t is_more = df_map2(cx, DF_OP_lt, a->value, b, site);
+    const uint32_t more =
+        df_map2(cx, DF_OP_bitwise_or, is_more, or_first(cx, w, k, a, is_first_nan, site), site);
+    a->value = df_where(cx, more, b, a->value, site);
+    a->has_nan = df_map2(cx, DF_OP_bitwise_or, a->has_nan, is_nan, site);
 }
 
-static uint32_t sum(deft_ctx *cx, const window *w, int64_t k, uint32_t a, uint32_t b,
-                    uintptr_t site)
+static void sum(deft_ctx *cx, const window *w, int64_t k, pooled *a, uint32_t b, uintptr_t site)
 {
     (void)w, (void)k;
-    return df_map2(cx, DF_OP_add, a, b, site);
+    a->value = df_map2(cx, DF_OP_add, a->value, b, site);
 }
 
-typedef uint32_t (*combine_fn)(deft_ctx *cx, const window *w, int64_t k, uint32_t a, uint32_t b,
-                               uintptr_t site);
+typedef void (*combine_fn)(deft_ctx *cx, const window *w, int64_t k, pooled *a, uint32_t b,
+                           uintptr_t site);
 
 static uint32_t combined(deft_ctx *cx, uint32_t x, const window *w, uint32_t fill,
                          combine_fn combine, uintptr_t site)
 {
     const uint32_t a = padded_images(cx, x, w, fill, site);
-    uint32_t out = at_place(cx, a, w, 0, site);
-    for (int64_t k = 1; k < w->kernel[0] * w->kernel[1] && out != DF_BAD; k++)
-        out = combine(cx, w, k, out, at_place(cx, a, w, k, site), site);
-    return out;
+    const int64_t n = w->kernel[0] * w->kernel[1];
+    pooled out = { .value = at_place(cx, a, w, 0, site), .has_nan = DF_BAD };
+    for (int i = 0; i < 2 * NEAR_EDGE; i++) out.begins[i / NEAR_EDGE][i % NEAR_EDGE] = DF_BAD;
+    if (combine == greater && n > 1) out.has_nan = df_map1(cx, DF_OP_isnan, out.value, site);
+    for (int64_t k = 1; k < n && out.value != DF_BAD; k++)
+        combine(cx, w, k, &out, at_place(cx, a, w, k, site), site);
+    return out.value;
 }
 
 /* Checks the arguments of a pool, and sets its record and window. NULL with the error

@@ -18,7 +18,8 @@ static uint64_t access_bytes(const df_run *r, const df_seg *seg, const df_kernel
 {
     const df_access *const a = &k->access[i];
     uint64_t n = 1;
-    if (a->kind != DF_ACCESS_LOAD && a->kind != DF_ACCESS_STORE) return 0;
+    if (a->kind != DF_ACCESS_LOAD && a->kind != DF_ACCESS_STORE && a->kind != DF_ACCESS_PART)
+        return 0;
     if (seg->bind[i].buf.i == DF_NONE) return 0;
     for (uint32_t x = 0; x < k->n_axes; x++)
         if (a->step[x] != DF_STEP_ZERO) n *= (uint64_t)df_run_slot(r, seg->extent[x]);

@@ -77,6 +77,23 @@ static void interp_gather_lanes(char *restrict dst, const char *table, const int
 
 #undef COPY_LANES
 
+/* Loads the lanes whose byte in `is` is not 0; the others are those of `other`. Only loaded lanes
+ * have memory, so `src`, the address of lane 0, may lie outside of it. */
+static void interp_load_lanes_if(char *dst, uintptr_t src, const char *is, const char *other,
+                                 int64_t stride, size_t size, uint32_t n)
+{
+    const uintptr_t by = (uintptr_t)(stride * (int64_t)size);
+    for (uint32_t i = 0; i < n;) {
+        uint32_t end = i + 1;
+        while (end < n && is[end] == is[i]) end++;
+        if (is[i])
+            interp_load_lanes(dst + i * size, (const char *)(src + i * by), stride, size, end - i);
+        else
+            memcpy(dst + i * size, other + i * size, (end - i) * size);
+        i = end;
+    }
+}
+
 static void interp_check_lanes(const df_istep *s, uint32_t n, int64_t *fault)
 {
     const int64_t *const at = (const int64_t *)(const void *)s->src[0];
@@ -124,7 +141,10 @@ static void run_steps(df_interp *x, df_range steps, int64_t at, int64_t red_at, 
         case DF_KOP_memory: {
             char *const p = x->a->ptr[s->imm];
             const int64_t off = (x->off[s->imm] + at * s->by) * s->size;
-            if (s->op == DF_K_load)
+            if (s->op == DF_K_load_if)
+                interp_load_lanes_if(s->dst, (uintptr_t)p + (uintptr_t)off, s->src[0], s->src[1],
+                                     s->by, s->size, n);
+            else if (s->op == DF_K_load)
                 interp_load_lanes(s->dst, p + off, s->by, s->size, n);
             else if (s->op == DF_K_load_at)
                 interp_gather_lanes(s->dst, p, (const int64_t *)(const void *)s->src[0], s->size,
