@@ -280,6 +280,20 @@ static int64_t rows_of_tile(const cut *w)
     return df_max_i64(rows, A_BYTES / KC_BYTES / w->mr * w->mr);
 }
 
+/* Whether several tasks read the same panel of B. */
+static bool has_common_panels(const cut *w)
+{
+    return w->n_mb > 1 || (w->one_b && w->job.n_batch > 1);
+}
+
+/* Returns what the columns of a task are a multiple of. Common panels begin at multiples of nr. All
+ * others begin where their task does, and parts of whole cache lines are more equal. */
+static int64_t column_unit(const cut *w)
+{
+    if (!w->pack_b) return df_max_i64(w->nr / 3, 1);
+    return w->job.images || has_common_panels(w) ? w->nr : df_min_i64(ALIGN / w->size, w->nr);
+}
+
 /* Chooses the blocks of C. Large products get several tasks per thread. */
 static void choose_blocks(cut *w)
 {
@@ -325,10 +339,8 @@ static void choose_blocks(cut *w)
     w->mb =
         fair_part(j->m, df_div_up(j->m, blocks), w->mr, column_blocks * j->n_batch, w->n_threads);
     w->n_mb = df_div_up(j->m, w->mb);
-    /* Only panels have nr columns. Otherwise parts of whole vectors are more equal. */
-    const int64_t unit = w->pack_b ? w->nr : df_max_i64(w->nr / 3, 1);
-    w->nb =
-        fair_part(j->n, df_div_up(j->n, column_blocks), unit, w->n_mb * j->n_batch, w->n_threads);
+    w->nb = fair_part(j->n, df_div_up(j->n, column_blocks), column_unit(w), w->n_mb * j->n_batch,
+                      w->n_threads);
     if (!j->c) {
         const int64_t most = TILE_BYTES / (w->mb * w->size) / w->nr * w->nr;
         w->nb = df_min_i64(w->nb, even_part(j->n, df_max_i64(most, w->nr), w->nr));
@@ -347,7 +359,7 @@ static void choose_b(cut *w)
     w->nc = j->n;
     w->group = j->n_batch;
     if (!w->pack_b) return;
-    w->share_b = (w->n_mb > 1 || (w->one_b && j->n_batch > 1)) && panel <= B_BYTES;
+    w->share_b = has_common_panels(w) && panel <= B_BYTES;
     if (!w->share_b) {
         w->b_bytes = (size_t)(w->kc * w->nr * w->size);
         return;
