@@ -9,8 +9,8 @@
  *
  * A program that reads what it has just written by the handles that it assigned must not take more
  * memory than one that reads it by new views. Now and then a handle holds the array as it was
- * before the step. Once no handle does, the program must take less than one array more than one that
- * never had such a handle.
+ * before the step. Once no handle does, the program must take less than one array more than a
+ * program that never had such a handle.
  *
  * All arithmetic is exact or rounded once an operation, in f64, so that loops in C say what is
  * right, bit for bit. A program draws a structure once, and for each repetition where its parts
@@ -341,8 +341,8 @@ static bool fail(const program *p, const oracle_path *path, int turn, const char
     return false;
 }
 
-/* Whether two arrays are equal: in strict mode bit for bit. Fast mode rounds a * 0.75 + b once less;
- * what is read from a wrong place is much farther away. */
+/* Whether two arrays are equal: in strict mode bit for bit. Fast mode rounds a * 0.75 + b once
+ * less; what is read from a wrong place is much farther away. */
 static bool are_equal(const oracle_path *path, const double *is, const double *want, int64_t n)
 {
     double scale = 1;
