@@ -75,6 +75,14 @@ static const double gelu_f64_table[] = {
 static const double exp_f32[] = { 0x1p0,         0x1p0,         0x1.fffffap-2, 0x1.55549p-3,
                                   0x1.555a22p-5, 0x1.123b04p-7, 0x1.695414p-10 };
 
+/* The same for bf16, where errors of 2^-20 change no result: 2^-20.2 and 2^-21.9. The first
+ * coefficients are 1, because half of a denormal operand may lie in the middle between results. */
+static const double erfcx_top_bf16[] = { 0x1p0, 0x1.06d55fp0, 0x1.ec014ap-2, 0x1.8e3b8ap-4 };
+static const double erfcx_bottom_bf16[] = { 0x1p0, 0x1.13d87ep1, 0x1.e9992ap0, 0x1.b3bf5ep-1,
+                                            0x1.60f67cp-3 };
+static const double exp_bf16[] = { 0x1p0,         0x1p0,         0x1.fffd02p-2,
+                                   0x1.55547ap-3, 0x1.576636p-5, 0x1.123f1ep-7 };
+
 static rid build_erf(rb f, rid x)
 {
     const rid a = r_min(f, r_k(f, f.t == DEFT_F64 ? 6 : 4), r_abs(f, x));
@@ -111,9 +119,8 @@ static tail tail_f32(rb f, rid a, double scale, double s2, int shift)
                    scaled_poly(d, a, erfcx_bottom_f32, DF_LEN(erfcx_bottom_f32), scale) };
 }
 
-/* The same with f32 only, for fast mode and between bf16: the error is about 4 ULP. All bf16 are
- * rounded to the same results as by the functions above; of the f16, five are not. The square is
- * computed in two parts, because the exponential would multiply its error. shift keeps 2^k a normal
+/* The same with f32 only, for fast mode: the error is about 4 ULP. The square is computed in two
+ * parts, because the exponential would multiply its error. shift keeps 2^k a normal
  * number down to results that are 0; the last product removes it. */
 static tail tail_fast(rb f, rid a, double scale, double s2, int shift)
 {
@@ -128,10 +135,23 @@ static tail tail_fast(rb f, rid a, double scale, double s2, int shift)
                    scaled_poly(f, a, erfcx_bottom_f32, DF_LEN(erfcx_bottom_f32), scale) };
 }
 
+/* The same for a that is a bf16, whose square is an f32. All bf16 are rounded to the same results
+ * as by tail_f32. */
+static tail tail_bf16(rb f, rid a, double scale, double s2, int shift)
+{
+    const rid h = r_mul(f, a, a);
+    const r_rounded k = r_round(f, h, r_k(f, -s2 * 0x1.715476p0), r_bias(f) + shift);
+    const rid rest = r_fma(f, k.n, r_k(f, 0x1.62e43p-1 / s2), h);
+    const rid p = scaled_poly(f, rest, exp_bf16, DF_LEN(exp_bf16), -s2);
+    return (tail){ r_mul(f, p, r_power(f, k.low)),
+                   scaled_poly(f, a, erfcx_top_bf16, DF_LEN(erfcx_top_bf16), scale),
+                   scaled_poly(f, a, erfcx_bottom_bf16, DF_LEN(erfcx_bottom_bf16), scale) };
+}
+
 static rid erfc_fast(rb f, rid x)
 {
     const rid a = r_min(f, r_k(f, 10.25), r_abs(f, x));
-    const tail t = tail_fast(f, a, 1, 1, 32);
+    const tail t = f.e->between_bf16 ? tail_bf16(f, a, 1, 1, 32) : tail_fast(f, a, 1, 1, 32);
     const rid y = r_mul(f, r_div(f, r_mul(f, t.exp, t.top), t.bottom), r_k(f, 0x1p-32));
     return r_select(f, r_lt(f, x, r_k(f, 0)), r_sub(f, r_k(f, 2), y), y);
 }
@@ -139,9 +159,11 @@ static rid erfc_fast(rb f, rid x)
 static rid gelu_fast(rb f, rid x)
 {
     const rid a = r_min(f, r_k(f, 14.5), r_abs(f, x));
-    const tail t = tail_fast(f, a, 0x1.6a09e667f3bcdp-1, 0.5, 31);
+    const double scale = 0x1.6a09e667f3bcdp-1;
+    const tail t =
+        f.e->between_bf16 ? tail_bf16(f, a, scale, 0.5, 31) : tail_fast(f, a, scale, 0.5, 31);
     const rid y = r_div(f, r_mul(f, t.exp, r_mul(f, t.top, a)), t.bottom);
-    return r_sub(f, r_max(f, r_k(f, -0.0), x), r_mul(f, y, r_k(f, 0x1p-32)));
+    return r_fma(f, y, r_k(f, -0x1p-32), r_max(f, r_k(f, -0.0), x));
 }
 
 static rid erfc_f32(rb f, rid x)
