@@ -180,6 +180,8 @@ static LLVMValueRef maximum_or(df_gen *g, const df_ins *ins, LLVMValueRef s[3])
     const df_ins *either = &g->k->ins[ins->src[0]];
     if (ins->op != DF_K_select || either->op != DF_K_or) return NULL;
     if (g->val[ins->src[0]].place != PLACE_BODY) return NULL;
+    for (int n = 0; n < 2; n++) /* other vectors might be made here first, within an arm */
+        if (g->val[either->src[n]].place != PLACE_BODY) return NULL;
     for (int n = 0; n < 2; n++) {
         if (!is_lt_of(g, either->src[n], ins->src[2], ins->src[1])) continue;
         LLVMValueRef lt = df_gen_vec(g, either->src[n]), c = df_gen_vec(g, either->src[1 - n]);

@@ -368,6 +368,13 @@ static bool compare(const program *p, const oracle_path *path, int turn, deft_te
     return fail(p, path, turn, what);
 }
 
+/* Another kept handle of the value that t has now, where it lives. */
+static deft_tensor *alias(deft_tensor *t)
+{
+    deft_device where;
+    return deft_device_of(t, &where) == DEFT_OK ? deft_keep(deft_to(t, where)) : NULL;
+}
+
 static deft_tensor *array(const program *p, deft_ctx *cx, const rep *q, double *memory)
 {
     const deft_shape shape = DEFT_SHAPE(q->rows, q->columns);
@@ -402,7 +409,7 @@ static uint64_t bytes_of(const program *p, const oracle_path *path, bool by_view
     s.by_views = by_views;
     s.x = array(p, path->cx, &q, memory);
     s.y = array(p, path->cx, &q, b);
-    deft_tensor *old = holds_old ? deft_keep(deft_to(s.x, DEFT_CPU)) : NULL;
+    deft_tensor *old = holds_old ? alias(s.x) : NULL;
     const deft_scope step = deft_step_begin(path->cx);
     for (int i = 0; i < p->n; i++)
         if (p->s[i].kind == 0) assign(&s, i);
@@ -474,7 +481,7 @@ static bool run(const program *p, const oracle_path *path)
         s.y = deft_keep(deft_from(path->cx, DEFT_SHAPE(q.rows, q.columns), DEFT_F64, b,
                                   (size_t)size * sizeof *b));
         const uint64_t draw_old = oracle_mix(p->seed, 200 + (uint64_t)n);
-        deft_tensor *old = p->holds_old && draw_old % 2 ? deft_keep(deft_to(s.x, DEFT_CPU)) : NULL;
+        deft_tensor *old = p->holds_old && draw_old % 2 ? alias(s.x) : NULL;
         const deft_scope step = deft_step_begin(path->cx);
         for (int i = 0; i < p->n; i++) {
             if (i == p->n / 2 && draw_old % 3 == 0) deft_drop(&old);

@@ -20,9 +20,9 @@ enum { HANGS_AFTER_S = 10, N_KEYS = 300 };
 
 /* The address sanitizer's own malloc stays locked in a child when another thread was in it. */
 #ifdef __SANITIZE_ADDRESS__
-enum { N_STORMS = 0 };
+enum { N_STORMS = 0, SETTLE_US = 50000 };
 #else
-enum { N_STORMS = 200 };
+enum { N_STORMS = 200, SETTLE_US = 0 };
 #endif
 
 static int n_wrong;
@@ -85,6 +85,7 @@ static bool fork_within(const char *what, long n, void (*go)(void *), check fn, 
     if (pthread_create(&t, NULL, other, &e) != 0) exit(1);
     while (!atomic_load(&is_held) && !atomic_load(&is_over)) sched_yield();
     const bool held = atomic_load(&is_held);
+    (void)usleep(SETTLE_US); /* threads that start leave the sanitizer's malloc */
     if (held) in_child(what, n, fn, user);
     atomic_store(&hold, false);
     pthread_join(t, NULL);

@@ -103,3 +103,10 @@ void rig_expect_error(rig *r, const deft_tensor *t, deft_status st, const char *
     cr_assert(strstr(deft_message(r->cx), part), "\"%s\" lacks \"%s\"", deft_message(r->cx), part);
     deft_clear(r->cx);
 }
+
+deft_tensor *rig_alias(rig *r, deft_tensor *t)
+{
+    deft_device where;
+    OK(r, deft_device_of(t, &where));
+    return deft_keep(deft_to(t, where));
+}

@@ -38,6 +38,9 @@ deft_tensor *rig_tensor(rig *r, deft_shape s, const float *v);
  * in it. The error is cleared. */
 void rig_expect_error(rig *r, const deft_tensor *t, deft_status st, const char *part);
 
+/* Another kept handle of the value that t has now, where it lives. */
+deft_tensor *rig_alias(rig *r, deft_tensor *t);
+
 /* Reads all of t as f32; n must be its size. */
 void rig_read(rig *r, deft_tensor *t, float *out, int64_t n);
 float rig_item(rig *r, deft_tensor *t);

@@ -412,7 +412,7 @@ Test(donation, a_part_is_written_in_place_when_the_old_value_is_released)
         OK(&r, deft_eval(&x, 1));
         const deft_stats start = rig_stats(&r);
         for (int i = 0; i < (int)(sizeof holds / sizeof *holds); i++) {
-            deft_tensor *old = holds[i] ? deft_keep(deft_to(x, DEFT_CPU)) : NULL;
+            deft_tensor *old = holds[i] ? rig_alias(&r, x) : NULL;
             const uint64_t before = rig_stats(&r).donated;
             double_two_rows(h, c, &x, 1);
             cr_assert_eq(rig_stats(&r).donated - before, !holds[i], "way %d, run %d", h, i);
@@ -455,7 +455,7 @@ Test(donation, sets_of_held_arrays_share_two_plans)
         uint64_t n_free = 0;
         for (int k = 0; k < ARRAYS; k++) {
             if (sets[i] >> k & 1)
-                old[k] = deft_keep(deft_to(x[k], DEFT_CPU));
+                old[k] = rig_alias(&r, x[k]);
             else
                 n_free++;
         }
@@ -476,7 +476,7 @@ Test(donation, a_held_value_is_explained)
     char text[4096];
     deft_tensor *x = square(NULL);
     OK(&r, deft_eval(&x, 1));
-    deft_tensor *old = deft_keep(deft_to(x, DEFT_CPU));
+    deft_tensor *old = rig_alias(&r, x);
     double_two_rows(STEP, NULL, &x, 1);
     deft_drop(&old);
     double_two_rows(STEP, NULL, &x, 1);
