@@ -449,14 +449,13 @@ static bool record_cond(call *c, deft_body_fn then, deft_body_fn otherwise, uint
     c->fn = otherwise;
     c->who = "its other branch";
     /* A result that is a bare number only here is made like the one of the first branch. */
-    if (!record_control_body(c, s, n_in, n_out) || !settle_numbers(c, s, n_out) ||
-        !df_grad_annotate_branches(cx, cx->rec.n, first, middle))
-        return false;
+    if (!record_control_body(c, s, n_in, n_out) || !settle_numbers(c, s, n_out)) return false;
     for (size_t i = 0; i < n_out; i++) {
         const uint32_t src[3] = { condition, s->from[i], s->made[i] };
-        out[i] = df_result(cx, df_append(cx, DF_OP_cond, df_dtype_at(cx, s->from[i]), 0, src, NULL,
-                                         0, NULL, c->site));
-        if (!out[i]) return false;
+        const uint32_t k =
+            df_append(cx, DF_OP_cond, df_dtype_at(cx, s->from[i]), 0, src, NULL, 0, NULL, c->site);
+        if (i == 0 && k != DF_BAD && !df_grad_annotate_branches(cx, k, first, middle)) return false;
+        if (!(out[i] = df_result(cx, k))) return false;
     }
     return true;
 }

@@ -84,6 +84,7 @@ bool df_grad_annotation_add(deft_ctx *cx, df_grad_annotation m)
 
 bool df_grad_annotate_branches(deft_ctx *cx, uint32_t record, uint32_t then, uint32_t otherwise)
 {
+    df_assert(cx->rec.nodes[record].op == DF_OP_cond);
     return df_grad_annotation_add(cx, (df_grad_annotation){ .record = record,
                                                             .kind = DF_ANNOTATION_BRANCHES,
                                                             .then = then,

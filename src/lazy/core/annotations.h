@@ -29,10 +29,9 @@ typedef struct df_custom {
 /* Appends a copy of m to the list. Returns false, with the error recorded, when there is
  * no memory. */
 bool df_grad_annotation_add(deft_ctx *cx, df_grad_annotation m);
-/* Adds the annotation of a deft_cond, before its cond records are appended from `record`
- * on. The records of the first branch begin at `then`. Those of the other begin at
- * `otherwise` and end before `record`. Returns false, with the error recorded, when there
- * is no memory. */
+/* Adds the annotation of a deft_cond, whose first cond record is `record`; its others follow. The
+ * records of the first branch begin at `then`. Those of the other begin at `otherwise` and end
+ * before `record`. Returns false, with the error recorded, when there is no memory. */
 bool df_grad_annotate_branches(deft_ctx *cx, uint32_t record, uint32_t then, uint32_t otherwise);
 /* The annotation with the branches between which the cond record k chooses. NULL when
  * there is none. */

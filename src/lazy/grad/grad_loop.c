@@ -630,13 +630,13 @@ bool df_grad_cond(df_grad *w, uint32_t k, uint32_t g)
     const uint32_t first = cx->rec.n;
     ok = ok && (made || grad_loop_no_memory(w)) && through_branch(&then, &c, &a, made);
     const uint32_t middle = cx->rec.n;
-    ok = ok && through_branch(&other, &c, &a, made + c.n) &&
-         df_grad_annotate_branches(cx, cx->rec.n, first, middle);
+    ok = ok && through_branch(&other, &c, &a, made + c.n);
     for (uint32_t i = 0; i < c.n && ok; i++) {
         const uint32_t src[3] = { n.src[0].i, made[i], made[c.n + i] };
-        ok = df_grad_give(
-            w, c.record[i],
-            df_append(cx, DF_OP_cond, df_dtype_at(cx, made[i]), 0, src, NULL, 0, NULL, w->site));
+        const uint32_t to =
+            df_append(cx, DF_OP_cond, df_dtype_at(cx, made[i]), 0, src, NULL, 0, NULL, w->site);
+        if (i == 0 && to != DF_BAD) ok = df_grad_annotate_branches(cx, to, first, middle);
+        ok = ok && df_grad_give(w, c.record[i], to);
     }
     df_arena_finish(&a);
     return ok;
