@@ -180,13 +180,15 @@ typedef struct result {
 } result;
 
 static char *image[N_IN];
+static bool is_large; /* the program at hand has a result of more than MOST elements: left out */
 
 static bool read_all(deft_ctx *cx, const program *p, deft_tensor *const *out, result *r)
 {
     for (int i = 0; i < N_OUT; i++) {
         if (!out[i]) return false;
         r->n[i] = (size_t)deft_numel(out[i]);
-        if (r->n[i] > MOST) return false;
+        is_large |= r->n[i] > MOST;
+        if (is_large) return false;
         if (deft_read(out[i], p->dtype, r->data[i], r->n[i] * deft_dtype_size(p->dtype)) != DEFT_OK)
             return false;
     }
@@ -225,7 +227,7 @@ static bool run_way(deft_ctx *cx, program *p, int way, result *r)
         ok = ok && read_all(cx, p, out, r);
         deft_capture_destroy(&c);
     }
-    if (!ok) printf("seed %llu: %s\n", (unsigned long long)p->seed, deft_message(cx));
+    if (!ok && !is_large) printf("seed %llu: %s\n", (unsigned long long)p->seed, deft_message(cx));
     if (deft_scope_end(s) != DEFT_OK) deft_clear(cx);
     return ok;
 }
@@ -250,6 +252,7 @@ static void check(uint64_t seed, size_t n_paths)
     static result r[2];
     program p = draw(seed);
     char x[64], w[64];
+    is_large = false;
     for (int i = 0; i < N_IN; i++) {
         const deft_shape s = shape_of(&p, i);
         if (oracle_numel(&s) > MOST) return;
@@ -264,7 +267,9 @@ static void check(uint64_t seed, size_t n_paths)
                 oracle_shape_text(&p.w, w, sizeof w), (int)p.stride[0], (int)p.stride[1],
                 (int)p.padding[0], (int)p.padding[1]);
     for (int way = AT_ONCE; way < N_WAYS; way++) {
-        if (way != CAPTURED && !run_way(paths[0].cx, &p, way, &r[0])) n_failed++;
+        const bool is_read = way == CAPTURED || run_way(paths[0].cx, &p, way, &r[0]);
+        if (is_large) return;
+        n_failed += !is_read;
         for (size_t i = 0; i < n_paths; i++) {
             if (i == 0 && way != CAPTURED) continue;
             if (!run_way(paths[i].cx, &p, way, &r[1]))
