@@ -106,6 +106,13 @@ typedef enum df_access_kind {
     DF_ACCESS_PART    /* load_if: as LOAD, but memory exists only where the condition holds */
 } df_access_kind;
 
+/* Whether an access of this df_access_kind touches one element for each point of the axes along
+ * which it steps. */
+DF_INLINE bool df_access_is_strided(uint8_t kind)
+{
+    return kind == DF_ACCESS_LOAD || kind == DF_ACCESS_STORE || kind == DF_ACCESS_PART;
+}
+
 typedef struct df_access {
     uint8_t kind;  /* df_access_kind */
     uint8_t dtype; /* deft_dtype */

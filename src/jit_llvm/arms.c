@@ -19,8 +19,8 @@
 #include "jit_llvm/gen.h"
 
 enum {
-    ARM_SIZE = 16, /* least number of instructions that are worth a branch */
-    MOST_CONDITIONS = 64,
+    ARM_SIZE = 16,        /* least number of instructions that are worth a branch */
+    MOST_CONDITIONS = 64, /* each takes a pass over the kernel */
 };
 
 /* The candidate: selects on `condition` whose operand number `side` belongs to the arm. */

@@ -69,9 +69,7 @@ static uint32_t unit_along(const access *a, uint32_t n, const merged *red, uint8
     uint32_t sum = 0;
     for (uint32_t i = 0; i < n; i++) {
         bool moves = false;
-        if (a[i].kind != DF_ACCESS_LOAD && a[i].kind != DF_ACCESS_STORE &&
-            a[i].kind != DF_ACCESS_PART)
-            continue;
+        if (!df_access_is_strided(a[i].kind)) continue;
         for (uint32_t k = 0; k < red->n; k++)
             moves |= !df_same_slot(a[i].at.stride[red->loop[k]], SLOT_ZERO);
         sum += moves && df_same_slot(a[i].at.stride[l], SLOT_ONE);

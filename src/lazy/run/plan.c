@@ -62,7 +62,7 @@ typedef struct finder {
      * between. */
     df_same_place *same, *forward;
     uint32_t n_same, n_forward;
-    bool was_held; /* such a plan copies an input that is not needed after this run */
+    bool was_held; /* a plan missed that copies an input, which this run may overwrite */
     bool ok;
 } finder;
 

@@ -129,11 +129,22 @@ static double count_elements(const df_seg_run *s)
     return (double)s->n_outer * (double)n_inner * (double)n_red;
 }
 
+uint64_t df_run_access_bytes(const df_run *r, const df_seg *seg, const df_kernel *k, uint32_t i)
+{
+    const df_bind *const b = &seg->bind[i];
+    uint64_t n = deft_dtype_size((deft_dtype)k->access[i].dtype);
+    if (b->buf.i == DF_NONE) return 0;
+    for (uint32_t x = 0; x < k->n_axes; x++)
+        if (df_run_slot(r, b->stride[x]) != 0) n *= (uint64_t)df_run_slot(r, seg->extent[x]);
+    return n;
+}
+
 /* Whether an earlier access of the kernel loads from the same buffer. */
 static bool is_loaded_before(const df_kernel *k, const df_seg *seg, uint32_t access)
 {
     for (uint32_t i = 0; i < access; i++)
-        if (k->access[i].kind == DF_ACCESS_LOAD && seg->bind[i].buf.i == seg->bind[access].buf.i)
+        if (k->access[i].kind != DF_ACCESS_STORE && df_access_is_strided(k->access[i].kind) &&
+            seg->bind[i].buf.i == seg->bind[access].buf.i)
             return true;
     return false;
 }
@@ -143,15 +154,9 @@ static bool is_loaded_before(const df_kernel *k, const df_seg *seg, uint32_t acc
 static double count_bytes(const df_run *r, const df_seg *seg, const df_kernel *k)
 {
     double sum = 0;
-    for (uint32_t i = 0; i < k->n_access; i++) {
-        const df_bind *const b = &seg->bind[i];
-        if (b->buf.i == DF_NONE) continue;
-        if (k->access[i].kind != DF_ACCESS_STORE && is_loaded_before(k, seg, i)) continue;
-        double n = (double)deft_dtype_size((deft_dtype)k->access[i].dtype);
-        for (uint32_t j = 0; j < k->n_axes; j++)
-            if (df_run_slot(r, b->stride[j]) != 0) n *= (double)df_run_slot(r, seg->extent[j]);
-        sum += n;
-    }
+    for (uint32_t i = 0; i < k->n_access; i++)
+        if (k->access[i].kind == DF_ACCESS_STORE || !is_loaded_before(k, seg, i))
+            sum += (double)df_run_access_bytes(r, seg, k, i);
     return sum;
 }
 

@@ -14,18 +14,6 @@
 #include "ops/shape.h"
 #include "runtime/spent.h"
 
-static uint64_t access_bytes(const df_run *r, const df_seg *seg, const df_kernel *k, uint32_t i)
-{
-    const df_access *const a = &k->access[i];
-    uint64_t n = 1;
-    if (a->kind != DF_ACCESS_LOAD && a->kind != DF_ACCESS_STORE && a->kind != DF_ACCESS_PART)
-        return 0;
-    if (seg->bind[i].buf.i == DF_NONE) return 0;
-    for (uint32_t x = 0; x < k->n_axes; x++)
-        if (a->step[x] != DF_STEP_ZERO) n *= (uint64_t)df_run_slot(r, seg->extent[x]);
-    return n * deft_dtype_size((deft_dtype)a->dtype);
-}
-
 static uint64_t matmul_bytes(const df_run *r, const df_seg *seg)
 {
     const uint64_t m = (uint64_t)df_run_slot(r, seg->m), n = (uint64_t)df_run_slot(r, seg->n),
@@ -51,7 +39,9 @@ static uint64_t seg_bytes(const df_run *r, const df_seg *seg)
     const df_kernel *const k = df_seg_kernel(r->plan, seg);
     uint64_t bytes = 0;
     for (uint32_t i = 0; k && i < k->n_access; i++)
-        if (seg->kind == DF_SEG_KERNEL || i != seg->c_access) bytes += access_bytes(r, seg, k, i);
+        if (df_access_is_strided(k->access[i].kind) &&
+            (seg->kind == DF_SEG_KERNEL || i != seg->c_access))
+            bytes += df_run_access_bytes(r, seg, k, i);
     if (seg->kind == DF_SEG_MATMUL) bytes += matmul_bytes(r, seg);
     if (seg->kind == DF_SEG_ROUTINE) bytes += routine_bytes(r, seg);
     return bytes;
