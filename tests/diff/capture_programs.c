@@ -44,12 +44,13 @@ typedef enum kind {
     K_SHIFT,    /* target = other target, as it is */
     K_EXCHANGE, /* two targets */
     K_PART,     /* a part of target = a part of a */
+    K_PRODUCT,  /* local = a product of small integers as halves, which is exact in any order */
     K_OUT,      /* an output is a, or the target itself */
     N_KINDS
 } kind;
 
-static const char *const kind_name[N_KINDS] = { "map",   "number",   "same", "assign", "assign f",
-                                                "shift", "exchange", "part", "out" };
+static const char *const kind_name[N_KINDS] = { "map",   "number",   "same", "assign",  "assign f",
+                                                "shift", "exchange", "part", "product", "out" };
 
 typedef struct stmt {
     uint8_t kind, dst, a, b, p;
@@ -146,6 +147,22 @@ static deft_tensor *unchanged(const side *s, unsigned p, deft_tensor *a)
     }
 }
 
+/* The integers of t, at most 7 in magnitude, as bf16 or f16. */
+static deft_tensor *small_integers(const side *s, unsigned p, deft_tensor *t)
+{
+    deft_tensor *const low = number(s, true, -7), *const high = number(s, true, 7);
+    deft_tensor *const n = deft_minimum(deft_maximum(deft_floor(t), low), high);
+    return deft_cast(n, p % 4 ? DEFT_BF16 : DEFT_F16);
+}
+
+static deft_tensor *product(const side *s, unsigned p, deft_tensor *a, deft_tensor *b)
+{
+    deft_tensor *const column = deft_reshape(a, DEFT_SHAPE(N, 1));
+    deft_tensor *const square = small_integers(s, p, deft_sub(column, b));
+    deft_tensor *const by = deft_reshape(small_integers(s, p, b), DEFT_SHAPE(N, 1));
+    return deft_cast(deft_reshape(deft_matmul(square, by), DEFT_SHAPE(N)), DEFT_F64);
+}
+
 static void run_stmt(side *s, const stmt *st, deft_tensor **out)
 {
     deft_tensor **const local = &s->local[st->dst % LOCALS];
@@ -170,6 +187,7 @@ static void run_stmt(side *s, const stmt *st, deft_tensor **out)
         deft_assign(deft_slice(to, DEFT_R(k, k + 1)), deft_slice(a, DEFT_R(N - 1 - k, N - k)));
         break;
     }
+    case K_PRODUCT: *local = product(s, st->p, a, b); break;
     case K_OUT: out[st->p % OUTS] = st->p & 8 ? to : a; break;
     case N_KINDS: break;
     }

@@ -422,40 +422,38 @@ static uint64_t bytes_of(const program *p, const oracle_path *path, bool by_view
     return m.temporary_bytes + m.result_bytes;
 }
 
-/* How a program names a part that it reads must not decide whether the array is copied. Kept parts
- * may cost some bytes, but less than one more array. Programs with steps are left out: a strided
- * part has other reasons to be copied. */
-static void compare_names(const program *p, const oracle_path *path)
+/* Fails when a program takes at least one more array one way than another. Parts that are kept may
+ * cost some bytes. */
+static void compare_costs(const program *p, const oracle_path *path, const char *one_way,
+                          uint64_t bytes, const char *other_way, uint64_t other_bytes)
 {
     char text[128];
-    const uint64_t array_bytes = 12 * 12 * sizeof(double);
+    n_costs++;
+    if (bytes < other_bytes + 12 * 12 * sizeof(double)) return;
+    snprintf(text, sizeof text, "%llu bytes %s, %llu %s", (unsigned long long)bytes, one_way,
+             (unsigned long long)other_bytes, other_way);
+    fail(p, path, 0, text);
+}
+
+/* How a program names a part that it reads must not decide whether the array is copied. Programs
+ * with steps are left out: a strided part has other reasons to be copied. */
+static void compare_names(const program *p, const oracle_path *path)
+{
     for (int i = 0; i < p->n; i++)
         if (p->s[i].keeps_value) return;
     if (has_steps(p)) return;
-    const uint64_t by_handle = bytes_of(p, path, false, false);
-    const uint64_t by_view = bytes_of(p, path, true, false);
-    n_costs++;
-    if (by_handle < by_view + array_bytes) return;
-    snprintf(text, sizeof text, "%llu bytes by handles, %llu by views",
-             (unsigned long long)by_handle, (unsigned long long)by_view);
-    fail(p, path, 0, text);
+    compare_costs(p, path, "by handles", bytes_of(p, path, false, false), "by views",
+                  bytes_of(p, path, true, false));
 }
 
 /* A handle of the old array must not decide what later runs without such a handle cost. Only
  * programs on the path `fresh` never have one. */
 static void compare_releases(const program *p, const oracle_path *path, const oracle_path *fresh)
 {
-    char text[128];
-    const uint64_t array_bytes = 12 * 12 * sizeof(double);
     if (!p->holds_old) return;
     (void)bytes_of(p, path, false, true);
-    const uint64_t released = bytes_of(p, path, false, false);
-    const uint64_t never_held = bytes_of(p, fresh, false, false);
-    n_costs++;
-    if (released < never_held + array_bytes) return;
-    snprintf(text, sizeof text, "%llu bytes after a handle was dropped, %llu without one",
-             (unsigned long long)released, (unsigned long long)never_held);
-    fail(p, path, 0, text);
+    compare_costs(p, path, "after a handle was dropped", bytes_of(p, path, false, false),
+                  "without one", bytes_of(p, fresh, false, false));
 }
 
 static bool run(const program *p, const oracle_path *path)
