@@ -129,16 +129,6 @@ static double count_elements(const df_seg_run *s)
     return (double)s->n_outer * (double)n_inner * (double)n_red;
 }
 
-uint64_t df_run_access_bytes(const df_run *r, const df_seg *seg, const df_kernel *k, uint32_t i)
-{
-    const df_bind *const b = &seg->bind[i];
-    uint64_t n = deft_dtype_size((deft_dtype)k->access[i].dtype);
-    if (b->buf.i == DF_NONE) return 0;
-    for (uint32_t x = 0; x < k->n_axes; x++)
-        if (df_run_slot(r, b->stride[x]) != 0) n *= (uint64_t)df_run_slot(r, seg->extent[x]);
-    return n;
-}
-
 /* Whether an earlier access of the kernel loads from the same buffer. */
 static bool is_loaded_before(const df_kernel *k, const df_seg *seg, uint32_t access)
 {

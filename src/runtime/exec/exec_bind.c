@@ -151,6 +151,16 @@ static df_bound bound_of(const df_seg_run *s)
                        .num = (uint64_t *)(uintptr_t)s->args.num };
 }
 
+uint64_t df_run_access_bytes(const df_run *r, const df_seg *seg, const df_kernel *k, uint32_t i)
+{
+    const df_bind *const b = &seg->bind[i];
+    uint64_t n = deft_dtype_size((deft_dtype)k->access[i].dtype);
+    if (b->buf.i == DF_NONE) return 0;
+    for (uint32_t x = 0; x < k->n_axes; x++)
+        if (df_run_slot(r, b->stride[x]) != 0) n *= (uint64_t)df_run_slot(r, seg->extent[x]);
+    return n;
+}
+
 void df_run_bind_extents(const df_run *r, const df_seg *seg, df_seg_run *s)
 {
     const df_bound b = bound_of(s);
