@@ -2,9 +2,10 @@
  *
  * deft-bench [--json] [--quick] [--case=TEXT] [--peers] [--seconds=N] [name...]: runs the named
  * benches, or all but those that need a GPU, NVRTC or much time; of kernels, variants, matmul and
- * train only the cases whose label has TEXT in it; with --peers the benches overhead and train also
- * time the step of other libraries, installed into the build folder; train leaves out what would
- * not end in N seconds. The options of the bench peers are in table.c.
+ * train only the cases whose label has TEXT in it, of train the model TEXT alone where there is
+ * such a model; with --peers the benches overhead and train also time the step of other libraries,
+ * installed into the build folder; train leaves out what would not end in N seconds. The options of
+ * the bench peers are in table.c.
  */
 #include "bench.h"
 

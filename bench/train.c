@@ -282,10 +282,20 @@ static void one_model(bench *b, const model *m, const char *threads, double gflo
     remove(file);
 }
 
+static bool is_a_name(const char *text)
+{
+    for (size_t i = 0; text && i < sizeof models / sizeof *models; i++)
+        if (!strcmp(models[i].name, text)) return true;
+    return false;
+}
+
+/* --case=NAME of a model stands for it alone, other texts for all models that have it in their
+ * names. */
 static bool is_run(const bench *b, const model *m)
 {
-    if (m->when == BY_NAME) return b->only && !strcmp(b->only, m->name);
-    return bench_wants(b, m->name) && (m->when == ALWAYS || gpu());
+    const bool is_wanted = is_a_name(b->only) ? !strcmp(b->only, m->name) : bench_wants(b, m->name);
+    if (m->when == BY_NAME) return is_wanted && is_a_name(b->only);
+    return is_wanted && (m->when == ALWAYS || gpu());
 }
 
 void bench_train(bench *b)

@@ -25,6 +25,14 @@ void rig_open(rig *r, const deft_runtime_options *options, const deft_ctx_option
     cr_assert_eq(deft_ctx_create(r->rt, cx_options, &r->cx), DEFT_OK);
 }
 
+void rig_interpret(rig *r, uint32_t n_threads)
+{
+    const deft_runtime_options o = { .size = sizeof o,
+                                     .n_threads = n_threads,
+                                     .tier = DEFT_TIER_INTERPRET };
+    rig_open(r, &o, NULL);
+}
+
 void rig_close(rig *r)
 {
     deft_ctx_destroy(&r->cx);

@@ -18,6 +18,8 @@ typedef struct rig {
 
 /* options may be NULL; hooks for the log are added. */
 void rig_open(rig *r, const deft_runtime_options *options, const deft_ctx_options *cx_options);
+/* The same by the interpreter alone, on so many threads. */
+void rig_interpret(rig *r, uint32_t n_threads);
 void rig_close(rig *r);
 
 deft_stats rig_stats(const rig *r);

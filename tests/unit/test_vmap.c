@@ -17,10 +17,7 @@ static rig r;
 
 static void set_up(void)
 {
-    const deft_runtime_options o = { .size = sizeof o,
-                                     .n_threads = 1,
-                                     .tier = DEFT_TIER_INTERPRET };
-    rig_open(&r, &o, NULL);
+    rig_interpret(&r, 1);
 }
 
 static void tear_down(void)

@@ -339,10 +339,10 @@ static uint32_t or_first(deft_ctx *cx, const window *w, int64_t k, pooled *a, ui
     bool has_side = false;
     for (int i = 0; i < 2; i++) {
         if (w->padding[i] == 0) continue; /* then position 0 is the first of every window */
-        uint32_t other = DF_BAD, *const known =
-                                     place[i] < NEAR_EDGE ? &a->begins[i][place[i]] : &other;
-        if (*known == DF_BAD) *known = begins_with(cx, w, i, place[i], site);
-        const uint32_t by_side = *known;
+        const bool is_kept = place[i] < NEAR_EDGE;
+        uint32_t by_side = is_kept ? a->begins[i][place[i]] : DF_BAD;
+        if (by_side == DF_BAD) by_side = begins_with(cx, w, i, place[i], site);
+        if (is_kept) a->begins[i][place[i]] = by_side;
         first = has_side ? df_map2(cx, DF_OP_bitwise_and, first, by_side, site) : by_side;
         has_side = true;
     }
