@@ -5,6 +5,8 @@
  * runs as its users would: captured or compiled, on the same threads, from the same inputs. All
  * take turns, and a row's ratio is deft's median beside that of the fastest peer.
  *
+ * Beside a row that memory bounds, a streaming copy or read of as many bytes takes turns too.
+ *
  * Outputs are compared with those of PyTorch in f64. A side whose outputs differ, or that fails,
  * has a row that says so and is not ok, and is nobody's reference.
  *
@@ -27,6 +29,7 @@
 
 enum { FAST, STRICT, FAST_1, STRICT_1, N_OURS };
 enum { TORCH, N_PEERS = 7 };
+enum { N_STREAMS = 2 }; /* through the caches and around them */
 enum {
     ROUNDS = 11,
     ROUNDS_QUICK = 5,
@@ -35,6 +38,7 @@ enum {
 };
 static const double turn_seconds = 0.01;
 static const double fast_at_most = 1.1, strict_at_most = 1.25, speed_up_at_least = 1.8;
+static const double of_memory_at_least = 0.9;
 static const double fast_first = 0.95, strict_first = 0.8; /* shares of the rows */
 static const double speed_up_from = 50e-6;                 /* seconds on one thread */
 
@@ -65,7 +69,9 @@ typedef struct table {
     bench *b;
     deft_runtime *rt[2]; /* of the ratios; of one thread, NULL where these are the same */
     peer peers[N_PEERS];
+    unsigned threads;
     lead fast, strict, second; /* second: rows that a second thread should help */
+    lead memory;               /* rows that memory bounds */
 } table;
 
 typedef struct row_run {
@@ -74,7 +80,8 @@ typedef struct row_run {
     table_inputs inputs;
     table_side *ours[N_OURS];
     table_outputs reference;
-    turns of_ours[N_OURS], of_peers[N_PEERS];
+    table_stream *stream; /* NULL: memory does not bound the row */
+    turns of_ours[N_OURS], of_peers[N_PEERS], of_streams[N_STREAMS];
     char label[64];
 } row_run;
 
@@ -284,6 +291,21 @@ static void peers_turn(peer *p, turns *y, int round)
     peer_stop(p);
 }
 
+static void open_stream(table *t, row_run *r)
+{
+    if (!(r->row->flags & TABLE_MEMORY) || r->row->flags & TABLE_PARTLY) return;
+    if (!r->of_ours[FAST].is_on) return;
+    r->stream = table_stream_open(table_side_bytes(r->ours[FAST]), t->threads);
+    for (int i = 0; i < N_STREAMS; i++)
+        r->of_streams[i] =
+            (turns){ .is_on = true, .calls = calls_for(table_stream_turn(r->stream, i, 1)) };
+}
+
+static void take_median(turns *y, int rounds)
+{
+    if (y->is_on) y->median = bench_median(y->seconds, (size_t)rounds);
+}
+
 /* Only the side whose turn it is runs. */
 static void take_turns(table *t, row_run *r, int rounds)
 {
@@ -299,12 +321,17 @@ static void take_turns(table *t, row_run *r, int rounds)
                 usleep(PAUSE_US);
                 peers_turn(&t->peers[i], &r->of_peers[i], k);
             }
+        for (int i = 0; i < N_STREAMS; i++)
+            if (r->of_streams[i].is_on) {
+                usleep(PAUSE_US);
+                turns *const y = &r->of_streams[i];
+                y->seconds[k] = table_stream_turn(r->stream, i, y->calls);
+            }
     }
     for (int i = 0; i < N_PEERS; i++) peer_go_on(&t->peers[i]);
-    for (int i = 0; i < N_OURS + N_PEERS; i++) {
-        turns *const y = i < N_OURS ? &r->of_ours[i] : &r->of_peers[i - N_OURS];
-        if (y->is_on) y->median = bench_median(y->seconds, (size_t)rounds);
-    }
+    for (int i = 0; i < N_OURS; i++) take_median(&r->of_ours[i], rounds);
+    for (int i = 0; i < N_PEERS; i++) take_median(&r->of_peers[i], rounds);
+    for (int i = 0; i < N_STREAMS; i++) take_median(&r->of_streams[i], rounds);
 }
 
 /* ---- rows ---- */
@@ -327,6 +354,14 @@ static void count(lead *l, const char *name, double ratio, bool first)
     snprintf(l->worst_name, sizeof l->worst_name, "%s", name);
 }
 
+/* Bytes of inputs and outputs by the time in fast mode, in GB/s. */
+static double speed_of(const row_run *r)
+{
+    if (!r->of_ours[FAST].is_on) return 0;
+    const table_bytes bytes = table_side_bytes(r->ours[FAST]);
+    return (bytes.read + bytes.written) * 1e-9 / r->of_ours[FAST].median;
+}
+
 /* All times of the row: members of its line in JSON, else a line of its own. */
 static const char *all_times(const table *t, const row_run *r, char *text, size_t n)
 {
@@ -341,11 +376,7 @@ static const char *all_times(const table *t, const row_run *r, char *text, size_
                                name, y->median * 1e6);
         comma = json ? "," : "";
     }
-    if (at < n)
-        snprintf(text + at, n - at, json ? "},\"gb_s\":%.4g" : " %.3g GB/s",
-                 r->of_ours[FAST].is_on
-                     ? table_side_bytes(r->ours[FAST]) * 1e-9 / r->of_ours[FAST].median
-                     : 0);
+    if (at < n) snprintf(text + at, n - at, json ? "},\"gb_s\":%.4g" : " %.3g GB/s", speed_of(r));
     return text;
 }
 
@@ -380,6 +411,20 @@ static void speed_up_row(table *t, const row_run *r, int two, int one)
     count(&t->second, r->row->name, speed_up_at_least / ratio, ratio >= speed_up_at_least);
 }
 
+/* The time of the faster way to stream as many bytes, beside ours. */
+static void memory_row(table *t, const row_run *r, int side)
+{
+    char label[128];
+    const turns *const y = &r->of_ours[side], *const x = r->of_streams;
+    if (!r->stream || !y->is_on) return;
+    const int best = x[1].median < x[0].median;
+    snprintf(label, sizeof label, "%s, %s: streaming", r->label, our_names[side]);
+    bench_row(t->b, label, x[best].median * 1e6, "us", our_names[side], y->median * 1e6,
+              BENCH_RATIO_AT_LEAST, of_memory_at_least);
+    const double ratio = x[best].median / y->median;
+    count(&t->memory, r->row->name, of_memory_at_least / ratio, ratio >= of_memory_at_least);
+}
+
 static void rows_of(table *t, const row_run *r)
 {
     char text[1024];
@@ -389,6 +434,8 @@ static void rows_of(table *t, const row_run *r)
     ratio_row(t, r, STRICT, best, &t->strict, strict_at_most);
     speed_up_row(t, r, FAST, FAST_1);
     speed_up_row(t, r, STRICT, STRICT_1);
+    memory_row(t, r, FAST);
+    memory_row(t, r, STRICT);
 }
 
 /* ---- a row ---- */
@@ -426,10 +473,12 @@ static void run_row(table *t, const table_row *row)
         compare_ours(t, &r, &like);
         if (like.n) compare_peers(t, &r, &like);
         warm_up(t, &r);
+        open_stream(t, &r);
         take_turns(t, &r, t->b->quick ? ROUNDS_QUICK : ROUNDS);
         rows_of(t, &r);
     }
     for (int i = 0; i < N_OURS; i++) table_side_close(&r.ours[i]);
+    table_stream_close(&r.stream);
     table_outputs_free(&r.reference);
     table_inputs_free(&r.inputs);
 }
@@ -449,24 +498,31 @@ static void lead_rows(bench *b, const char *what, const lead *l, double share, d
         bench_row(b, label, l->worst, "", l->worst_name, 1, BENCH_RATIO_AT_MOST, worst);
 }
 
-static void summary(table *t)
+/* l counts by which factor each way is below its goal. */
+static void least_rows(bench *b, const char *reached, const char *least, const lead *l, double goal)
 {
     char label[64];
+    if (!l->rows) return;
+    snprintf(label, sizeof label, "%s %g", reached, goal);
+    bench_row(b, label, l->first, "ways", "of", l->rows, BENCH_RATIO_AT_LEAST, 1);
+    bench_row(b, least, goal / l->worst, "", l->worst_name, 1, BENCH_VALUE_AT_LEAST, goal);
+}
+
+static void summary(table *t)
+{
     lead_rows(t->b, "fast", &t->fast, fast_first, fast_at_most);
     lead_rows(t->b, "strict", &t->strict, strict_first, strict_at_most);
-    if (!t->second.rows) return;
-    snprintf(label, sizeof label, "second thread gives %g", speed_up_at_least);
-    bench_row(t->b, label, t->second.first, "ways", "of", t->second.rows, BENCH_RATIO_AT_LEAST, 1);
-    snprintf(label, sizeof label, "least of a second thread");
-    bench_row(t->b, label, speed_up_at_least / t->second.worst, "", t->second.worst_name, 1,
-              BENCH_VALUE_AT_LEAST, speed_up_at_least);
+    least_rows(t->b, "second thread gives", "least of a second thread", &t->second,
+               speed_up_at_least);
+    least_rows(t->b, "share of a streaming copy or read is", "least share of streaming", &t->memory,
+               of_memory_at_least);
 }
 
 void bench_peers(bench *b)
 {
     static table t;
     const unsigned threads = b->threads ? b->threads : 2;
-    t = (table){ .b = b };
+    t = (table){ .b = b, .threads = threads };
     for (unsigned i = 0; i < (threads > 1 ? 2 : 1); i++)
         t.rt[i] = bench_runtime_with(i ? 1 : threads, DEFT_TIER_FULL, 0, TABLE_VARIANT_LAUNCHES);
     if (!strncmp(deft_runtime_compiler(t.rt[0]), "interpreter", 11))

@@ -47,13 +47,16 @@ typedef struct table_call {
 
 /* What the outputs of a row promise, and how it runs. */
 typedef enum table_flags {
-    TABLE_MEMORY = 1,   /* bound by the speed of memory: no goal for a second thread */
+    /* bound by the speed of memory: the goal is a streaming copy or read of as many bytes, and not
+     * what a second thread gives */
+    TABLE_MEMORY = 1,
     TABLE_RANDOM = 2,   /* random numbers: mean and deviation are compared, not elements */
     TABLE_AGAIN = 4,    /* deft records the workload again in each call, without a capture */
     TABLE_STANDARD = 8, /* the expected mean is 0 and the deviation 1; else those of [0, 1) */
     /* the differences of all elements count together, not the greatest: a difference of rounding
      * may change a count */
-    TABLE_ON_AVERAGE = 16
+    TABLE_ON_AVERAGE = 16,
+    TABLE_PARTLY = 32 /* touches only a part of its inputs or states: its bytes are not counted */
 } table_flags;
 
 typedef struct table_row {
@@ -118,8 +121,22 @@ void table_side_run(table_side *s, int calls);
 /* Runs until the compiler has nothing left to do; the runtime has to be one of tier FULL. */
 void table_side_warm_up(table_side *s);
 
-/* Bytes of all inputs and outputs. Valid after table_side_outputs. */
-double table_side_bytes(const table_side *s);
+/* Bytes of all inputs, and of all outputs. States are both. Valid after table_side_outputs. */
+typedef struct table_bytes {
+    double read, written;
+} table_bytes;
+table_bytes table_side_bytes(const table_side *s);
+
+/* ---- what memory allows (table_stream.c) ---- */
+
+typedef struct table_stream table_stream;
+
+/* Buffers of as many bytes, and threads that move them. */
+table_stream *table_stream_open(table_bytes bytes, unsigned threads);
+void table_stream_close(table_stream **s);
+
+/* Seconds in which all bytes are moved once. around: copies are written around the caches. */
+double table_stream_turn(table_stream *s, bool around, int calls);
 
 /* ---- outputs (table_outputs.c) ---- */
 

@@ -17,7 +17,7 @@ struct table_side {
     deft_capture *capture;
     deft_tensor *in[TABLE_IN], *first[TABLE_IN]; /* first: of the states */
     deft_rng rng;
-    double bytes;
+    table_bytes bytes;
     char why[256];
 };
 
@@ -81,7 +81,7 @@ table_side *table_side_open(const table_row *row, deft_runtime *rt, deft_numeric
     for (int i = 0; i < inputs->n; i++) {
         s->in[i] = copy_of(s->cx, &inputs->at[i]);
         if (inputs->at[i].is_state) s->first[i] = copy_of(s->cx, &inputs->at[i]);
-        s->bytes += (double)inputs->at[i].bytes;
+        s->bytes.read += (double)inputs->at[i].bytes;
     }
     s->capture = deft_capture_create(s->cx, captured, s);
     if (!s->capture) fails(s, "capture", deft_error(s->cx));
@@ -102,7 +102,7 @@ const char *table_side_why(const table_side *s)
     return s->why;
 }
 
-double table_side_bytes(const table_side *s)
+table_bytes table_side_bytes(const table_side *s)
 {
     return s->bytes;
 }
@@ -136,7 +136,7 @@ static bool keep_outputs(table_side *s, deft_tensor *const *out, int n, table_ou
     for (int i = 0; i < n; i++) {
         o->n_each[i] = deft_numel(out[i]);
         at += o->n_each[i];
-        s->bytes += (double)o->n_each[i] * (double)deft_dtype_size(deft_dtype_of(out[i]));
+        s->bytes.written += (double)o->n_each[i] * (double)deft_dtype_size(deft_dtype_of(out[i]));
     }
     o->n = n;
     o->v = malloc((size_t)at * sizeof *o->v);

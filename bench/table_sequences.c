@@ -200,7 +200,7 @@ const table_row table_sequences[] = {
       "f32 abc !; f32 abc !; f32 1d; f32 ed *d; f32 dd *d; f32 fd *d; f32 df *f",
       1,
       1e-4,
-      TABLE_MEMORY,
+      TABLE_MEMORY | TABLE_PARTLY,
       decode,
       { { 12, 512, 64, 768, 2304, 3072 },
         { 8, 1024, 64, 512, 1536, 2048 },
