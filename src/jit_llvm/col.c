@@ -5,7 +5,12 @@
  * A chunk of up to DF_COL_GROUPS vectors, called groups, moves along the reduced axes together. So
  * memory is read row by row, several whole cache lines at a time. The 64 accumulators of every lane
  * do not fit in registers. They are an array of vectors on the stack: 4 KiB per vector and
- * reduction, at most 16 KiB for a chunk. One element costs a load, the op and a store, all in L1.
+ * reduction, at most 32 KiB for a chunk.
+ *
+ * One element costs a load, the op and a store, all in L1. Short bodies take four rows at once that
+ * belong to the same accumulator: r, r + 64, r + 128 and r + 192. The accumulator then stays in a
+ * register for four elements, and memory is read in four streams. In C, this reads 4096 rows of
+ * 4 KiB at 41 GB/s, where a row at a time reaches 12 to 28 and a plain read 45.
  *
  *        lanes -->   group 0   group 1   group 2 ..         acc[r mod 64][group]
  *        r = 0       |---w---| |---w---| |---w---|
@@ -20,14 +25,18 @@
 #include "jit_llvm/gen.h"
 
 enum {
-    ACC_BYTES = 16 * 1024,
-    UNROLL_SIZE = 6, /* most instructions of a body that is written out for every group */
+    ACC_BYTES = 32 * 1024,
+    UNROLL_SIZE = 24,   /* most instructions of a body that is written out for every group */
+    SCAN_GROUPS = 4,    /* of a chunk without accumulators */
+    ROWS = 4,           /* of one accumulator that are taken at once */
+    ROWS_UNROLLED = 96, /* as UNROLL_SIZE, for so many rows */
 };
 
 typedef struct chunk {
     LLVMValueRef from, end; /* its first lane; the end of the lanes of this call */
     LLVMValueRef is_whole;  /* it has c->groups groups, and all have w active lanes */
     LLVMValueRef r0, m;     /* the block's first element; accumulators in use */
+    LLVMValueRef r;         /* several rows at once: the first of their elements */
     LLVMValueRef top;       /* index of the block's first accumulator vector; NULL: no reduction */
     LLVMValueRef acc_base;  /* index of the accumulator vector of element r in group 0 */
     LLVMValueRef b;         /* the current block */
@@ -220,43 +229,107 @@ static void element_group(df_gen *g, chunk *c)
 
 /* Writes the body for a whole chunk, group after group and without a loop. Each load instruction
  * then moves by one stride from row to row, a pattern that the hardware's prefetchers follow. */
-static void unrolled_groups(df_gen *g, chunk *c)
+static void unrolled_groups(df_gen *g, chunk *c, group_fn fn)
 {
-    g->prefetches = true;
+    g->prefetches = fn == element_group; /* several rows at once are faster without */
     for (uint32_t u = 0; u < c->groups; u++) {
         g->group = df_gen_i64(g, u);
         df_gen_lanes_begin(g, col_add(g, c->from, df_gen_i64(g, u * g->w)), NULL);
-        element_group(g, c);
+        fn(g, c);
     }
     g->prefetches = false;
     g->epoch++;
 }
 
+/* Writes fn for all groups of the chunk. unrolls: also without a loop, for whole chunks. */
+static void all_groups(df_gen *g, chunk *c, group_fn fn, bool unrolls)
+{
+    df_if whole, part;
+    if (!unrolls) {
+        for_groups(g, c, fn);
+        return;
+    }
+    df_if_begin(g, &whole, c->is_whole);
+    unrolled_groups(g, c, fn);
+    df_if_end(g, &whole);
+    df_if_begin(g, &part, LLVMBuildNot(g->b, c->is_whole, ""));
+    for_groups(g, c, fn);
+    df_if_end(g, &part);
+}
+
+static LLVMValueRef acc_base_of(df_gen *g, const chunk *c, LLVMValueRef r)
+{
+    LLVMValueRef j = LLVMBuildAnd(g->b, r, df_gen_i64(g, DF_LANES - 1), "");
+    return col_add(g, c->top, col_mul(g, j, g->pitch));
+}
+
+/* ---- several rows at once ---- */
+
+/* Whether elements need not come in their order, as long as those of each accumulator do. */
+static bool may_leave_order(const df_gen *g, const chunk *c)
+{
+    if (!c->top || g->n_red != 1) return false;
+    for (uint32_t k = 0; k < g->n_reds; k++)
+        if (is_of_stage(g, &g->reds[k], c->stage) && g->reds[k].is_arg) return false;
+    for (uint32_t i = 0; i < g->k->n_ins; i++) {
+        const df_kop op = (df_kop)g->k->ins[i].op;
+        if ((op == DF_K_store || op == DF_K_cumsum) && df_gen_is_here(g, i, PLACE_BODY))
+            return false;
+    }
+    return true;
+}
+
+/* Elements c->r, c->r + 64, .. of one group. */
+static void rows_group(df_gen *g, chunk *c)
+{
+    for (uint32_t k = 0; k < ROWS; k++) {
+        g->red_at = col_add(g, c->r, df_gen_i64(g, k * DF_LANES));
+        df_nest_at(g, g->red[0], g->red_at);
+        df_gen_place(g, PLACE_RED);
+        element_group(g, c);
+        g->epoch++; /* nothing of this row is valid in the next */
+    }
+}
+
+/* The body for as many elements from `from` on as can be taken several rows at once. Returns the
+ * first element that is left. */
+static LLVMValueRef build_rows(df_gen *g, chunk *c, LLVMValueRef from, LLVMValueRef to)
+{
+    enum { STEP = ROWS * DF_LANES };
+    df_if any;
+    df_loop steps, lanes;
+    LLVMValueRef n = LLVMBuildAnd(g->b, LLVMBuildSub(g->b, to, from, ""), df_gen_i64(g, -STEP), "");
+    LLVMValueRef end = col_add(g, from, n);
+    df_if_begin(g, &any, LLVMBuildICmp(g->b, LLVMIntSLT, from, end, ""));
+    df_gen_place(g, PLACE_PRE);
+    df_loop_begin(g, &steps, from, end, df_gen_i64(g, STEP), 0);
+    begin_count(g, &lanes, df_gen_i64(g, DF_LANES));
+    c->r = col_add(g, steps.i, lanes.i);
+    c->acc_base = acc_base_of(g, c, c->r);
+    all_groups(g, c, rows_group, ROWS * c->groups * df_gen_body_size(g) <= ROWS_UNROLLED);
+    df_loop_end(g, &lanes);
+    df_loop_end(g, &steps);
+    df_if_end(g, &any);
+    return end;
+}
+
+/* ---- all elements ---- */
+
 /* The body for elements [from, to) of the reduced axes and all groups. Reductions accumulate only
  * when c->top is set. */
 static void col_build_elements(df_gen *g, chunk *c, LLVMValueRef from, LLVMValueRef to)
 {
+    const uint32_t size = df_gen_body_size(g);
+    if (g->level != DF_OPT_O0 && ROWS * size <= ROWS_UNROLLED && may_leave_order(g, c))
+        from = build_rows(g, c, from, to);
     df_nest w = { .axes = g->red, .n = g->n_red, .from = from, .to = to };
     df_nest_guard(g, &w);
     df_gen_place(g, PLACE_PRE);
     df_nest_begin(g, &w);
     g->red_at = w.o;
-    if (c->top) {
-        LLVMValueRef j = LLVMBuildAnd(g->b, w.o, df_gen_i64(g, DF_LANES - 1), "");
-        c->acc_base = col_add(g, c->top, col_mul(g, j, g->pitch));
-    }
+    if (c->top) c->acc_base = acc_base_of(g, c, w.o);
     df_gen_place(g, PLACE_RED);
-    if (g->level == DF_OPT_O0 || df_gen_body_size(g) > UNROLL_SIZE) {
-        for_groups(g, c, element_group);
-    } else {
-        df_if whole, part;
-        df_if_begin(g, &whole, c->is_whole);
-        unrolled_groups(g, c);
-        df_if_end(g, &whole);
-        df_if_begin(g, &part, LLVMBuildNot(g->b, c->is_whole, ""));
-        for_groups(g, c, element_group);
-        df_if_end(g, &part);
-    }
+    all_groups(g, c, element_group, g->level != DF_OPT_O0 && size * c->groups <= UNROLL_SIZE);
     df_nest_end(g, &w);
 }
 
@@ -444,13 +517,13 @@ static void one_chunk(df_gen *g, chunk *c)
 
 static uint32_t choose_groups(const df_gen *g)
 {
-    uint64_t bytes = 1;
+    uint64_t bytes = 0;
     for (uint32_t k = 0; k < g->n_reds; k++) {
         const df_gen_red *r = &g->reds[k];
         bytes +=
             (uint64_t)r->n_acc * g->w * (df_bytes_of((deft_dtype)r->dtype) + (r->is_arg ? 8u : 0u));
     }
-    const uint64_t n = ACC_BYTES / bytes;
+    const uint64_t n = bytes > 0 ? ACC_BYTES / bytes : SCAN_GROUPS;
     return n < 1 ? 1 : n > DF_COL_GROUPS ? DF_COL_GROUPS : (uint32_t)n;
 }
 

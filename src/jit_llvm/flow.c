@@ -203,6 +203,16 @@ void df_nest_begin(df_gen *g, df_nest *w)
     }
 }
 
+void df_nest_at(df_gen *g, int axis, LLVMValueRef i)
+{
+    for (uint32_t a = 0; a < g->k->n_access; a++) {
+        g->acc[a].at = g->acc[a].row;
+        if (stays(&g->k->access[a]) || g->k->access[a].step[axis] == DF_STEP_ZERO) continue;
+        LLVMValueRef by = LLVMBuildMul(g->b, i, df_gen_stride(g, a, axis), "");
+        g->acc[a].at = move(g, a, g->acc[a].row, by);
+    }
+}
+
 /* The innermost axis has wrapped: computes the next indices and jumps to rebase. */
 static void carry(df_gen *g, df_nest *w, LLVMValueRef next_o)
 {

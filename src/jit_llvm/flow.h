@@ -65,4 +65,7 @@ void df_nest_begin(df_gen *g, df_nest *nest);
 /* Ends the nest and its guard. The addresses of all accesses are again those before the nest. */
 void df_nest_end(df_gen *g, df_nest *nest);
 
+/* Sets the address of each access to that at index i of `axis`, the only axis that is left. */
+void df_nest_at(df_gen *g, int axis, LLVMValueRef i);
+
 #endif
