@@ -540,6 +540,16 @@ void df_kernel_copy(df_kernel *to, const df_kernel *k, void *storage);
 /* Whether an access of a MAP kernel moves by one element along an OUTER axis. Code may transpose
  * blocks of such accesses, in a workspace of DF_TILES_BYTES for each thread. */
 bool df_kernel_has_tiles(const df_kernel *k);
+
+/* Whether results that go through the access may be written around the caches, where a run asks for
+ * it (df_kargs.streams): they lie side by side along INNER. */
+DF_INLINE bool df_access_may_stream(const df_kernel *k, uint32_t access)
+{
+    const df_access *const a = &k->access[access];
+    const int last = k->n_axes - 1;
+    return k->mode == DF_MODE_MAP && a->kind == DF_ACCESS_STORE && last >= 0 &&
+           k->role[last] == DF_AXIS_INNER && a->step[last] == DF_STEP_UNIT;
+}
 enum { DF_TILES_BYTES = 64 << 10 };
 
 #endif

@@ -494,7 +494,11 @@ void df_access_store(df_gen *g, uint32_t access, LLVMValueRef v)
     LLVMValueRef p = g->acc[access].at;
     v = to_mem(g, dtype, v);
     if (df_gen_lane_step(g, access) == DF_STEP_UNIT) {
-        df_access_store_unit(g, v, df_gen_at(g, t, p, g->lane0), size);
+        p = df_gen_at(g, t, p, g->lane0);
+        if (g->is_streaming && df_access_may_stream(g->k, access))
+            df_stream_store(g, v, p, size);
+        else
+            df_access_store_unit(g, v, p, size);
         return;
     }
     LLVMValueRef step = g->acc[access].step;

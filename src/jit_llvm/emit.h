@@ -21,6 +21,7 @@
  *   row.c       reductions along the lanes, for ROW
  *   tiles.c     rows of MAP with transposed operands, block by block
  *   loops.c     loops over the elements of a row
+ *   stream.c    results that are written around the caches
  *   reduce.c    what both kinds of reductions share: the order
  *   analyse.c   where each value is computed, how many lanes; kernels that are refused
  *   values.c    the instructions of a body, each at its level

@@ -177,8 +177,12 @@ struct df_gen {
     LLVMValueRef red_at;   /* position of lane 0 among the reduced elements */
     LLVMValueRef anywhere; /* 8 bytes on the stack that may be loaded; NULL until first needed */
     LLVMValueRef tail_buf; /* stack buffer of one vector, for tails; NULL until first needed */
-    bool native_masks;     /* masked accesses of this kernel are instructions, and not slow ones */
-    bool may_leave;        /* LOOP: there is a proceed */
+    /* MAP: whether results go around the caches (i1); NULL: never. And whether the body that is
+     * being written stores them in that way. */
+    LLVMValueRef streams;
+    bool is_streaming;
+    bool native_masks; /* masked accesses of this kernel are instructions, and not slow ones */
+    bool may_leave;    /* LOOP: there is a proceed */
     /* MAP: the sides of a block of rows for which crossed accesses have tiles; 0: there is none. */
     uint32_t tile_rows, tile_lanes;
 };
@@ -289,6 +293,18 @@ DF_INLINE df_step df_gen_lane_step(const df_gen *g, uint32_t access)
 
 /* Finds the arms of the marked body: sets arm, in_arm and arm_side of all values. */
 void df_arms_find(df_gen *g);
+
+/* ---- stream.c ---- */
+
+/* Whether a kernel gets code that stores its results around the caches. The body must be marked. */
+bool df_stream_pays(const df_gen *g);
+/* Writes the marked body for the elements [from, to) of a row, of which there must be some, with
+ * such stores. */
+void df_stream_row(df_gen *g, LLVMValueRef from, LLVMValueRef to);
+/* Orders these stores before all later ones. */
+void df_stream_end(df_gen *g);
+/* Stores v at p, which is aligned to it. */
+void df_stream_store(df_gen *g, LLVMValueRef v, LLVMValueRef p, uint32_t size);
 
 /* ---- tiles.c ---- */
 

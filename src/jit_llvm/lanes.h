@@ -5,6 +5,7 @@
  *
  *   kernel.c    functions and their arguments; rows of MAP and ROW
  *   tiles.c     rows of MAP with transposed operands, block by block
+ *   stream.c    rows of MAP whose results go around the caches
  *   loops.c     loops over the elements of a row
  *   values.c    the instructions of a body, each at its level
  *   arms.c      instructions behind a branch

@@ -12,9 +12,12 @@
 #include "base/fork.h"
 #include "runtime/exec/exec.h"
 #include "runtime/matmul/tile.h"
+#include "runtime/os.h"
 
 #define DEFAULT_CACHED ((uint64_t)1 << 30)
 #define DEFAULT_CODE ((uint64_t)256 << 20)
+/* Launches that move more than this share of the last cache may write around it. */
+#define STREAM_SHARE 0.9375
 
 /* The micro-kernel for products of one dtype, which the compiler makes once. */
 typedef struct product_code {
@@ -203,6 +206,8 @@ deft_status df_cpu_create(df_diag *d, const df_mem *mem, const df_log *log, cons
     c->exec.mem = mem;
     c->exec.measure = o->measure;
     c->exec.spent = o->spent;
+    c->exec.stream_bytes =
+        o->stream_bytes ? (double)o->stream_bytes : STREAM_SHARE * df_os_last_cache();
     c->has_compiler = o->compiler && o->tier != DF_TIER_INTERP;
     if (c->has_compiler) c->compiler = *o->compiler;
     TRY(df_allocator_create(d, mem, o->max_cached ? o->max_cached : DEFAULT_CACHED,

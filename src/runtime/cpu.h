@@ -14,9 +14,11 @@
 typedef struct df_cpu_options {
     uint32_t n_threads; /* 0: all processors that the process may use */
     df_tier tier;
-    uint64_t max_cached;             /* bytes that the allocator caches; 0: 1 GiB */
-    uint64_t max_code;               /* bytes of the kernel cache; 0: 256 MiB */
-    uint32_t variant_after;          /* as in df_tiers_create */
+    uint64_t max_cached;    /* bytes that the allocator caches; 0: 1 GiB */
+    uint64_t max_code;      /* bytes of the kernel cache; 0: 256 MiB */
+    uint32_t variant_after; /* as in df_tiers_create */
+    uint64_t
+        stream_bytes; /* launches that move more write around the caches; 0: 15/16 of the last */
     const df_compiler *compiler;     /* copied; NULL: interpreter only */
     bool use_blas;                   /* fast mode may open a BLAS */
     const df_naming_options *naming; /* NULL: compiled code gets no names */

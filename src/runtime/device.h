@@ -39,6 +39,10 @@ typedef struct df_kargs {
     /* Workspace of the thread, of DF_TILES_BYTES, aligned to 64 bytes; may be NULL for kernels
      * without tiles (df_kernel_has_tiles). */
     char *work;
+    /* Not 0: stores for which df_access_may_stream holds go around the caches. Those of one call
+     * then move in step: after the same number of elements, all of them come to an address that is
+     * aligned to a vector. The interpreter ignores this. */
+    uint64_t streams;
 } df_kargs;
 
 /* An entry point of a kernel. Any thread may call any of them, and callers may split ranges
@@ -189,6 +193,7 @@ typedef struct df_launch_io {
 typedef struct df_run_stats {
     uint64_t forks; /* launches in which more than one thread took part, or could have */
     uint64_t launches, segments, bytes_allocated, donated, interpreted_segments;
+    uint64_t streamed_segments; /* whose results were to go around the caches (df_kargs.streams) */
     uint64_t t_bind_ns, t_run_ns; /* 0 unless the device measures them (df_cpu_options.measure) */
 } df_run_stats;
 

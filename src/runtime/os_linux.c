@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <math.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -101,6 +102,17 @@ static uint32_t quota(const char *path, uint32_t n)
     if (most <= 0 || period <= 0) return n;
     const long long cpus = (most + period - 1) / period;
     return cpus < n ? (uint32_t)cpus : n;
+}
+
+/* sysconf tells the sum of all caches of the processor, which no core can use alone. */
+double df_os_last_cache(void)
+{
+    char text[64], *end;
+    if (!read_text("/sys/devices/system/cpu/cpu0/cache/index3/size", text, sizeof text))
+        return INFINITY;
+    const double size = strtod(text, &end);
+    const double unit = *end == 'K' ? 1 << 10 : *end == 'M' ? 1 << 20 : 1;
+    return size > 0 ? size * unit : INFINITY;
 }
 
 static bool affinity(cpu_set_t *set)

@@ -344,7 +344,7 @@ static void close_side(side *s)
 
 static oracle_path paths[] = {
     { .name = "interp", .tier = DEFT_TIER_INTERPRET, .n_threads = 1 },
-    { .name = "llvm", .tier = DEFT_TIER_FULL, .n_threads = 2 },
+    { .name = "llvm", .tier = DEFT_TIER_FULL, .n_threads = 2, .streams = true },
     { .name = "fast", .tier = DEFT_TIER_FULL, .n_threads = 2, .numerics = DEFT_FAST },
 };
 static size_t n_paths;

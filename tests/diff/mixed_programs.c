@@ -1199,7 +1199,7 @@ int main(int argc, char **argv)
     oracle_path path[] = {
         { .name = "plain", .tier = DEFT_TIER_INTERPRET, .n_threads = 1 },
         { .name = "interpreted", .tier = DEFT_TIER_INTERPRET, .n_threads = 2 },
-        { .name = "compiled", .tier = DEFT_TIER_FULL, .n_threads = 2 },
+        { .name = "compiled", .tier = DEFT_TIER_FULL, .n_threads = 2, .streams = true },
     };
     const size_t n_paths = oracle_open(path, !asked.is_quick ? LEN(path) : LEN(path) - 1);
     plain_path = &path[0];

@@ -31,7 +31,7 @@ enum { COLS = 4, MOST_ROWS = 5, N_IN = 3, MOST = 2 * MOST_ROWS * COLS + 1 };
 static oracle_path paths[] = {
     { .name = "reference", .tier = DEFT_TIER_INTERPRET, .n_threads = 1, .no_fusion = 1 },
     { .name = "interp", .tier = DEFT_TIER_INTERPRET, .n_threads = 1 },
-    { .name = "llvm", .tier = DEFT_TIER_FULL, .n_threads = 2 },
+    { .name = "llvm", .tier = DEFT_TIER_FULL, .n_threads = 2, .streams = true },
 };
 
 /* ---- programs ---- */

@@ -695,7 +695,7 @@ static void iterate(const world *w, side *s, unsigned program, unsigned iter)
 static oracle_path paths[] = {
     { .name = "reference", .tier = DEFT_TIER_INTERPRET, .n_threads = 1 },
     { .name = "interp", .tier = DEFT_TIER_INTERPRET, .n_threads = 1 },
-    { .name = "llvm", .tier = DEFT_TIER_FULL, .n_threads = 2 },
+    { .name = "llvm", .tier = DEFT_TIER_FULL, .n_threads = 2, .streams = true },
 };
 static size_t n_paths;
 static uint64_t n_cuts, n_matched, n_unfused;

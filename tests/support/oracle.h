@@ -18,6 +18,7 @@ typedef struct oracle_path {
     const char *log; /* log topics to switch on; nothing is printed */
     unsigned turn;   /* the test's own */
     uint32_t variant_launches;
+    bool streams; /* all results that may, go around the caches, however small they are */
     deft_device device;
     deft_numerics numerics; /* DEFT_FAST: compared as the test says */
     deft_runtime *rt;       /* filled in by oracle_open, as is cx */

@@ -441,6 +441,14 @@ static void lay_out(random_kernel *g, random_run *r, uint32_t access)
     memcpy(r->first[access], r->mem[access].at, bytes);
 }
 
+/* Stores around the caches, where the contract of df_kargs.streams is easily kept. */
+static uint64_t pick_streams(random_kernel *g)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < g->k.n_access; i++) n += df_access_may_stream(&g->k, i);
+    return n == 1 && random_pick(g, 2);
+}
+
 void random_run_make(random_kernel *g, random_run *r, double f64, float f32, bool is_multiple)
 {
     memset(r, 0, sizeof *r);
@@ -470,6 +478,7 @@ void random_run_make(random_kernel *g, random_run *r, double f64, float f32, boo
     r->n_outer = role_extent(&g->k, &r->a, DF_AXIS_OUTER);
     r->n_inner = role_extent(&g->k, &r->a, DF_AXIS_INNER);
     r->length = role_extent(&g->k, &r->a, DF_AXIS_RED);
+    r->a.streams = pick_streams(g);
 }
 
 void random_run_keep(random_kernel *g, random_run *r)

@@ -913,6 +913,49 @@ Test(llvm, contracts_in_fast_kernels_only)
     c.destroy(c.self);
 }
 
+/* Whether the assembly of out = in + in, with these axes, has stores around the caches. */
+static bool has_streams(const df_compiler *c, df_mode mode, df_step step, const char *target)
+{
+    const df_access access[] = {
+        { .kind = DF_ACCESS_LOAD, .dtype = DEFT_F32, .same_as = 0, .step = { DF_STEP_UNIT } },
+        { .kind = DF_ACCESS_STORE, .dtype = DEFT_F32, .same_as = 0, .step = { (uint8_t)step } },
+    };
+    const bool is_row = mode == DF_MODE_ROW;
+    const df_ins body[] = {
+        ins(DF_K_load, DEFT_F32, 0, DF_LEVEL_ELEM, 0, 0, 0),
+        ins(is_row ? DF_K_sum : DF_K_add, DEFT_F32, 0, DF_LEVEL_ELEM, 0, 0, 0),
+        ins(DF_K_store, DEFT_F32, is_row, is_row ? DF_LEVEL_ROW : DF_LEVEL_ELEM, 1, 0, 1),
+    };
+    const df_kernel k = { .mode = (uint8_t)mode,
+                          .n_axes = 1,
+                          .n_stages = is_row ? 2 : 1,
+                          .role = { is_row ? DF_AXIS_RED : DF_AXIS_INNER },
+                          .n_access = 2,
+                          .n_ins = DF_LEN(body),
+                          .access = access,
+                          .ins = body };
+    df_diag d = { 0 };
+    df_str s;
+    df_str_init(&s, &df_mem_system);
+    cr_assert(c->show(c->self, &d, &k, target, true, &s) == DEFT_OK, "%s", d.text);
+    const bool stores = strstr(s.at, "movnt") != NULL, fences = strstr(s.at, "sfence") != NULL;
+    cr_assert_eq(stores, fences);
+    df_str_finish(&s);
+    return stores;
+}
+
+Test(llvm, stores_around_caches_where_a_launch_may_ask_for_it)
+{
+    df_compiler c = open_compiler(0);
+    static const char *const x86[] = { "x86-64", "x86-64-v3", "x86-64-v4" };
+    for (size_t i = 0; i < DF_LEN(x86); i++)
+        cr_expect(has_streams(&c, DF_MODE_MAP, DF_STEP_UNIT, x86[i]), "%s", x86[i]);
+    cr_expect(!has_streams(&c, DF_MODE_MAP, DF_STEP_UNIT, "aarch64"));
+    cr_expect(!has_streams(&c, DF_MODE_MAP, DF_STEP_ANY, "x86-64-v4"));
+    cr_expect(!has_streams(&c, DF_MODE_ROW, DF_STEP_ZERO, "x86-64-v4"));
+    c.destroy(c.self);
+}
+
 Test(llvm, refuses_other_builds_and_kernels_it_does_not_know)
 {
     df_compiler c = { 0 };

@@ -494,6 +494,90 @@ Test(runtime, donation_takes_the_input_over)
     df_cpu_destroy(&dev);
 }
 
+/* How many segments of a run of out = x * num + y over n elements stream, on a device with this
+ * limit. */
+static uint64_t streamed(uint64_t limit, int64_t n, bool in_place)
+{
+    const df_cpu_options o = { .n_threads = 2, .tier = DF_TIER_INTERP, .stream_bytes = limit };
+    df_device *dev = NULL;
+    cr_assert_eq(df_cpu_create(NULL, &df_mem_system, NULL, &o, &dev), DEFT_OK);
+    df_buffer *mine = make_buffer(dev->allocator, n * 4);
+    kb b;
+    hand_plan *const h = plan_new();
+    build_axpy(&b);
+    plan_kernel(h, &b);
+    const df_buf x = plan_input(h, DEFT_F32, mine->data, n);
+    float *const other = random_floats((size_t)n, 3);
+    const df_buf y = plan_input(h, DEFT_F32, other, n), out = plan_root(h, DEFT_F32, n);
+    h->bufs[out.i].donor = 0;
+    h->inputs[0].flags = in_place ? DF_INPUT_SOLE : 0;
+    h->input[0] = mine;
+    bind_axpy(h, x, y, out, n, 0);
+    plan_launch(h, 1);
+    uint64_t first = 0;
+    for (int again = 0; again < 2; again++) { /* the second run finds its layout */
+        drop_roots(h);
+        if (in_place && again) break; /* the input is gone */
+        cr_assert_eq(plan_run(dev, h), DEFT_OK);
+        cr_expect_eq(h->stats.donated, in_place);
+        if (again) cr_expect_eq(h->stats.streamed_segments, first);
+        first = h->stats.streamed_segments;
+    }
+    df_buffer_drop(&mine);
+    plan_free(dev, h);
+    df_cpu_destroy(&dev);
+    free(other);
+    return first;
+}
+
+Test(runtime, large_results_go_around_the_caches)
+{
+    enum { N = 10000, MOVED = 3 * 4 * N };
+    cr_expect_eq(streamed(MOVED, N, false), 0);
+    cr_expect_eq(streamed(MOVED - 1, N, false), 1);
+    cr_expect_eq(streamed(MOVED - 1, N, true), 0, "its lines have just been read");
+    cr_expect_eq(streamed(0, N, false), 0, "no cache is so small");
+    cr_expect_eq(streamed(2048, 255, false), 0, "rows of less than a KiB");
+    cr_expect_eq(streamed(2048, 256, false), 1);
+}
+
+/* Two results, the second `shift` elements behind the start of its buffer. */
+static uint64_t streamed_pair(int64_t shift, bool reads)
+{
+    enum { N = 1000 };
+    const df_cpu_options o = { .n_threads = 1, .tier = DF_TIER_INTERP, .stream_bytes = 1 };
+    df_device *dev = NULL;
+    cr_assert_eq(df_cpu_create(NULL, &df_mem_system, NULL, &o, &dev), DEFT_OK);
+    kb b;
+    kb_init(&b, DF_MODE_MAP, "i", 1);
+    float *const data = random_floats(N, 4);
+    const uint32_t in = kb_access(&b, DF_ACCESS_LOAD, DEFT_F32, reads ? "1" : "0");
+    const uint32_t x = kb_ins(&b, DF_K_load, DEFT_F32, 0, 0, 0, in);
+    for (int i = 0; i < 2; i++)
+        kb_ins(&b, DF_K_store, DEFT_F32, x, 0, 0, kb_access(&b, DF_ACCESS_STORE, DEFT_F32, "1"));
+    hand_plan *const h = plan_new();
+    plan_kernel(h, &b);
+    df_seg *const s = plan_seg(h, 0, N, 0, 0);
+    plan_bind(h, s, 0, plan_input(h, DEFT_F32, data, N), 0, reads, 0, 0);
+    for (uint32_t i = 1; i < 3; i++)
+        plan_bind(h, s, i, plan_root(h, DEFT_F32, N + 64), i == 2 ? shift : 0, 1, 0, 0);
+    plan_launch(h, 1);
+    cr_assert_eq(plan_run(dev, h), DEFT_OK);
+    const uint64_t n = h->stats.streamed_segments;
+    plan_free(dev, h);
+    df_cpu_destroy(&dev);
+    free(data);
+    return n;
+}
+
+Test(runtime, results_that_stream_move_in_step_and_are_not_mostly_written)
+{
+    cr_expect_eq(streamed_pair(0, true), 1);
+    cr_expect_eq(streamed_pair(16, true), 1);
+    cr_expect_eq(streamed_pair(1, true), 0);
+    cr_expect_eq(streamed_pair(0, false), 0);
+}
+
 Test(runtime, a_bad_index_is_told_and_nothing_is_left)
 {
     enum { N = 200000 };

@@ -7,7 +7,7 @@
  *   divide     decide which launches run in parallel, and divide each segment into items
  *   lay out    place all arguments, partial results and areas of threads in one block of memory
  *   buffers    memory of roots (or of their donors), and one arena for all temporaries
- *   bind       addresses, strides and numbers
+ *   bind       addresses, strides and numbers; which results go around the caches
  *   choose     a variant of each kernel, where one fits
  *   launch     one fork-join for each launch; afterwards, the faults that checks have found
  *
@@ -193,7 +193,8 @@ static void measure_kernel(df_run *r, const df_seg *seg, df_seg_run *s)
     s->elements = count_elements(s);
     s->code = code_of(r, seg, s);
     s->code_ns = s->elements * (k->cost > 1 ? k->cost : 1) * (s->code ? CODE_NS : INTERP_NS);
-    s->ns = fmax(s->code_ns, s->is_idle ? 0 : count_bytes(r, seg, k) * MEMORY_NS);
+    s->bytes = s->is_idle ? 0 : count_bytes(r, seg, k);
+    s->ns = fmax(s->code_ns, s->bytes * MEMORY_NS);
     s->per_thread = seg->kind == DF_SEG_KERNEL && exec_kernel_has_scratch(k);
     /* Code that is published later may have tiles, too. */
     const size_t tiles = df_kernel_has_tiles(k) ? DF_TILES_BYTES : 0;
@@ -470,6 +471,7 @@ static void run_launch(df_run *r, const df_launch *l, df_run_stats *stats)
         if (seg->kind == DF_SEG_ROUTINE && !s->is_idle) df_run_routine(r, seg);
         stats->forks += seg->kind != DF_SEG_KERNEL;
         stats->interpreted_segments += s->kernel && !s->code;
+        stats->streamed_segments += s->args.streams;
     }
     stats->launches++;
     stats->segments += l->n;
@@ -564,6 +566,7 @@ static deft_status exec_build_layout(df_run *r, df_diag *d, df_run_layout *f)
     if (!block_reserve(mem, &f->segs, segs_size)) return df_fail_mem(d, "run", segs_size);
     r->segs = (df_seg_run *)(void *)f->segs.at;
     measure(r);
+    df_run_find_streams(r);
     exec_divide_launches(r);
     df_run_measure_matmuls(r);
     df_run_measure_routines(r);
@@ -657,6 +660,8 @@ deft_status df_executor_run(df_executor *x, df_diag *d, const df_plan *plan, con
         if (!r.segs[i].kernel) continue;
         if (!again) df_run_bind_extents(&r, &plan->segs[i], &r.segs[i]);
         df_run_bind(&r, &plan->segs[i], &r.segs[i]);
+        r.segs[i].args.streams =
+            r.segs[i].may_stream && df_run_streams(&r, &plan->segs[i], &r.segs[i]);
     }
     if (!again) keep(f, &r);
     exec_choose_variants(&r);

@@ -4,6 +4,7 @@
  *
  *   exec.c           the order of the steps; how work is divided; launches
  *   exec_bind.c      the run layout; buffers; arguments of kernels (bind.h)
+ *   exec_stream.c    which results go around the caches
  *   exec_matmul.c    products and their epilogues
  *   exec_routine.c   routines (routine.h)
  *   exec_notes.c     notes and times of launches
@@ -26,6 +27,8 @@ typedef struct df_seg_run {
     int64_t n_outer, n_inner, n_red; /* products of extents by role; n_inner is 1 in ROW */
     double elements;                 /* estimated work */
     double code_ns, ns;              /* estimated time: of the instructions; with that of memory */
+    double bytes;                    /* moved between memory and registers */
+    bool may_stream;                 /* results may go around the caches (exec_stream.c) */
     /* The division: an item is one of `groups` groups of rows times one of `parts` parts of a row.
      * Items have nearly equal sizes. A part is a range of part_extent elements of INNER, or of
      * part_extent blocks when `split` is set. It begins at a multiple of grain. */
@@ -102,6 +105,14 @@ uint64_t df_run_access_bytes(const df_run *r, const df_seg *seg, const df_kernel
 void df_run_bind_extents(const df_run *r, const df_seg *seg, df_seg_run *s);
 /* Fills in addresses and numbers. */
 void df_run_bind(const df_run *r, const df_seg *seg, df_seg_run *s);
+
+/* ---- exec_stream.c ---- */
+
+/* Sets may_stream of every segment, from sizes alone. */
+void df_run_find_streams(df_run *r);
+/* Whether the results of a segment that may stream go around the caches in this run, whose
+ * addresses are bound. */
+bool df_run_streams(const df_run *r, const df_seg *seg, const df_seg_run *s);
 
 /* ---- exec_matmul.c ---- */
 

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rows of MAP whose results go around the caches. Which launches write in this way, the executor
+ * decides (runtime/exec/exec_stream.c). The code here is the other half of a branch on
+ * df_kargs.streams.
+ *
+ * An ordinary store first reads the cache line that it changes a part of, even when the code
+ * writes all of the line. So a result that is larger than the caches costs a read beside its write,
+ * and it displaces what is read. A non-temporal store collects the line in a buffer of the core,
+ * and sends it to memory.
+ *
+ *   row       |..|xxxxxxxx|xxxxxxxx|xxxxxxxx|xxxxxxxx|xx......|
+ *             from        first                      whole    to
+ *             masked      non-temporal stores        masked
+ *
+ * Non-temporal stores write aligned vectors. The elements before the first of them and after the
+ * last are computed by one masked vector each, in one loop of two iterations. The body is not
+ * written several times for neighbouring vectors, because such a loop waits for memory.
+ *
+ * On x86 these stores are not ordered with later ones. So each call ends with a fence, and whoever
+ * learns that the call has returned also finds its results. On AArch64 the instruction is a mere
+ * hint, and no more was measured there, so no code for it is written.
+ */
+#include "jit_llvm/gen.h"
+
+enum {
+    LONG_BODY = 48, /* instructions. A longer body does not wait for memory */
+};
+
+/* The first store that may stream; DF_NONE: there is none. */
+static uint32_t first_stream(const df_gen *g)
+{
+    for (uint32_t i = 0; i < g->k->n_ins; i++)
+        if (g->k->ins[i].op == DF_K_store && df_access_may_stream(g->k, (uint32_t)g->k->ins[i].imm))
+            return (uint32_t)g->k->ins[i].imm;
+    return DF_NONE;
+}
+
+static bool reads_lanes(const df_gen *g)
+{
+    for (uint32_t a = 0; a < g->k->n_access; a++) {
+        const df_access *x = &g->k->access[a];
+        if (x->kind != DF_ACCESS_STORE && df_access_is_strided(x->kind) &&
+            x->step[g->vec_axis] != DF_STEP_ZERO)
+            return true;
+    }
+    return false;
+}
+
+bool df_stream_pays(const df_gen *g)
+{
+    return g->level != DF_OPT_O0 && g->w > 1 && g->t->arch == DF_ARCH_X86_64 && g->tile_rows == 0 &&
+           g->vec_axis >= 0 && df_gen_body_size(g) <= LONG_BODY && first_stream(g) != DF_NONE &&
+           reads_lanes(g);
+}
+
+void df_stream_store(df_gen *g, LLVMValueRef v, LLVMValueRef p, uint32_t size)
+{
+    static const char kind[] = "nontemporal";
+    LLVMValueRef one = LLVMConstInt(g->i32, 1, 0);
+    LLVMValueRef store = LLVMBuildStore(g->b, v, p);
+    const uint32_t bytes = g->w * size;
+    LLVMSetAlignment(store, bytes < g->t->vector_bytes ? bytes : g->t->vector_bytes);
+    LLVMSetMetadata(store, LLVMGetMDKindIDInContext(g->ctx, kind, sizeof kind - 1),
+                    LLVMMDNodeInContext(g->ctx, &one, 1));
+}
+
+/* The masked vectors at both ends of the row. */
+static void write_ends(df_gen *g, LLVMValueRef from, LLVMValueRef first, LLVMValueRef whole,
+                       LLVMValueRef to)
+{
+    df_loop l;
+    df_if any;
+    df_loop_begin(g, &l, df_gen_i64(g, 0), df_gen_i64(g, 2), df_gen_i64(g, 1), 0);
+    LLVMValueRef is_front = LLVMBuildICmp(g->b, LLVMIntEQ, l.i, df_gen_i64(g, 0), "");
+    LLVMValueRef begin = LLVMBuildSelect(g->b, is_front, from, whole, "");
+    LLVMValueRef end = LLVMBuildSelect(g->b, is_front, first, to, "");
+    df_if_begin(g, &any, LLVMBuildICmp(g->b, LLVMIntSLT, begin, end, ""));
+    df_lanes_body(g, begin, end, 1);
+    df_if_end(g, &any);
+    df_loop_end(g, &l);
+}
+
+void df_stream_row(df_gen *g, LLVMValueRef from, LLVMValueRef to)
+{
+    const uint32_t access = first_stream(g);
+    const uint32_t size = df_bytes_of((deft_dtype)g->k->access[access].dtype);
+    LLVMValueRef at = LLVMBuildPtrToInt(g->b, g->acc[access].at, g->i64, "");
+    LLVMValueRef past = LLVMBuildUDiv(g->b, at, df_gen_i64(g, size), ""); /* in elements */
+    past = LLVMBuildAdd(g->b, past, from, "");
+    LLVMValueRef rest =
+        LLVMBuildAnd(g->b, LLVMBuildNeg(g->b, past, ""), df_gen_i64(g, g->w - 1), "");
+    LLVMValueRef first = df_gen_min(g, LLVMBuildAdd(g->b, from, rest, ""), to);
+    LLVMValueRef n = LLVMBuildSub(g->b, to, first, "");
+    n = LLVMBuildAnd(g->b, n, df_gen_i64(g, -(int64_t)g->w), "");
+    LLVMValueRef whole = LLVMBuildAdd(g->b, first, n, "");
+    df_loop l;
+    df_loop_begin(g, &l, first, whole, df_gen_i64(g, g->w), 0);
+    g->is_streaming = true;
+    df_lanes_body(g, l.i, NULL, 1);
+    g->is_streaming = false;
+    df_loop_end(g, &l);
+    write_ends(g, from, first, whole, to);
+}
+
+void df_stream_end(df_gen *g)
+{
+    df_if fence;
+    df_if_begin(g, &fence, g->streams);
+    df_gen_intrinsic(g, "llvm.x86.sse.sfence", NULL, 0, NULL, 0);
+    df_if_end(g, &fence);
+}

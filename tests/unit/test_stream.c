@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Results that are written around the caches, through the public API: all of them, because the
+ * limit is one byte. Values are compared with C. A hook in the device counts the segments that
+ * stream.
+ */
+#include "support/harness.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "lazy/core/context.h"
+
+static rig r;
+static uint64_t n_streamed;
+static deft_status (*real_run)(df_device *, df_diag *, const df_plan *, const df_trace *,
+                               const int64_t *, df_launch_io *, df_run_stats *);
+
+static deft_status counted(df_device *dev, df_diag *d, const df_plan *p, const df_trace *t,
+                           const int64_t *slots, df_launch_io *io, df_run_stats *stats)
+{
+    const deft_status st = real_run(dev, d, p, t, slots, io, stats);
+    n_streamed += stats->streamed_segments;
+    return st;
+}
+
+static void set_up(void)
+{
+    const deft_runtime_options o = { .size = sizeof o, .n_threads = 2, .tier = DEFT_TIER_FULL };
+    setenv("DEFT_STREAM_BYTES", "1", 1);
+    rig_open(&r, &o, NULL);
+    real_run = r.rt->dev->run;
+    r.rt->dev->run = counted;
+}
+
+static void tear_down(void)
+{
+    rig_close(&r);
+}
+
+TestSuite(stream, .init = set_up, .fini = tear_down);
+
+static uint64_t streamed(void)
+{
+    const uint64_t n = n_streamed;
+    n_streamed = 0;
+    return n;
+}
+
+static float *numbers(int64_t n, int seed)
+{
+    float *const v = malloc(sizeof *v * (size_t)(n + 1));
+    for (int64_t i = 0; i < n; i++) v[i] = (float)((i * 37 + seed) % 1001) / 8;
+    return v;
+}
+
+static deft_tensor *range(int64_t n, double first)
+{
+    deft_tensor *t = deft_keep(deft_arange(r.cx, first, first + (double)n, 1, DEFT_F32));
+    OK(&r, deft_eval(&t, 1));
+    return t;
+}
+
+Test(stream, any_length_and_any_start)
+{
+    static const int64_t lengths[] = { 1,  2,  15, 16,  17,  31,   33,   63,
+                                       64, 65, 79, 127, 128, 1000, 4097, 70001 };
+    for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++)
+        for (int64_t skip = 0; skip < 18; skip += skip < 3 ? 1 : 7) {
+            const int64_t n = lengths[k];
+            float *const v = numbers(n + skip, 5), *const want = numbers(n, 0);
+            const deft_scope scope = deft_scope_begin(r.cx);
+            deft_tensor *all = rig_vector(&r, n + skip, v);
+            deft_tensor *const x = deft_slice(all, DEFT_R(skip, n + skip));
+            deft_tensor *const y = deft_sub(deft_mul(x, 3), x);
+            for (int64_t i = 0; i < n; i++) want[i] = v[i + skip] * 3 - v[i + skip];
+            rig_expect(&r, y, n, want);
+            cr_expect_eq(streamed(), 1, "%lld", (long long)n);
+            deft_drop(&all);
+            OK(&r, deft_scope_end(scope));
+            free(v);
+            free(want);
+        }
+}
+
+/* Rows that begin anywhere in a line, and rows that are one part of wider ones. */
+Test(stream, rows_of_a_part)
+{
+    enum { ROWS = 9, WIDE = 130 };
+    float *const v = numbers(ROWS * WIDE, 1), *const w = numbers(ROWS * WIDE, 2);
+    for (int64_t from = 0; from < 20; from += 3)
+        for (int64_t n = 1; n <= WIDE - from; n = n * 3 + 1) {
+            deft_tensor *a = rig_tensor(&r, DEFT_SHAPE(ROWS, WIDE), v);
+            deft_tensor *b = rig_tensor(&r, DEFT_SHAPE(ROWS, WIDE), w);
+            float want[ROWS * WIDE];
+            memcpy(want, v, sizeof want);
+            for (int64_t i = 0; i < ROWS; i++)
+                for (int64_t j = from; j < from + n; j++) want[i * WIDE + j] = w[i * WIDE + j] + 1;
+            const deft_scope step = deft_step_begin(r.cx);
+            deft_tensor *const part = deft_slice(a, DEFT_FULL, DEFT_R(from, from + n));
+            deft_tensor *const other = deft_slice(b, DEFT_FULL, DEFT_R(from, from + n));
+            deft_assign(part, deft_add(other, 1));
+            OK(&r, deft_step_end(step));
+            rig_expect(&r, a, ROWS * WIDE, want);
+            deft_drop(&a);
+            deft_drop(&b);
+        }
+    cr_expect_gt(streamed(), 0);
+    free(v);
+    free(w);
+}
+
+Test(stream, an_update_in_place_does_not)
+{
+    enum { N = 1000 };
+    float want[N];
+    deft_tensor *const x = range(N, 0);
+    for (int i = 0; i < N; i++) want[i] = (float)i;
+    streamed();
+    for (int k = 0; k < 4; k++) {
+        const deft_scope step = deft_step_begin(r.cx);
+        deft_assign(x, deft_mul(x, 2));
+        OK(&r, deft_step_end(step));
+        for (int i = 0; i < N; i++) want[i] *= 2;
+        cr_expect_eq(streamed(), 0);
+    }
+    rig_expect(&r, x, N, want);
+}
+
+/* The second launch reads what all threads have written in the first, and waits for its maximum. */
+Test(stream, the_next_launch_reads_it)
+{
+    enum { N = 300000 };
+    float *const want = malloc(sizeof *want * N);
+    deft_tensor *const x = range(N, 0);
+    for (int k = 0; k < 20; k++) {
+        const deft_scope scope = deft_scope_begin(r.cx);
+        deft_tensor *const y = deft_keep(deft_mul(x, k));
+        deft_tensor *const z = deft_sub(deft_flip(deft_sort(y, 0, false), DEFT_AXES(0)), y);
+        for (int i = 0; i < N; i++) want[i] = (float)(N - 1 - i) * (float)k - (float)i * (float)k;
+        rig_expect(&r, z, N, want);
+        OK(&r, deft_scope_end(scope));
+    }
+    cr_expect_geq(streamed(), 40);
+    free(want);
+}
+
+/* A submitted step runs on another thread, with which the reader then has to agree. */
+Test(stream, a_submitted_step_is_read_by_another_thread)
+{
+    enum { N = 100003 };
+    float *const want = malloc(sizeof *want * N);
+    deft_tensor *const x = range(N, 1), *y = range(N, 0);
+    for (int k = 0; k < 30; k++) {
+        const deft_scope step = deft_step_begin(r.cx);
+        deft_assign(y, deft_add(x, k));
+        OK(&r, deft_step_submit(step));
+        for (int i = 0; i < N; i++) want[i] = (float)(1 + i + k);
+        rig_expect(&r, y, N, want);
+    }
+    cr_expect_geq(streamed(), 30);
+    free(want);
+}
+
+static deft_status twice(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                         size_t n_out, void *user)
+{
+    (void)n_in, (void)n_out, (void)user;
+    out[0] = deft_mul(in[0], deft_const_f(cx, 2));
+    out[1] = deft_gt(in[0], deft_const_f(cx, 100));
+    return DEFT_OK;
+}
+
+Test(stream, a_capture_and_results_of_two_dtypes)
+{
+    enum { N = 5003 };
+    float *const want = malloc(sizeof *want * N);
+    deft_capture *c = deft_capture_create(r.cx, twice, NULL);
+    for (int k = 0; k < 5; k++) {
+        const deft_scope scope = deft_scope_begin(r.cx);
+        deft_tensor *in = range(N, k), *out[2];
+        OK(&r, deft_capture_call(c, &in, 1, out, 2));
+        for (int i = 0; i < N; i++) want[i] = (float)(2 * (k + i));
+        rig_expect(&r, out[0], N, want);
+        for (int i = 0; i < N; i++) want[i] = k + i > 100;
+        rig_expect(&r, out[1], N, want);
+        deft_drop(&in);
+        OK(&r, deft_scope_end(scope));
+    }
+    cr_expect_geq(streamed(), 5);
+    deft_capture_destroy(&c);
+    free(want);
+}
