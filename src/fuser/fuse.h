@@ -702,6 +702,8 @@ deft_status df_fuse_final_cones(pass *p);
 deft_status df_fuse_final_cone(pass *p, group_id g);
 /* Notes why neighbouring operators share a kernel. */
 void df_fuse_explain(pass *p);
+/* The vector instructions per element of node n, without its operands. */
+float df_fuse_own_cost(const pass *p, uint32_t n);
 /* Marks in p->must the expensive nodes that are computed more than once. Sets *again if it marked
  * any: the vals must then be grouped again. */
 deft_status df_fuse_find_shared(pass *p, bool *again);

@@ -1730,6 +1730,42 @@ Test(fuser, fast_products_of_bf16)
     }
 }
 
+/* Sums over rows and over columns of what `%s` makes of the rows, less their sums, divided by the
+ * sums of their squares. */
+static const char of_rows[] = "%%0 = input f32[40,50]\n"
+                              "%%1 = sum f32[40,1] %%0 axes=[1] keepdims\n"
+                              "%%2 = sub f32[40,50] %%0 %%1\n"
+                              "%%3 = square f32[40,50] %%2\n"
+                              "%%4 = sum f32[40,1] %%3 axes=[1] keepdims\n"
+                              "%%5 = div f32[40,50] %%2 %%4\n"
+                              "%%6 = %s f32[40,50] %%5\n"
+                              "%%7 = mul f32[40,50] %%6 %%0\n"
+                              "%%8 = sum f32[50] %%7 axes=[0]\n"
+                              "%%9 = mul f32[40,50] %%6 %%6\n"
+                              "%%10 = sum f32[40] %%9 axes=[1]\n"
+                              "output %%8\n"
+                              "output %%10\n";
+
+/* What several kernels need is stored as the values of rows from which it is quickly computed, not
+ * as all of its elements. */
+Test(fuser, values_of_rows_are_stored_in_place_of_elements)
+{
+    enum { ELEMENTS = 40 * 50 * 4, ROWS = 2 * 64 * 4 };
+    static const struct {
+        const char *op;
+        bool stores_elements;
+    } cases[] = { { "neg", false }, { "abs", false }, { "exp", true } };
+    for (size_t i = 0; i < DF_LEN(cases); i++) {
+        char text[1024];
+        (void)snprintf(text, sizeof text, of_rows, cases[i].op);
+        const fuse_result r = fuse_check(text, 4);
+        cr_expect(r.ok && !r.retreated, "%s", r.text);
+        cr_expect_eq(r.temporary_bytes >= ELEMENTS, cases[i].stores_elements, "%s: %lld",
+                     cases[i].op, (long long)r.temporary_bytes);
+        cr_expect(cases[i].stores_elements || r.temporary_bytes <= ROWS);
+    }
+}
+
 Test(fuser, text_is_stable)
 {
     char *const a = fuse_plan_text(layer_norm, 4), *const b = fuse_plan_text(layer_norm, 4);

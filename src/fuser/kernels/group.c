@@ -279,37 +279,12 @@ static deft_status plan_vals(pass *p, val_id v)
 
 /* ---- rounds ---- */
 
-/* Vector instructions per element of node n, without its operands. */
-static float own_cost(const pass *p, uint32_t n)
-{
-    const df_node *const x = node_of(p, n);
-    const df_op_info *const o = &df_op_infos[x->op];
-    switch ((df_op_class)o->cls) {
-    case DF_CLASS_leaf: return x->op == DF_OP_random ? 60 : x->op == DF_OP_input ? 1 : 0;
-    case DF_CLASS_unary:
-    case DF_CLASS_binary:
-    case DF_CLASS_ternary:
-        if (o->how == DF_LOWER_recipe) return 20;
-        if (o->how == DF_LOWER_body) return 3;
-        return o->kop == DF_K_div || o->kop == DF_K_sqrt || o->kop == DF_K_rem ? 4 : 1;
-    case DF_CLASS_reduce:
-    case DF_CLASS_scan: return 1e6f;
-    case DF_CLASS_view: return 0;
-    case DF_CLASS_index: return 8;
-    case DF_CLASS_update: return df_surround_is(p, n) ? 3 : 1e6f;
-    case DF_CLASS_contract:
-    case DF_CLASS_control:
-    case DF_CLASS_routine: return 1e6f;
-    }
-    df_unreachable();
-}
-
 static void costs(pass *p)
 {
     for (uint32_t n = 0; n < p->t->n_nodes; n++) {
         if (!(p->live[n] & 1)) continue;
         const df_node *const x = node_of(p, n);
-        float sum = own_cost(p, n);
+        float sum = df_fuse_own_cost(p, n);
         if (df_op_infos[x->op].cls != DF_CLASS_leaf)
             for (uint32_t s = 0; s < x->n_src; s++) {
                 const uint32_t src = x->src[s].i;

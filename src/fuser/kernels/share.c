@@ -144,6 +144,32 @@ void df_fuse_explain(pass *p)
         tell_neighbours(p, group_at(p, g));
 }
 
+/* ---- costs ---- */
+
+float df_fuse_own_cost(const pass *p, uint32_t n)
+{
+    const df_node *const x = node_of(p, n);
+    const df_op_info *const o = &df_op_infos[x->op];
+    switch ((df_op_class)o->cls) {
+    case DF_CLASS_leaf: return x->op == DF_OP_random ? 60 : x->op == DF_OP_input ? 1 : 0;
+    case DF_CLASS_unary:
+    case DF_CLASS_binary:
+    case DF_CLASS_ternary:
+        if (o->how == DF_LOWER_recipe) return 20;
+        if (o->how == DF_LOWER_body) return 3;
+        return o->kop == DF_K_div || o->kop == DF_K_sqrt || o->kop == DF_K_rem ? 4 : 1;
+    case DF_CLASS_reduce:
+    case DF_CLASS_scan: return 1e6f;
+    case DF_CLASS_view: return 0;
+    case DF_CLASS_index: return 8;
+    case DF_CLASS_update: return df_surround_is(p, n) ? 3 : 1e6f;
+    case DF_CLASS_contract:
+    case DF_CLASS_control:
+    case DF_CLASS_routine: return 1e6f;
+    }
+    df_unreachable();
+}
+
 /* ---- sharing ---- */
 
 /* How a node is computed: at all, by several groups, by one group at several maps. */
@@ -162,6 +188,76 @@ static const char *shared_why(uint8_t how)
 {
     return how & TWICE ? "several kernels need it, and it costs more than a load"
                        : "needed at several elements, and it costs more than a load";
+}
+
+/* The axes along which node n is longer than 1, or may be. */
+static uint32_t n_long(const pass *p, uint32_t n)
+{
+    uint32_t sum = 0;
+    for (uint32_t j = 0; j < node_of(p, n)->rank; j++) sum += df_fuse_cls(p, n, j) != CLS_ONE;
+    return sum;
+}
+
+/* Whether operand `src` of node n is repeated along some axis of n. */
+static bool is_repeated(const pass *p, uint32_t n, uint32_t src)
+{
+    return node_of(p, n)->op != DF_OP_reshape && n_long(p, src) < n_long(p, n);
+}
+
+/* The node whose elements `src` shows. */
+static uint32_t computed_behind(const pass *p, uint32_t src)
+{
+    while (IS_NONE(p->node_val[src]) && class_of_op(p, src) == DF_CLASS_view)
+        src = node_of(p, src)->src[0].i;
+    return src;
+}
+
+/* The vector instructions per element that node n takes when all repeated values behind it are
+ * loaded. Stops above CHEAP. */
+static float cost_beside_rows(const pass *p, uint32_t n)
+{
+    float sum = df_fuse_own_cost(p, n);
+    for (uint32_t s = 0; s < node_of(p, n)->n_src && sum <= CHEAP; s++) {
+        const uint32_t src = node_of(p, n)->src[s].i;
+        const bool is_loaded = is_repeated(p, n, src) || !IS_NONE(p->node_val[src]);
+        const bool is_leaf = class_of_op(p, src) == DF_CLASS_leaf;
+        sum += is_loaded ? 1 : is_leaf ? df_fuse_own_cost(p, src) : cost_beside_rows(p, src);
+    }
+    return sum;
+}
+
+/* Stores the repeated values behind node n that cost more than a load. Sets *again when one of them
+ * was not stored yet. Returns whether there are any. */
+static bool store_rows(pass *p, uint32_t n, bool *again)
+{
+    bool any = false;
+    for (uint32_t s = 0; s < node_of(p, n)->n_src; s++) {
+        const uint32_t src = node_of(p, n)->src[s].i;
+        if (class_of_op(p, src) == DF_CLASS_leaf) continue;
+        if (!is_repeated(p, n, src)) {
+            if (IS_NONE(p->node_val[src])) any |= store_rows(p, src, again);
+            continue;
+        }
+        const uint32_t row = computed_behind(p, src);
+        if (p->cost[row] <= CHEAP || class_of_op(p, row) == DF_CLASS_leaf) continue;
+        any = true; /* stored in this round, it still has its cost */
+        if (p->must[row] || !IS_NONE(p->node_val[row])) continue;
+        p->must[row] = 1;
+        *again = true;
+        df_fuse_why(p, row, row, "stored", "%s", shared_why(TWICE));
+    }
+    return any;
+}
+
+/* Stores node n, which several kernels need. When n is cheap beside values with fewer elements that
+ * it repeats, such as the mean of a row, these are stored in its place: they are less to write, and
+ * n takes no more to compute than to load. */
+static void store_shared(pass *p, uint32_t n, uint8_t how, bool *again)
+{
+    if (how & TWICE && cost_beside_rows(p, n) <= CHEAP && store_rows(p, n, again)) return;
+    p->must[n] = 1;
+    *again = true;
+    df_fuse_why(p, n, n, "stored", "%s", shared_why(how));
 }
 
 deft_status df_fuse_find_shared(pass *p, bool *again)
@@ -191,18 +287,14 @@ deft_status df_fuse_find_shared(pass *p, bool *again)
                 /* Only the last shared value of a chain is stored. */
                 if (how[w->items[i].node] != SEEN || !worth_storing(p, n, how[n]) || p->must[n])
                     continue;
-                p->must[n] = 1;
-                *again = true;
-                df_fuse_why(p, n, n, "stored", "%s", shared_why(how[n]));
+                store_shared(p, n, how[n], again);
             }
         for (head_id h = w->first_head; !IS_NONE(h); h = head_at(p, h)->next) {
             const item *const it = &w->items[head_at(p, h)->item];
             if (!computes(it) || how[it->node] == SEEN ||
                 !worth_storing(p, it->node, how[it->node]) || p->must[it->node])
                 continue;
-            p->must[it->node] = 1;
-            *again = true;
-            df_fuse_why(p, it->node, it->node, "stored", "%s", shared_why(how[it->node]));
+            store_shared(p, it->node, how[it->node], again);
         }
     }
     return DEFT_OK;
