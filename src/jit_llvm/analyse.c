@@ -278,6 +278,7 @@ void df_gen_analyse(df_gen *g)
             for (uint32_t s = 0; s < df_gen_n_src(g, i); s++)
                 g->val[g->k->ins[i].src[s]].wants_vec = true;
     find_inverses(g);
+    df_numbers_place(g);
     find_runs(g);
     df_half_find_nans(g);
     g->w = choose_lanes(g);
@@ -381,7 +382,7 @@ static uint32_t loop_copies(const df_gen *g, uint32_t live, uint32_t regs)
     for (uint32_t i = 0; i < g->k->n_ins; i++) {
         const df_val *v = &g->val[i];
         states += g->k->ins[i].op == DF_K_next && v->place == PLACE_BODY;
-        if (v->last_use == 0 || v->place == PLACE_BODY) continue;
+        if (v->last_use == 0 || v->place == PLACE_BODY || v->is_read_in_place) continue;
         if (v->place == PLACE_LANES)
             kept++;
         else
@@ -400,7 +401,7 @@ uint32_t df_gen_copies(df_gen *g)
 {
     const uint32_t size = df_gen_body_size(g);
     if (g->level == DF_OPT_O0 || g->w == 1 || has_single_lanes(g)) return 1;
-    const uint32_t regs = g->t->arch == DF_ARCH_AARCH64 || g->t->vector_bytes == 64 ? 32 : 16;
+    const uint32_t regs = df_gen_vector_registers(g);
     const uint32_t live = most_live(g);
     if (g->k->mode == DF_MODE_LOOP) return loop_copies(g, live, regs);
     if (size < COPY_BODY && g->k->mode != DF_MODE_MAP) return 1;

@@ -63,6 +63,7 @@ typedef struct df_val {
     uint8_t moves;                 /* MOVES_*: roles of the axes that the value depends on */
     bool wants_vec;                /* a scalar read by lanes: broadcast where it is defined */
     bool wants_inverse;            /* a scalar that lanes are divided by, through its inverse */
+    bool is_read_in_place;         /* a number that is broadcast where it is read (numbers.c) */
     bool is_marked;                /* part of the loop body being written */
     bool is_run;                   /* lane k is lane 0 plus k (analyse.c, "Runs") */
     bool is_address;               /* a run that only addresses of loads read: not in lanes */
@@ -288,6 +289,17 @@ DF_INLINE df_step df_gen_lane_step(const df_gen *g, uint32_t access)
     if (a->kind == DF_ACCESS_AT || g->vec_axis < 0) return DF_STEP_ZERO;
     return (df_step)a->step[g->vec_axis];
 }
+
+/* The number of vector registers of the target. */
+DF_INLINE uint32_t df_gen_vector_registers(const df_gen *g)
+{
+    return g->t->arch == DF_ARCH_AARCH64 || g->t->vector_bytes == 64 ? 32 : 16;
+}
+
+/* ---- numbers.c ---- */
+
+/* Sets is_read_in_place of all values. */
+void df_numbers_place(df_gen *g);
 
 /* ---- arms.c ---- */
 

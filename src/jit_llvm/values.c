@@ -24,10 +24,22 @@ void df_gen_set_lanes(df_gen *g, uint32_t i, LLVMValueRef lanes)
     v->lanes[g->copy] = lanes;
 }
 
+static LLVMValueRef load_num(df_gen *g, const df_ins *ins)
+{
+    const deft_dtype t = (deft_dtype)ins->dtype;
+    if (g->facts && ins->imm < DF_FACT_NUMS && g->facts->num_mask >> ins->imm & 1)
+        return df_gen_const(g, t, g->facts->num[ins->imm]);
+    /* Little-endian: the first bytes of the slot are the number. */
+    LLVMValueRef p = df_gen_at(g, g->i64, g->p_num, df_gen_i64(g, (int64_t)ins->imm));
+    LLVMValueRef v = LLVMBuildLoad2(g->b, df_gen_mem_type(g, t), p, "");
+    return t == DEFT_BOOL ? LLVMBuildICmp(g->b, LLVMIntNE, v, LLVMConstInt(g->i8, 0, 0), "") : v;
+}
+
 LLVMValueRef df_gen_vec(df_gen *g, uint32_t i)
 {
     df_val *v = &g->val[i];
     if (v->vec) return v->vec;
+    if (v->is_read_in_place) return df_gen_splat(g, load_num(g, &g->k->ins[i]), g->w);
     if (v->epoch == g->epoch && v->lanes[g->copy]) return v->lanes[g->copy];
     LLVMValueRef lanes;
     if (v->slot) {
@@ -79,7 +91,7 @@ void df_gen_define(df_gen *g, uint32_t i, LLVMValueRef scalar)
     df_val *v = &g->val[i];
     v->sca = scalar;
     v->vec = NULL;
-    if (v->wants_vec) v->vec = df_gen_splat(g, scalar, g->w);
+    if (v->wants_vec && !v->is_read_in_place) v->vec = df_gen_splat(g, scalar, g->w);
     if (v->wants_inverse) define_inverse(g, i, scalar);
 }
 
@@ -103,17 +115,6 @@ void df_gen_others(df_gen *g)
 static deft_dtype src_dtype(const df_gen *g, uint32_t i)
 {
     return df_gen_n_src(g, i) > 0 ? (deft_dtype)g->k->ins[g->k->ins[i].src[0]].dtype : DEFT_BOOL;
-}
-
-static LLVMValueRef load_num(df_gen *g, const df_ins *ins)
-{
-    const deft_dtype t = (deft_dtype)ins->dtype;
-    if (g->facts && ins->imm < DF_FACT_NUMS && g->facts->num_mask >> ins->imm & 1)
-        return df_gen_const(g, t, g->facts->num[ins->imm]);
-    /* Little-endian: the first bytes of the slot are the number. */
-    LLVMValueRef p = df_gen_at(g, g->i64, g->p_num, df_gen_i64(g, (int64_t)ins->imm));
-    LLVMValueRef v = LLVMBuildLoad2(g->b, df_gen_mem_type(g, t), p, "");
-    return t == DEFT_BOOL ? LLVMBuildICmp(g->b, LLVMIntNE, v, LLVMConstInt(g->i8, 0, 0), "") : v;
 }
 
 void df_gen_scalar(df_gen *g, uint32_t i)

@@ -708,6 +708,70 @@ Test(llvm, every_op_and_dtype_on_awkward_values, .timeout = 300)
 
 /* ---- what random kernels do not reach ---- */
 
+/* A kernel with more numbers than registers keeps no vector of a number on the stack. */
+Test(llvm, many_numbers_are_read_where_they_are_used)
+{
+    enum { N = 37, NUMBERS = 48, INS = 2 * NUMBERS + 2 };
+    df_ins body[INS] = { ins(DF_K_load, DEFT_F32, 0, DF_LEVEL_ELEM, 0, 0, 0) };
+    uint16_t last = 0;
+    for (uint16_t i = 0; i < NUMBERS; i++) {
+        body[1 + 2 * i] = ins(DF_K_num, DEFT_F32, 0, DF_LEVEL_ELEM, 0, 0, i);
+        body[2 + 2 * i] = ins(i % 2 ? DF_K_add : DF_K_mul, DEFT_F32, 0, DF_LEVEL_ELEM, last,
+                              (uint16_t)(1 + 2 * i), 0);
+        last = (uint16_t)(2 + 2 * i);
+    }
+    body[INS - 1] = ins(DF_K_store, DEFT_F32, 0, DF_LEVEL_ELEM, last, 0, 1);
+    const df_access access[] = {
+        { .kind = DF_ACCESS_LOAD, .dtype = DEFT_F32, .step = { DF_STEP_UNIT } },
+        { .kind = DF_ACCESS_STORE, .dtype = DEFT_F32, .same_as = 1, .step = { DF_STEP_UNIT } }
+    };
+    const df_kernel k = { .mode = DF_MODE_MAP,
+                          .n_axes = 1,
+                          .n_stages = 1,
+                          .role = { DF_AXIS_INNER },
+                          .n_access = 2,
+                          .n_num = NUMBERS,
+                          .n_ins = INS,
+                          .access = access,
+                          .ins = body };
+    float x[N], y[N];
+    uint64_t num[NUMBERS];
+    for (int i = 0; i < N; i++) x[i] = (float)i / 3;
+    for (int i = 0; i < NUMBERS; i++) {
+        const float number = 0.75f + (float)i / 64;
+        num[i] = 0;
+        memcpy(&num[i], &number, sizeof number);
+    }
+    char *ptr[2] = { (char *)x, (char *)y };
+    const int64_t stride[2] = { 1, 1 }, extent[1] = { N };
+    const df_kargs a = { .ptr = ptr, .stride = stride, .extent = extent, .num = num };
+    for (int v = 0; v < 6; v++) {
+        df_compiler c = open_compiler(widths[v / 2]);
+        const df_kernel *const one = &k;
+        df_code code;
+        compile_all(&c, &one, 1, v % 2 ? DF_OPT_O2 : DF_OPT_O0, &code);
+        memset(y, 0, sizeof y);
+        code.main(&a, 0, 1, 0, N);
+        for (int i = 0; i < N; i++) {
+            float want = x[i];
+            for (int j = 0; j < NUMBERS; j++)
+                want = j % 2 ? want + f32_of(num[j]) : want * f32_of(num[j]);
+            cr_assert(y[i] == want, "%s, element %d: %g, not %g", c.name, i, (double)y[i],
+                      (double)want);
+        }
+        c.release(c.self, &code);
+        c.destroy(c.self);
+    }
+    df_compiler c = open_compiler(0);
+    df_diag d = { 0 };
+    df_str s;
+    df_str_init(&s, &df_mem_system);
+    cr_assert(c.show(c.self, &d, &k, "x86-64-v4", true, &s) == DEFT_OK, "%s", d.text);
+    cr_assert(strstr(s.at, "{1to") && !strstr(s.at, "(%rsp), %zmm"), "%s", s.at);
+    df_str_finish(&s);
+    c.destroy(c.self);
+}
+
 Test(llvm, a_known_divisor_gives_the_bits_of_a_division)
 {
     enum { N = 2048 + 5 };
