@@ -29,6 +29,8 @@
 #define DF_OPAQUE(x) __asm__("" : "+r"(x))
 /* For functions that are hardly ever called, such as those that report failures. */
 #define DF_COLD __attribute__((cold, noinline))
+/* For the long rest of a function whose short part should save no registers. */
+#define DF_NOINLINE __attribute__((noinline))
 
 /* Assertions check the library's own reasoning, never the arguments of public functions. Debug and
  * test builds end the process when one does not hold. Release builds do not evaluate them, and

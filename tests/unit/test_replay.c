@@ -821,6 +821,49 @@ Test(replay, assigned_and_dropped_in_a_scope)
     rig_close(&r);
 }
 
+/* The same operations with numbers of another kind than at the last turn. A number that does not
+ * fit is refused, whatever number was there before. */
+Test(replay, numbers_of_other_kinds)
+{
+    rig r;
+    rig_open(&r, NULL, NULL);
+    deft_tensor *const x = rig_range(&r, 2, 1), *const y = rig_range(&r, 2, 0);
+    deft_tensor *const n = deft_keep(deft_cast(rig_range(&r, 2, 4), DEFT_I32));
+    deft_tensor *const z = rig_range(&r, 2, 0), *const p = rig_range(&r, 2, 0);
+    for (int i = 0; i < 24; i++) {
+        const int turn = i < 6 ? 0 : i % 4;
+        const deft_scope s = begin(&r);
+        deft_tensor *const a = deft_neg(x), *const m = deft_neg(n), *const b = deft_neg(a);
+        deft_tensor *const half = turn == 1 ? deft_mul(m, 0.5) : deft_mul(m, 3);
+        deft_assign(y, turn == 2 ? deft_mul(a, 2) : deft_mul(a, 2.5 + i));
+        deft_assign(z, deft_cast(half, DEFT_F32));
+        deft_assign(p, turn == 3 ? deft_pow(b, 2) : deft_pow(b, 17));
+        OK(&r, deft_step_end(s));
+        if (turn == 2)
+            EXPECT(y, -2, -4);
+        else
+            EXPECT(y, -2.5F - (float)i, -5 - 2 * (float)i);
+        if (turn == 1)
+            EXPECT(z, -2, -2.5F);
+        else
+            EXPECT(z, -12, -15);
+        if (turn == 3)
+            EXPECT(p, 1, 4);
+        else
+            EXPECT(p, 1, 131072);
+    }
+    for (int i = 0; i < 2; i++) {
+        const deft_scope s = begin(&r);
+        deft_tensor *const a = deft_neg(x), *const m = deft_neg(n);
+        deft_tensor *const b = deft_neg(a), *const c = deft_mul(m, i ? INT64_C(1) << 40 : 3);
+        (void)b;
+        deft_assign(y, i ? deft_mul(a, 2) : deft_mul(a, 1e39));
+        deft_assign(z, deft_cast(c, DEFT_F32));
+        cr_assert_eq(deft_step_end(s), DEFT_E_RANGE);
+    }
+    rig_close(&r);
+}
+
 /* A cut that failed is not shown as though its trace were the last plan's; and is none of those
  * counted. */
 Test(replay, shown_after_a_failure)

@@ -8,6 +8,9 @@
 #include "lazy/core/append.h"
 #include "lazy/core/meet.h"
 
+#include <math.h>
+#include <string.h>
+
 /* The record of a C number that the caller passed to an operation. */
 static uint32_t operand_f(deft_ctx *cx, const char *what, deft_dtype t, double v, uintptr_t site)
 {
@@ -38,7 +41,7 @@ static deft_tensor *unary(df_op op, deft_tensor *x, uintptr_t site)
         const df_rec *const r = &same->rec;
         if (DF_LIKELY(r->n < r->same && r->nodes[r->n].op == op &&
                       r->nodes[r->n].src[0].i == x->node && !same->mixed))
-            return df_handle_new(same, df_record_again(same, site));
+            return df_handle_new_near(same, df_record_again(same, site), x);
     }
     deft_ctx *const cx = df_enter(df_op_infos[op].name, 1, x, site);
     if (!cx) return NULL;
@@ -134,14 +137,15 @@ static deft_tensor *binary(df_op op, deft_tensor *a, deft_tensor *b, uintptr_t s
     deft_ctx *const same = plain(a);
     if (DF_LIKELY(same && plain(b) == same && df_record_is_map(&same->rec, op, a->node, b->node) &&
                   !same->mixed))
-        return df_handle_new(same, df_record_again(same, site));
+        return df_handle_new_near(same, df_record_again(same, site), a);
     deft_ctx *const cx = enter_two(what, a, b, site);
     uint32_t na, nb;
     if (!cx || !operands(cx, op, a, b, &na, &nb, site)) return NULL;
     return binary_nodes(cx, op, na, nb, site);
 }
 
-static deft_tensor *binary_f(df_op op, deft_tensor *a, double v, uintptr_t site)
+/* binary_f and binary_i without the history. */
+static DF_NOINLINE deft_tensor *binary_f_slow(df_op op, deft_tensor *a, double v, uintptr_t site)
 {
     deft_ctx *const cx = df_enter(df_op_infos[op].name, 1, a, site);
     if (!cx) return NULL;
@@ -154,7 +158,7 @@ static deft_tensor *binary_f(df_op op, deft_tensor *a, double v, uintptr_t site)
     return binary_nodes(cx, op, na, nb, site);
 }
 
-static deft_tensor *binary_i(df_op op, deft_tensor *a, int64_t v, uintptr_t site)
+static DF_NOINLINE deft_tensor *binary_i_slow(df_op op, deft_tensor *a, int64_t v, uintptr_t site)
 {
     deft_ctx *const cx = df_enter(df_op_infos[op].name, 1, a, site);
     if (!cx) return NULL;
@@ -166,6 +170,56 @@ static deft_tensor *binary_i(df_op op, deft_tensor *a, int64_t v, uintptr_t site
         return df_result(cx, df_append(cx, DF_OP_powi, t, (uint32_t)v, &na, NULL, 0, NULL, site));
     const uint32_t nb = operand_i(cx, df_op_infos[op].name, t == DEFT_BOOL ? DEFT_I64 : t, v, site);
     return binary_nodes(cx, op, na, nb, site);
+}
+
+/* ---- numbers that are recorded again ----
+ *
+ * A program that records again meets the same two records at the same positions: the number, and
+ * the operation on it. Both are then recorded here. An operand of another dtype would be cast
+ * between the two, so where the operation follows its number, both have the operand's dtype. */
+
+/* Whether the history has, at this position, a number of dtype t and then op on a and that
+ * number. */
+DF_INLINE bool is_map_of_number(const deft_ctx *cx, df_op op, const deft_tensor *a, deft_dtype t)
+{
+    const df_rec *const r = &cx->rec;
+    const df_node *const n = &r->nodes[r->n];
+    return r->n + 1 < r->same && n->op == DF_OP_num && n->dtype == t && n[1].op == op &&
+           n[1].src[0].i == a->node && n[1].src[1].i == r->n && !cx->mixed && !cx->recording;
+}
+
+/* Records both again, with these bits of the number. */
+DF_INLINE deft_tensor *again_with_number(deft_ctx *cx, const deft_tensor *a, int64_t bits,
+                                         uintptr_t site)
+{
+    cx->rec.args[cx->rec.n_args++] = bits;
+    return df_handle_new_near(cx, df_record_pair_again(cx, site), a);
+}
+
+static deft_tensor *binary_f(df_op op, deft_tensor *a, double v, uintptr_t site)
+{
+    deft_ctx *const cx = plain(a);
+    const float f = (float)v;
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    if (DF_LIKELY(cx && is_map_of_number(cx, op, a, DEFT_F32) && !isinf(f)))
+        return again_with_number(cx, a, bits, site);
+    return binary_f_slow(op, a, v, site);
+}
+
+static deft_tensor *binary_i(df_op op, deft_tensor *a, int64_t v, uintptr_t site)
+{
+    deft_ctx *const cx = plain(a);
+    const float f = (float)(double)v;
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    if (DF_LIKELY(cx && op != DF_OP_pow)) { /* which has no number for small exponents */
+        if (DF_LIKELY(is_map_of_number(cx, op, a, DEFT_F32)))
+            return again_with_number(cx, a, bits, site);
+        if (v == (int32_t)v && is_map_of_number(cx, op, a, DEFT_I32))
+            return again_with_number(cx, a, (uint32_t)v, site);
+    }
+    return binary_i_slow(op, a, v, site);
 }
 
 #define DF_UNARY(name)                                                                             \

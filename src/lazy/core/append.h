@@ -31,6 +31,20 @@ DF_INLINE uint32_t df_record_again(deft_ctx *cx, uintptr_t site)
     return i;
 }
 
+/* Appends a number and the record after it, both of which the history has here. Returns the index
+ * of the second. */
+DF_INLINE uint32_t df_record_pair_again(deft_ctx *cx, uintptr_t site)
+{
+    df_rec *const r = &cx->rec;
+    const uint32_t i = r->n + 1;
+    r->n = i + 1;
+    df_assert(r->nodes[i - 1].rank == 0); /* so that only the second has extents */
+    if (r->shape[i] == r->n_ext) r->n_ext += r->nodes[i].rank;
+    r->site[i - 1] = r->site[i] = site;
+    r->val[i - 1] = r->val[i] = 0;
+    return i;
+}
+
 /* Appends node, whose extents begin at index `shape` of r->ext. The caller has called
  * df_record_room. Returns the index of the record. */
 DF_INLINE uint32_t df_record_push(deft_ctx *cx, df_node node, uint32_t shape, uintptr_t site)

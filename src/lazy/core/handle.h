@@ -97,6 +97,20 @@ DF_INLINE deft_tensor *df_handle_new(deft_ctx *cx, uint32_t node)
     return df_handle_init(cx, t, node);
 }
 
+/* The same for a call with the operand `near`. In most cases the new handle is in the slab of the
+ * operand. Its address is then computed from that of the operand, and no load of the context or
+ * the scope delays the next call, which takes the new handle. */
+DF_INLINE deft_tensor *df_handle_new_near(deft_ctx *cx, uint32_t node, const deft_tensor *near)
+{
+    df_slab *s = df_slab_of(near);
+    DF_OPAQUE(s);
+    if (DF_UNLIKELY(s != cx->scope[cx->depth].cur)) return df_handle_new_slow(cx, node);
+    deft_tensor *const t = df_slab_slot(s, s->n);
+    if (DF_UNLIKELY(s->n >= DF_SLAB_SLOTS || t->keeps)) return df_handle_new_slow(cx, node);
+    s->n++;
+    return df_handle_init(cx, t, node);
+}
+
 /* Opens a scope at call site `site`. Returns false, with the error recorded, when there are too
  * many scopes or memory runs out. */
 bool df_scope_push(deft_ctx *cx, uintptr_t site);
