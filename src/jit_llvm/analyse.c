@@ -279,6 +279,7 @@ void df_gen_analyse(df_gen *g)
                 g->val[g->k->ins[i].src[s]].wants_vec = true;
     find_inverses(g);
     df_numbers_place(g);
+    df_contract_find(g);
     find_runs(g);
     df_half_find_nans(g);
     g->w = choose_lanes(g);

@@ -24,6 +24,8 @@
  *   stream.c    results that are written around the caches
  *   reduce.c    what both kinds of reductions share: the order
  *   analyse.c   where each value is computed, how many lanes; kernels that are refused
+ *   contract.c  sums of products in FAST kernels
+ *   numbers.c   where numbers are broadcast
  *   values.c    the instructions of a body, each at its level
  *   access.c    loads and stores of w lanes through a df_access, with or without a mask
  *   lower.c     one kernel op to IR, for a scalar or for w lanes

@@ -64,6 +64,7 @@ typedef struct df_val {
     bool wants_vec;                /* a scalar read by lanes: broadcast where it is defined */
     bool wants_inverse;            /* a scalar that lanes are divided by, through its inverse */
     bool is_read_in_place;         /* a number that is broadcast where it is read (numbers.c) */
+    bool is_contracted;            /* FAST: a product that is part of the sum that reads it */
     bool is_marked;                /* part of the loop body being written */
     bool is_run;                   /* lane k is lane 0 plus k (analyse.c, "Runs") */
     bool is_address;               /* a run that only addresses of loads read: not in lanes */
@@ -73,6 +74,7 @@ typedef struct df_val {
     bool in_arm;                   /* computed in its arm only (arms.c) */
     uint8_t arm_side;              /* a select that ends an arm: the operand that belongs to it */
     uint32_t arm;                  /* the last select of the arm it belongs to; 0: none */
+    uint32_t product;              /* FAST: the operand that is contracted; DF_NONE: none */
     uint32_t epoch;                /* the epoch in which `lanes` are valid */
     uint32_t last_use;             /* analyse.c: last reader, while live vectors are counted */
     LLVMValueRef sca, vec;         /* the scalar, and its broadcast; NULL: none */
@@ -295,6 +297,16 @@ DF_INLINE uint32_t df_gen_vector_registers(const df_gen *g)
 {
     return g->t->arch == DF_ARCH_AARCH64 || g->t->vector_bytes == 64 ? 32 : 16;
 }
+
+/* ---- contract.c ---- */
+
+/* Sets `product` and is_contracted of all values. */
+void df_contract_find(df_gen *g);
+/* a * b + c, rounded once. */
+LLVMValueRef df_contract_fma(df_gen *g, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c);
+/* The sum or difference i, whose contracted operand is a * b and whose other operand is `other`. */
+LLVMValueRef df_contract_into(df_gen *g, uint32_t i, LLVMValueRef a, LLVMValueRef b,
+                              LLVMValueRef other);
 
 /* ---- numbers.c ---- */
 

@@ -3,7 +3,8 @@
  * One kernel op to IR. The same code serves scalars and vectors: IR instructions take both, only
  * constants differ. Every op gives exactly the bits that kops.def and the interpreter give:
  *
- * - In strict mode no instruction has fast-math flags, so instruction selection contracts nothing.
+ * - No instruction has fast-math flags, so instruction selection contracts nothing. contract.c
+ *   contracts in FAST kernels.
  * - Poison is never observed. Selects guard shifts, divisions and conversions.
  * - Vectors of integers are divided as floats, because x86 and AArch64 have no vector division of
  *   integers. The floats are f32 for at most 16 bits and f64 for 32 bits. Their significand has at
@@ -65,15 +66,6 @@ static LLVMValueRef lower_unary(df_gen *g, const char *name, LLVMValueRef x)
     return df_gen_intrinsic(g, name, &type, 1, &x, 1);
 }
 
-/* Allows contraction and reassociation of v in FAST kernels. The absence of NaN and infinity is
- * never assumed. values.c multiplies by the inverse of a scalar divisor. */
-static LLVMValueRef relaxed(df_gen *g, LLVMValueRef v)
-{
-    if (g->k->flags & DF_KERNEL_FAST && LLVMIsAInstruction(v) && LLVMCanValueUseFastMathFlags(v))
-        LLVMSetFastMathFlags(v, LLVMFastMathAllowReassoc | LLVMFastMathAllowContract);
-    return v;
-}
-
 static LLVMValueRef is_less(df_gen *g, deft_dtype t, LLVMValueRef a, LLVMValueRef b)
 {
     if (df_is_real(t)) return fcmp(g, LLVMRealOLT, a, b);
@@ -126,7 +118,7 @@ static LLVMValueRef lower_div(df_gen *g, deft_dtype t, LLVMValueRef a, LLVMValue
 {
     if (!df_is_real(t)) return int_div(g, t, a, b, w);
     if (df_estimate_pays(g, t, w)) return df_estimate_div(g, a, b);
-    return relaxed(g, LLVMBuildFDiv(g->b, a, b, ""));
+    return LLVMBuildFDiv(g->b, a, b, "");
 }
 
 /* For floats, frem becomes calls of fmod, which is exact. For integers, x - (x / d) d and the rules
@@ -290,15 +282,9 @@ LLVMValueRef df_lower_op(df_gen *g, const df_ins *ins, deft_dtype src, LLVMValue
     const bool real = df_is_real(t);
     LLVMBuilderRef b = g->b;
     switch ((df_kop)ins->op) {
-    case DF_K_add:
-        return real ? relaxed(g, LLVMBuildFAdd(b, s[0], s[1], ""))
-                    : LLVMBuildAdd(b, s[0], s[1], "");
-    case DF_K_sub:
-        return real ? relaxed(g, LLVMBuildFSub(b, s[0], s[1], ""))
-                    : LLVMBuildSub(b, s[0], s[1], "");
-    case DF_K_mul:
-        return real ? relaxed(g, LLVMBuildFMul(b, s[0], s[1], ""))
-                    : LLVMBuildMul(b, s[0], s[1], "");
+    case DF_K_add: return real ? LLVMBuildFAdd(b, s[0], s[1], "") : LLVMBuildAdd(b, s[0], s[1], "");
+    case DF_K_sub: return real ? LLVMBuildFSub(b, s[0], s[1], "") : LLVMBuildSub(b, s[0], s[1], "");
+    case DF_K_mul: return real ? LLVMBuildFMul(b, s[0], s[1], "") : LLVMBuildMul(b, s[0], s[1], "");
     case DF_K_div: return lower_div(g, t, s[0], s[1], w);
     case DF_K_rem: return lower_rem(g, t, s[0], s[1], w);
     case DF_K_fma: {

@@ -150,10 +150,13 @@ static LLVMValueRef positions(df_gen *g)
     return LLVMBuildAdd(g->b, at, df_gen_iota(g, g->i64, g->w), "");
 }
 
-static df_pair accumulated(df_gen *g, const df_gen_red *r, df_pair acc, LLVMValueRef x)
+/* by: the operand is x * by, which is contracted; NULL: the operand is x. */
+static df_pair accumulated(df_gen *g, const df_gen_red *r, df_pair acc, LLVMValueRef x,
+                           LLVMValueRef by)
 {
     if (!r->is_arg) {
-        df_pair n = df_reduce_join(g, r, acc, (df_pair){ x, NULL });
+        df_pair n = by ? (df_pair){ df_contract_fma(g, x, by, acc.v), NULL }
+                       : df_reduce_join(g, r, acc, (df_pair){ x, NULL });
         if (g->mask) n.v = LLVMBuildSelect(g->b, g->mask, n.v, acc.v, "");
         return n;
     }
@@ -170,12 +173,12 @@ static LLVMValueRef operands_at(df_gen *g, const df_gen_red *r, LLVMValueRef fro
     return df_gen_at(g, df_reduce_type(g, r), r->operands, LLVMBuildAdd(g->b, g->lane0, from, ""));
 }
 
-static void accumulate(df_gen *g, df_gen_red *r, LLVMValueRef x)
+static void accumulate(df_gen *g, df_gen_red *r, LLVMValueRef x, LLVMValueRef by)
 {
     LLVMTypeRef t = df_reduce_type(g, r);
     if (g->in_regs) {
         const df_pair acc = { r->reg[g->reg], r->is_arg ? r->reg_idx[g->reg] : NULL };
-        const df_pair n = accumulated(g, r, acc, x);
+        const df_pair n = accumulated(g, r, acc, x, by);
         r->reg[g->reg] = n.v;
         if (r->is_arg) r->reg_idx[g->reg] = n.i;
         return;
@@ -183,22 +186,34 @@ static void accumulate(df_gen *g, df_gen_red *r, LLVMValueRef x)
     LLVMValueRef at = r->n_acc == 1 && g->k->mode == DF_MODE_COL ? g->acc_one : g->acc_at;
     df_pair acc = { df_reduce_load(g, r->mem, t, at), NULL };
     if (r->is_arg) acc.i = df_reduce_load(g, r->mem_idx, g->i64, at);
-    const df_pair n = accumulated(g, r, acc, x);
+    const df_pair n = accumulated(g, r, acc, x, by);
     LLVMBuildStore(g->b, n.v, df_reduce_at(g, r->mem, t, at));
     if (r->is_arg) LLVMBuildStore(g->b, n.i, df_reduce_at(g, r->mem_idx, g->i64, at));
 }
 
-void df_reduce_accumulate(df_gen *g, uint32_t ins, LLVMValueRef x)
+static df_gen_red *reduction_of(df_gen *g, uint32_t ins)
 {
     df_gen_red *r = g->reds;
     while (r->ins != ins) r++;
+    return r;
+}
+
+void df_reduce_accumulate_product(df_gen *g, uint32_t ins, LLVMValueRef x, LLVMValueRef by)
+{
+    df_assert(!g->gather);
+    accumulate(g, reduction_of(g, ins), x, by);
+}
+
+void df_reduce_accumulate(df_gen *g, uint32_t ins, LLVMValueRef x)
+{
+    df_gen_red *r = reduction_of(g, ins);
     LLVMTypeRef t = df_reduce_type(g, r);
     const deft_dtype from = (deft_dtype)g->k->ins[g->k->ins[ins].src[0]].dtype;
     if (from == DEFT_BOOL) x = LLVMBuildZExt(g->b, x, df_gen_lanes(t, g->w), "");
     if (g->gather)
         df_access_store_unit(g, x, operands_at(g, r, g->gather), df_bytes_of((deft_dtype)r->dtype));
     else
-        accumulate(g, r, x);
+        accumulate(g, r, x, NULL);
 }
 
 void df_reduce_gathered(df_gen *g, uint32_t stage)
@@ -207,7 +222,8 @@ void df_reduce_gathered(df_gen *g, uint32_t stage)
     DF_FOR_REDS(r, g, stage)
     accumulate(g, r,
                df_access_load_unit(g, df_reduce_type(g, r), operands_at(g, r, back),
-                                   df_bytes_of((deft_dtype)r->dtype)));
+                                   df_bytes_of((deft_dtype)r->dtype)),
+               NULL);
 }
 
 /* ---- scans ---- */

@@ -21,6 +21,8 @@ uint32_t df_reduce_count(const df_gen *g, uint32_t stage);
  * reduction. When g->gather is set, x is stored in df_gen_red.operands at index g->lane0 +
  * g->gather instead, and df_reduce_gathered joins it later. */
 void df_reduce_accumulate(df_gen *g, uint32_t ins, LLVMValueRef x);
+/* The same for the operand x * by, which is not rounded before it is added. */
+void df_reduce_accumulate_product(df_gen *g, uint32_t ins, LLVMValueRef x, LLVMValueRef by);
 /* For each reduction of `stage`, loads one vector of stored operands and joins it to the
  * accumulators. The vector begins at index g->lane0 - g->gathered of df_gen_red.operands, where
  * g->gathered is the index of the block's first element. */

@@ -76,14 +76,15 @@ static void define_inverse(df_gen *g, uint32_t i, LLVMValueRef scalar)
     v->inverse = df_gen_splat(g, LLVMBuildFDiv(g->b, one, scalar, ""), g->w);
 }
 
-/* a / d, where d has an inverse. The product may be contracted into a sum. It may not be
- * reassociated, because lift times inverse may be infinite. */
+/* a / d, where d has an inverse, is the product of this and the inverse. */
+static LLVMValueRef lifted_dividend(df_gen *g, LLVMValueRef a, const df_val *d)
+{
+    return d->lift ? LLVMBuildFMul(g->b, a, d->lift, "") : a;
+}
+
 static LLVMValueRef times_inverse(df_gen *g, LLVMValueRef a, const df_val *d)
 {
-    if (!d->lift) return LLVMBuildFMul(g->b, a, d->inverse, "");
-    LLVMValueRef v = LLVMBuildFMul(g->b, LLVMBuildFMul(g->b, a, d->lift, ""), d->inverse, "");
-    if (LLVMIsAInstruction(v)) LLVMSetFastMathFlags(v, LLVMFastMathAllowContract);
-    return v;
+    return LLVMBuildFMul(g->b, lifted_dividend(g, a, d), d->inverse, "");
 }
 
 void df_gen_define(df_gen *g, uint32_t i, LLVMValueRef scalar)
@@ -121,10 +122,15 @@ void df_gen_scalar(df_gen *g, uint32_t i)
 {
     const df_ins *ins = &g->k->ins[i];
     LLVMValueRef s[3] = { NULL, NULL, NULL };
+    if (g->val[i].is_contracted) return;
     for (uint32_t n = 0; n < df_gen_n_src(g, i); n++) s[n] = df_gen_sca(g, ins->src[n]);
     const df_kop op = (df_kop)ins->op;
     LLVMValueRef v;
-    if (op == DF_K_const)
+    if (g->val[i].product != DF_NONE) {
+        const df_ins *p = &g->k->ins[g->val[i].product];
+        v = df_contract_into(g, i, df_gen_sca(g, p->src[0]), df_gen_sca(g, p->src[1]),
+                             s[ins->src[0] == g->val[i].product]);
+    } else if (op == DF_K_const)
         v = df_gen_const(g, (deft_dtype)ins->dtype, ins->imm);
     else if (op == DF_K_num)
         v = load_num(g, ins);
@@ -215,10 +221,31 @@ static LLVMValueRef load_if(df_gen *g, const df_ins *ins, LLVMValueRef s[3])
     return df_access_load_if(g, (uint32_t)ins->imm, &c);
 }
 
+/* Writes instruction i, which takes in a product, for w lanes. */
+static void emit_contraction(df_gen *g, uint32_t i)
+{
+    const df_ins *ins = &g->k->ins[i], *p = &g->k->ins[g->val[i].product];
+    const df_val *d = &g->val[p->src[1]];
+    df_assert(g->val[g->val[i].product].arm == g->val[i].arm);
+    LLVMValueRef a = df_gen_vec(g, p->src[0]);
+    LLVMValueRef b = p->op == DF_K_div ? d->inverse : df_gen_vec(g, p->src[1]);
+    if (p->op == DF_K_div) a = lifted_dividend(g, a, d);
+    if (df_gen_kind(g, i) == DF_KOP_reduce) {
+        df_reduce_accumulate_product(g, i, a, b);
+        return;
+    }
+    LLVMValueRef other = df_gen_vec(g, ins->src[ins->src[0] == g->val[i].product]);
+    df_gen_set_lanes(g, i, df_contract_into(g, i, a, b, other));
+}
+
 /* Writes instruction i for w lanes. */
 static void emit_lanes(df_gen *g, uint32_t i)
 {
-    if (g->val[i].is_address) return;
+    if (g->val[i].is_address || g->val[i].is_contracted) return;
+    if (g->val[i].product != DF_NONE) {
+        emit_contraction(g, i);
+        return;
+    }
     if (g->k->ins[i].op == DF_K_load_at && g->val[g->k->ins[i].src[0]].is_run) {
         LLVMValueRef start = lane0_of_run(g, g->k->ins[i].src[0]);
         df_gen_set_lanes(g, i, df_access_load_run(g, (uint32_t)g->k->ins[i].imm, start));
@@ -371,7 +398,8 @@ uint32_t df_gen_body_size(const df_gen *g)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < g->k->n_ins; i++)
-        n += df_gen_is_here(g, i, PLACE_BODY) && !g->val[i].is_address && !g->val[i].in_arm;
+        n += df_gen_is_here(g, i, PLACE_BODY) && !g->val[i].is_address && !g->val[i].in_arm &&
+             !g->val[i].is_contracted;
     return n;
 }
 

@@ -562,7 +562,20 @@ static void run_under(random_kernel *g, random_run *r, const df_facts *f, const 
     }
 }
 
-static void fuzz_facts(df_mode mode, bool runs)
+/* From here on, the outputs of the general code are wanted. */
+static void want_general(random_kernel *g, random_run *r, df_compiler *c)
+{
+    const df_kernel *const k = &g->k;
+    df_code code;
+    compile_all(c, &k, 1, DF_OPT_O2, &code);
+    random_run_reset(g, r);
+    run_main(g, r, &code);
+    random_run_keep(g, r);
+    c->release(c->self, &code);
+}
+
+/* fast: FAST kernels, whose variants must give the bits of their general code. */
+static void fuzz_facts(df_mode mode, bool runs, bool fast)
 {
     enum { N_SHAPES = 3 };
     enum { N_KERNELS = 5 };
@@ -577,9 +590,11 @@ static void fuzz_facts(df_mode mode, bool runs)
         const uint64_t seed = 1000 + i / N_SHAPES;
         random_run r;
         random_kernel_make(g, seed, mode, runs);
+        if (fast) g->k.flags |= DF_KERNEL_FAST;
         for (uint32_t s = 0; s < i % N_SHAPES; s++) (void)random_pick(g, 2);
         make_run_with(g, &r, numbers[i % N_SHAPES].f64, numbers[i % N_SHAPES].f32, i % 2);
-        for (int v = 0; v < 3; v++)
+        for (int v = 0; v < 3; v++) {
+            if (fast) want_general(g, &r, &c[v]);
             for (int kind = DF_VARIANT_MULTIPLE; kind <= DF_VARIANT_NUMBERS; kind++) {
                 if (kind == DF_VARIANT_MULTIPLE && i % 2 == 0) continue;
                 const df_facts f = facts_of(g, &r, (df_variant_kind)kind);
@@ -594,6 +609,7 @@ static void fuzz_facts(df_mode mode, bool runs)
                 expect_outputs(g, &r, what, seed);
                 c[v].release(c[v].self, &code);
             }
+        }
         random_run_end(g, &r);
     }
     for (int v = 0; v < 3; v++) c[v].destroy(c[v].self);
@@ -602,19 +618,35 @@ static void fuzz_facts(df_mode mode, bool runs)
 
 Test(llvm, random_map_kernels_under_facts, .timeout = 300)
 {
-    fuzz_facts(DF_MODE_MAP, false);
+    fuzz_facts(DF_MODE_MAP, false, false);
 }
 Test(llvm, random_row_kernels_under_facts, .timeout = 300)
 {
-    fuzz_facts(DF_MODE_ROW, false);
+    fuzz_facts(DF_MODE_ROW, false, false);
 }
 Test(llvm, random_rows_of_runs_under_facts, .timeout = 300)
 {
-    fuzz_facts(DF_MODE_ROW, true);
+    fuzz_facts(DF_MODE_ROW, true, false);
 }
 Test(llvm, random_col_kernels_under_facts, .timeout = 300)
 {
-    fuzz_facts(DF_MODE_COL, false);
+    fuzz_facts(DF_MODE_COL, false, false);
+}
+Test(llvm, random_fast_map_kernels_under_facts, .timeout = 300)
+{
+    fuzz_facts(DF_MODE_MAP, false, true);
+}
+Test(llvm, random_fast_row_kernels_under_facts, .timeout = 300)
+{
+    fuzz_facts(DF_MODE_ROW, false, true);
+}
+Test(llvm, random_fast_rows_of_runs_under_facts, .timeout = 300)
+{
+    fuzz_facts(DF_MODE_ROW, true, true);
+}
+Test(llvm, random_fast_col_kernels_under_facts, .timeout = 300)
+{
+    fuzz_facts(DF_MODE_COL, false, true);
 }
 
 Test(llvm, random_map_kernels_give_the_naive_bits, .timeout = 300)
@@ -1018,6 +1050,76 @@ Test(llvm, stores_around_caches_where_a_launch_may_ask_for_it)
     cr_expect(!has_streams(&c, DF_MODE_MAP, DF_STEP_ANY, "x86-64-v4"));
     cr_expect(!has_streams(&c, DF_MODE_ROW, DF_STEP_ZERO, "x86-64-v4"));
     c.destroy(c.self);
+}
+
+/* Three accesses are loaded as a, b and c; a * b + c, or the sum of a * b and c in rows. */
+static void run_contraction(bool sums, const df_compiler *c, uint8_t flags, bool knows, float *out)
+{
+    enum { N = 203, ROWS = 3 };
+    df_access access[4];
+    for (uint32_t i = 0; i < 4; i++)
+        access[i] = (df_access){ .kind = i == 3 ? DF_ACCESS_STORE : DF_ACCESS_LOAD,
+                                 .dtype = DEFT_F32,
+                                 .same_as = i,
+                                 .step = { DF_STEP_ANY, DF_STEP_UNIT } };
+    if (sums) access[3].step[1] = DF_STEP_ZERO;
+    const uint8_t level = sums ? DF_LEVEL_ROW : DF_LEVEL_ELEM;
+    const df_ins body[] = {
+        ins(DF_K_load, DEFT_F32, 0, DF_LEVEL_ELEM, 0, 0, 0),
+        ins(DF_K_load, DEFT_F32, 0, DF_LEVEL_ELEM, 0, 0, 1),
+        ins(DF_K_load, DEFT_F32, 0, DF_LEVEL_ELEM, 0, 0, 2),
+        ins(DF_K_mul, DEFT_F32, 0, DF_LEVEL_ELEM, 0, 1, 0),
+        ins(sums ? DF_K_sum : DF_K_sub, DEFT_F32, 0, DF_LEVEL_ELEM, sums ? 3 : 2, 3, 0),
+        ins(DF_K_store, DEFT_F32, sums, level, 4, 0, 3),
+    };
+    const df_kernel k = { .mode = sums ? DF_MODE_ROW : DF_MODE_MAP,
+                          .n_axes = 2,
+                          .n_stages = sums ? 2 : 1,
+                          .flags = flags,
+                          .role = { DF_AXIS_OUTER, sums ? DF_AXIS_RED : DF_AXIS_INNER },
+                          .n_access = 4,
+                          .n_ins = DF_LEN(body),
+                          .access = access,
+                          .ins = body };
+    static float in[3 * ROWS * N];
+    for (int i = 0; i < 3 * ROWS * N; i++) in[i] = 1 + (float)(i * 7919 % 10007) / 30011;
+    char *ptr[4] = { (char *)in, (char *)(in + ROWS * N), (char *)(in + 2 * ROWS * N),
+                     (char *)out };
+    int64_t stride[8];
+    for (int i = 0; i < 4; i++) {
+        stride[2 * i] = N;
+        stride[2 * i + 1] = 1;
+    }
+    if (sums) stride[6] = 1;
+    const int64_t extent[2] = { ROWS, N };
+    const df_kargs a = { .ptr = ptr, .stride = stride, .extent = extent };
+    const df_facts facts = { .rows = true, .all = true, .extent = { ROWS, N } };
+    const df_kernel *const one = &k;
+    df_diag d = { 0 };
+    df_code code = { 0 };
+    if (knows)
+        cr_assert(c->specialize(c->self, &d, &k, &facts, &code) == DEFT_OK, "%s", d.text);
+    else
+        compile_all(c, &one, 1, DF_OPT_O2, &code);
+    memset(out, 0, sizeof(float) * ROWS * N);
+    code.main(&a, 0, ROWS, 0, sums ? 1 : N);
+    c->release(c->self, &code);
+}
+
+Test(llvm, variants_contract_as_the_general_code_does)
+{
+    static float strict[1024], fast[1024], variant[1024];
+    for (int v = 0; v < 3; v++) {
+        df_compiler c = open_compiler(widths[v]);
+        for (int sums = 0; sums < 2; sums++) {
+            run_contraction(sums, &c, 0, false, strict);
+            run_contraction(sums, &c, DF_KERNEL_FAST, false, fast);
+            run_contraction(sums, &c, DF_KERNEL_FAST, true, variant);
+            cr_assert(memcmp(strict, fast, sizeof fast) != 0, "%s, %d", c.name, sums);
+            cr_assert(memcmp(variant, fast, sizeof fast) == 0, "%s, %d", c.name, sums);
+        }
+        c.destroy(c.self);
+    }
 }
 
 Test(llvm, refuses_other_builds_and_kernels_it_does_not_know)
