@@ -89,10 +89,9 @@ static entry *tier_entry_create(df_tiers *t, const df_kernel *k)
     e->storage_size = storage_size;
     df_kernel_copy(&e->kernel, k, storage);
     e->exec.kernel = &e->kernel;
-    /* In fast mode code may differ in bits, and the time at which it is published must not choose a
-     * result. In a loop, iterations dominate the time, and a variant does not help them. */
-    e->exec.may_vary = t->variant_after && t->compiler && t->compiler->specialize &&
-                       !(k->flags & DF_KERNEL_FAST) && k->mode != DF_MODE_LOOP;
+    /* In a loop, iterations dominate the time, and a variant does not help them. */
+    e->exec.may_vary =
+        t->variant_after && t->compiler && t->compiler->specialize && k->mode != DF_MODE_LOOP;
     e->exec.numbers = df_variant_slots(k);
     return e;
 }

@@ -23,6 +23,8 @@
 df_number_slots df_variant_slots(const df_kernel *k)
 {
     df_number_slots slots = { 0, 0 };
+    /* A division by a number is a product in FAST code, whatever the number. */
+    if (k->flags & DF_KERNEL_FAST) return slots;
     for (uint32_t i = 0; i < k->n_ins; i++) {
         const uint32_t slot = df_facts_useful_slot(k, &k->ins[i]);
         if (slot == DF_NONE) continue;
