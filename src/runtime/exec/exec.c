@@ -27,11 +27,6 @@
 
 #include "runtime/os.h"
 
-/* A launch that takes more than PARALLEL_NS runs in parallel. A task should take at least TASK_NS.
- * Waking a worker costs up to 25 us. */
-#define PARALLEL_NS 40e3
-#define TASK_NS 12e3
-#define TASKS_PER_THREAD 8
 /* Estimated time per element and instruction, of compiled code and of the interpreter. */
 #define CODE_NS 0.015
 #define INTERP_NS 0.06
@@ -42,15 +37,11 @@
 #define EXPECTED_ITERATIONS 1024
 #define LOOP_LANES 64
 
-/* INNER is divided at multiples of these, so that neighbouring items share no cache line. COL_GRAIN
- * also serves LOOP. A run layout with more work memory than MAX_KEPT_FRAME bytes is not kept. */
-enum { MAP_GRAIN = 4096, COL_GRAIN = 256, MAX_KEPT_FRAME = 64 << 20 };
+/* A run layout with more work memory than MAX_KEPT_FRAME bytes is not kept. */
+enum { MAX_KEPT_FRAME = 64 << 20 };
 
-/* A thin segment, with at most THIN elements per row, is co-scheduled with a wide one that has as
- * many rows. An example are the border columns of an array whose inside is written. The ends of a
- * row are then written by the same thread as the rest of the row, while its cache lines are
- * in the cache. Rows are taken RIDE_ELEMENTS elements at a time. */
-enum { THIN = 16, RIDE_ELEMENTS = 8192 };
+/* Rows of co-scheduled segments are taken RIDE_ELEMENTS elements at a time. */
+enum { RIDE_ELEMENTS = 8192 };
 
 /* ---- run layouts ---- */
 
@@ -213,109 +204,6 @@ static void measure(df_run *r)
     }
 }
 
-/* ---- divide ---- */
-
-/* Divides a row into about `want` parts. Each is a multiple of grain, except the last. */
-static void exec_divide_row(df_seg_run *s, int64_t extent, int64_t want, int64_t grain)
-{
-    s->part_extent = extent;
-    s->grain = grain;
-    s->parts = df_min_i64(want, df_div_up(extent, grain));
-}
-
-/* Divides s into about `want` items, and at least one. `want` is 0 for a segment that is small
- * beside the others of its launch. */
-static void exec_divide_segment(df_seg_run *s, int64_t want)
-{
-    if (want < 1) want = 1;
-    const uint8_t mode = s->kernel->mode;
-    const bool may_split = (s->kernel->flags & DF_KERNEL_SPLIT) && s->n_red > DF_BLOCK;
-    const bool whole_rows = want <= s->n_outer || s->riders != DF_NONE;
-    const int64_t per_row = whole_rows ? 1 : df_div_up(want, s->n_outer);
-    s->split = false;
-    s->groups = df_min_i64(want, s->n_outer);
-    exec_divide_row(s, s->n_inner, 1, s->n_inner);
-    if (per_row > 1 && mode != DF_MODE_ROW)
-        exec_divide_row(s, s->n_inner, per_row, mode == DF_MODE_MAP ? MAP_GRAIN : COL_GRAIN);
-    if (per_row > 1 && may_split && s->parts < per_row / 2 + 1) {
-        s->split = true;
-        exec_divide_row(s, df_div_up(s->n_red, DF_BLOCK), per_row, 1);
-    }
-    s->n_items = (uint32_t)(s->groups * s->parts);
-}
-
-/* Returns where share i begins when extent is divided into n nearly equal shares. */
-static int64_t exec_share_begin(int64_t extent, int64_t i, int64_t n)
-{
-    return extent / n * i + extent % n * i / n;
-}
-
-static int64_t part_begin(const df_seg_run *s, int64_t part)
-{
-    const int64_t grains = df_div_up(s->part_extent, s->grain);
-    return df_min_i64(exec_share_begin(grains, part, s->parts) * s->grain, s->part_extent);
-}
-
-static bool exec_segment_has_rows(const df_seg_run *s)
-{
-    return s->kernel && s->kernel->mode == DF_MODE_MAP && s->n_outer > 1 && s->n_inner > 0;
-}
-
-static void find_riders(df_run *r, const df_launch *l, uint32_t n)
-{
-    const df_seg_run *under = NULL; /* the latest wide segment */
-    for (uint32_t i = l->first; i < l->first + n; i++) {
-        df_seg_run *const s = &r->segs[i];
-        if (r->plan->segs[i].kind != DF_SEG_KERNEL || !exec_segment_has_rows(s)) continue;
-        if (s->n_inner > THIN) {
-            under = s;
-        } else if (under && under->n_outer == s->n_outer) {
-            df_seg_run *const u = &r->segs[under - r->segs];
-            s->rides = true;
-            s->next_rider = u->riders;
-            u->riders = i;
-            u->ns += s->ns;
-            u->code_ns += s->code_ns;
-        }
-    }
-}
-
-static uint32_t exec_divide_launch(df_run *r, const df_launch *l, uint32_t pool_threads)
-{
-    double total = 0;
-    uint32_t n_items = 0;
-    const uint32_t n_beside = l->n - l->n_after;
-    if (n_beside > 1) find_riders(r, l, n_beside);
-    for (uint32_t i = 0; i < n_beside; i++)
-        if (r->plan->segs[l->first + i].kind == DF_SEG_KERNEL && !r->segs[l->first + i].rides)
-            total += r->segs[l->first + i].ns;
-    const bool parallel = pool_threads > 1 && total > PARALLEL_NS;
-    double target = total / (pool_threads * TASKS_PER_THREAD);
-    /* The number of tasks is a multiple of the number of threads, so that all end together. */
-    if (target < TASK_NS)
-        target = total / (pool_threads * fmax(1, floor(total / TASK_NS / pool_threads)));
-    for (uint32_t i = 0; i < l->n; i++) {
-        df_seg_run *const s = &r->segs[l->first + i];
-        s->first_item = n_items;
-        if (r->plan->segs[l->first + i].kind != DF_SEG_KERNEL) continue;
-        if (s->n_outer <= 0 || s->n_inner <= 0 || s->rides) continue; /* no items of its own */
-        exec_divide_segment(s, parallel && i < n_beside ? (int64_t)ceil(s->ns / target - 1e-6) : 1);
-        if (i < n_beside) n_items += s->n_items;
-    }
-    if (l->n > 0) r->segs[l->first].parallel = parallel && n_items > 1;
-    return parallel ? n_items : 0;
-}
-
-static void exec_divide_launches(df_run *r)
-{
-    const uint32_t pool_threads = df_pool_threads(r->x->pool);
-    for (uint32_t i = 0; i < r->plan->n_launches; i++) {
-        const uint32_t n = exec_divide_launch(r, &r->plan->launches[i], pool_threads);
-        if (n > 1) r->n_threads = pool_threads;
-        if (n > r->max_items) r->max_items = n;
-    }
-}
-
 /* ---- choose ---- */
 
 static df_call call_of(const df_seg_run *s, bool is_all)
@@ -385,9 +273,9 @@ static void run_item(const df_run *r, const df_seg_run *s, uint32_t item, uint32
 {
     df_kargs a = thread_args(r, s, thread);
     const int64_t group = item / s->parts, part = item % s->parts;
-    const int64_t row = exec_share_begin(s->n_outer, group, s->groups);
-    const int64_t end = exec_share_begin(s->n_outer, group + 1, s->groups);
-    const int64_t p0 = part_begin(s, part), p1 = part_begin(s, part + 1);
+    const int64_t row = df_run_share_begin(s->n_outer, group, s->groups);
+    const int64_t end = df_run_share_begin(s->n_outer, group + 1, s->groups);
+    const int64_t p0 = df_run_part_begin(s, part), p1 = df_run_part_begin(s, part + 1);
     if (s->riders != DF_NONE) {
         run_rows(r, s, &a, thread, row, end);
         return;
@@ -422,25 +310,6 @@ static void run_task(void *user, uint32_t task, uint32_t thread)
             run_item(r, s, item - s->first_item, thread);
 }
 
-/* Groups items into tasks; returns how many. */
-static uint32_t make_tasks(df_run *r, const df_launch *l)
-{
-    uint32_t n = 0, item = 0;
-    double ns = TASK_NS;
-    for (uint32_t i = 0; i < l->n - l->n_after; i++) {
-        const df_seg_run *const s = &r->segs[l->first + i];
-        for (uint32_t j = 0; j < s->n_items; j++, item++) {
-            if (ns >= 0.99 * TASK_NS) {
-                r->task_begin[n++] = item;
-                ns = 0;
-            }
-            ns += s->ns / s->n_items;
-        }
-    }
-    r->task_begin[n] = item;
-    return n;
-}
-
 static void finish_split(const df_run *r, const df_seg_run *s)
 {
     df_kargs a = thread_args(r, s, 0);
@@ -458,7 +327,7 @@ static void finish_split(const df_run *r, const df_seg_run *s)
 static void run_launch(df_run *r, const df_launch *l, df_run_stats *stats)
 {
     r->launch = l;
-    const uint32_t n_tasks = r->segs[l->first].parallel ? make_tasks(r, l) : 0;
+    const uint32_t n_tasks = r->segs[l->first].parallel ? df_run_make_tasks(r, l) : 0;
     if (n_tasks > 1) df_pool_run(r->x->pool, n_tasks, run_task, r);
     stats->forks += n_tasks > 1;
     for (uint32_t i = 0; i < l->n; i++) {
@@ -567,7 +436,7 @@ static deft_status exec_build_layout(df_run *r, df_diag *d, df_run_layout *f)
     r->segs = (df_seg_run *)(void *)f->segs.at;
     measure(r);
     df_run_find_streams(r);
-    exec_divide_launches(r);
+    df_run_divide_launches(r);
     df_run_measure_matmuls(r);
     df_run_measure_routines(r);
     df_run_lay_out(r, &b);

@@ -2,7 +2,8 @@
  *
  * Internal header of the executor: one run of a plan.
  *
- *   exec.c           the order of the steps; how work is divided; launches
+ *   exec.c           the order of the steps; launches
+ *   exec_divide.c    how work is divided
  *   exec_bind.c      the run layout; buffers; arguments of kernels (bind.h)
  *   exec_stream.c    which results go around the caches
  *   exec_matmul.c    products and their epilogues
@@ -88,6 +89,25 @@ DF_INLINE void df_run_main(const df_run *r, const df_seg_run *s, const df_kargs 
     else
         df_interp_main(s->kernel, df_run_thread_area(r, thread) + 64, a, o0, o1, i0, i1);
 }
+
+/* ---- exec_divide.c ---- */
+
+/* Returns where share i begins when extent is divided into n nearly equal shares. */
+DF_INLINE int64_t df_run_share_begin(int64_t extent, int64_t i, int64_t n)
+{
+    return extent / n * i + extent % n * i / n;
+}
+
+DF_INLINE int64_t df_run_part_begin(const df_seg_run *s, int64_t part)
+{
+    const int64_t grains = df_div_up(s->part_extent, s->grain);
+    return df_min_i64(df_run_share_begin(grains, part, s->parts) * s->grain, s->part_extent);
+}
+
+/* Divides all launches of a run whose segments are measured. */
+void df_run_divide_launches(df_run *r);
+/* Groups the items of a launch into tasks (r->task_begin). Returns how many. */
+uint32_t df_run_make_tasks(df_run *r, const df_launch *l);
 
 /* ---- exec_bind.c ---- */
 

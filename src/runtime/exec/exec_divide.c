@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Decides which launches of a run are executed in parallel, and divides segments into items and
+ * tasks (exec.c).
+ */
+#include "runtime/exec/exec_run.h"
+
+#include <math.h>
+
+/* A launch that takes more than PARALLEL_NS runs in parallel. A task should take at least TASK_NS.
+ * Waking a worker costs up to 25 us. */
+#define PARALLEL_NS 40e3
+#define TASK_NS 12e3
+#define TASKS_PER_THREAD 8
+
+/* INNER is divided at multiples of these, so that neighbouring items share no cache line. COL_GRAIN
+ * also serves LOOP. */
+enum { MAP_GRAIN = 4096, COL_GRAIN = 256 };
+
+/* A thin segment, with at most THIN elements per row, is co-scheduled with a wide one that has as
+ * many rows. An example are the border columns of an array whose inside is written. The ends of a
+ * row are then written by the same thread as the rest of the row, while its cache lines are
+ * in the cache. */
+enum { THIN = 16 };
+
+/* Divides a row into about `want` parts. Each is a multiple of grain, except the last. */
+static void divide_row(df_seg_run *s, int64_t extent, int64_t want, int64_t grain)
+{
+    s->part_extent = extent;
+    s->grain = grain;
+    s->parts = df_min_i64(want, df_div_up(extent, grain));
+}
+
+/* Divides s into about `want` items, and at least one. `want` is 0 for a segment that is small
+ * beside the others of its launch. */
+static void divide_segment(df_seg_run *s, int64_t want)
+{
+    if (want < 1) want = 1;
+    const uint8_t mode = s->kernel->mode;
+    const bool may_split = (s->kernel->flags & DF_KERNEL_SPLIT) && s->n_red > DF_BLOCK;
+    const bool whole_rows = want <= s->n_outer || s->riders != DF_NONE;
+    const int64_t per_row = whole_rows ? 1 : df_div_up(want, s->n_outer);
+    s->split = false;
+    s->groups = df_min_i64(want, s->n_outer);
+    divide_row(s, s->n_inner, 1, s->n_inner);
+    if (per_row > 1 && mode != DF_MODE_ROW)
+        divide_row(s, s->n_inner, per_row, mode == DF_MODE_MAP ? MAP_GRAIN : COL_GRAIN);
+    if (per_row > 1 && may_split && s->parts < per_row / 2 + 1) {
+        s->split = true;
+        divide_row(s, df_div_up(s->n_red, DF_BLOCK), per_row, 1);
+    }
+    s->n_items = (uint32_t)(s->groups * s->parts);
+}
+
+static bool segment_has_rows(const df_seg_run *s)
+{
+    return s->kernel && s->kernel->mode == DF_MODE_MAP && s->n_outer > 1 && s->n_inner > 0;
+}
+
+static void find_riders(df_run *r, const df_launch *l, uint32_t n)
+{
+    const df_seg_run *under = NULL; /* the latest wide segment */
+    for (uint32_t i = l->first; i < l->first + n; i++) {
+        df_seg_run *const s = &r->segs[i];
+        if (r->plan->segs[i].kind != DF_SEG_KERNEL || !segment_has_rows(s)) continue;
+        if (s->n_inner > THIN) {
+            under = s;
+        } else if (under && under->n_outer == s->n_outer) {
+            df_seg_run *const u = &r->segs[under - r->segs];
+            s->rides = true;
+            s->next_rider = u->riders;
+            u->riders = i;
+            u->ns += s->ns;
+            u->code_ns += s->code_ns;
+        }
+    }
+}
+
+/* Returns the estimated time of the kernels of a launch that run side by side. */
+static double sum_launch_ns(const df_run *r, const df_launch *l)
+{
+    double total = 0;
+    for (uint32_t i = l->first; i < l->first + l->n - l->n_after; i++)
+        if (r->plan->segs[i].kind == DF_SEG_KERNEL && !r->segs[i].rides) total += r->segs[i].ns;
+    return total;
+}
+
+static uint32_t divide_launch(df_run *r, const df_launch *l, uint32_t pool_threads)
+{
+    uint32_t n_items = 0;
+    const uint32_t n_beside = l->n - l->n_after;
+    if (n_beside > 1) find_riders(r, l, n_beside);
+    const double total = sum_launch_ns(r, l);
+    const bool parallel = pool_threads > 1 && total > PARALLEL_NS;
+    double target = total / (pool_threads * TASKS_PER_THREAD);
+    /* The number of tasks is a multiple of the number of threads, so that all end together. */
+    if (target < TASK_NS)
+        target = total / (pool_threads * fmax(1, floor(total / TASK_NS / pool_threads)));
+    for (uint32_t i = 0; i < l->n; i++) {
+        df_seg_run *const s = &r->segs[l->first + i];
+        s->first_item = n_items;
+        if (r->plan->segs[l->first + i].kind != DF_SEG_KERNEL) continue;
+        if (s->n_outer <= 0 || s->n_inner <= 0 || s->rides) continue; /* no items of its own */
+        divide_segment(s, parallel && i < n_beside ? (int64_t)ceil(s->ns / target - 1e-6) : 1);
+        if (i < n_beside) n_items += s->n_items;
+    }
+    if (l->n > 0) r->segs[l->first].parallel = parallel && n_items > 1;
+    return parallel ? n_items : 0;
+}
+
+void df_run_divide_launches(df_run *r)
+{
+    const uint32_t pool_threads = df_pool_threads(r->x->pool);
+    for (uint32_t i = 0; i < r->plan->n_launches; i++) {
+        const uint32_t n = divide_launch(r, &r->plan->launches[i], pool_threads);
+        if (n > 1) r->n_threads = pool_threads;
+        if (n > r->max_items) r->max_items = n;
+    }
+}
+
+uint32_t df_run_make_tasks(df_run *r, const df_launch *l)
+{
+    uint32_t n = 0, item = 0;
+    double ns = TASK_NS;
+    for (uint32_t i = 0; i < l->n - l->n_after; i++) {
+        const df_seg_run *const s = &r->segs[l->first + i];
+        for (uint32_t j = 0; j < s->n_items; j++, item++) {
+            if (ns >= 0.99 * TASK_NS) {
+                r->task_begin[n++] = item;
+                ns = 0;
+            }
+            ns += s->ns / s->n_items;
+        }
+    }
+    r->task_begin[n] = item;
+    return n;
+}
