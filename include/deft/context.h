@@ -101,7 +101,8 @@ typedef struct deft_runtime_options {
     /** In AUTO the variable DEFT_TIER decides: interp, 0, 1 or sync. Both 1 and sync mean
      * FULL. */
     deft_tier tier;
-    /** Freed value memory that is kept for reuse, in bytes. 0: 1 GiB. */
+    /** Freed value memory that is kept for reuse, in bytes. Packed copies of weights may take as
+     * much again. 0: 1 GiB. */
     uint64_t max_cached_bytes;
     uint64_t max_code_bytes; /**< Compiled kernels that are kept, in bytes. 0: 256 MiB. */
     uint64_t max_plan_bytes; /**< Plans that are kept, in bytes. 0: 256 MiB. */
@@ -549,6 +550,9 @@ typedef struct deft_stats {
     uint64_t variants_made;
     /** Of the runtime: those of variants_made that were dropped because launches changed. */
     uint64_t variants_dropped;
+    /** Of the runtime: bytes of packed copies of weights (docs/memory.md). They are no part of
+     * live_bytes. */
+    uint64_t packed_bytes;
 } deft_stats;
 
 /** Copies the counters to *out. size is sizeof(deft_stats). When cx or out is NULL, the call

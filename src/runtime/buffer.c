@@ -39,14 +39,16 @@ typedef struct block {
     struct block *next, *prev; /* neighbours in the class list, while cached */
     size_t size;               /* data bytes of the class; 0: the data is borrowed */
     bool mapped;
+    bool is_derived; /* counted in derived_bytes, while it is live */
 } block;
 
 struct df_allocator {
     const df_mem *mem;
     bool maps; /* data of large blocks is mapped by the system, not taken from mem */
     uint64_t max_cached;
-    df_fork_lock lock; /* guards all below */
-    bool has_lost;     /* df_allocator_lost was called */
+    df_buffer_watcher watcher; /* members are NULL when there is none */
+    df_fork_lock lock;         /* guards all below */
+    bool has_lost;             /* df_allocator_lost was called */
     block *cls[N_CLASSES];
     link ages;
     df_allocator_stats stats;
@@ -112,7 +114,7 @@ static void forget_cached(df_allocator *a)
     a->stats.cached_bytes = 0;
 }
 
-static void lock(df_allocator *a)
+static void allocator_lock(df_allocator *a)
 {
     if (df_fork_lock_take(&a->lock)) forget_cached(a);
 }
@@ -166,8 +168,12 @@ static void destroy_chain(df_allocator *a, block *k)
     }
 }
 
-static void count_live(df_allocator *a, size_t size)
+static void count_live(df_allocator *a, size_t size, bool is_derived)
 {
+    if (is_derived) {
+        a->stats.derived_bytes += size;
+        return;
+    }
     a->stats.live_bytes += size;
     if (a->stats.live_bytes > a->stats.peak_bytes) a->stats.peak_bytes = a->stats.live_bytes;
 }
@@ -196,7 +202,7 @@ void df_allocator_destroy(df_allocator **out)
     df_allocator *const a = *out;
     if (!a) return;
     *out = NULL;
-    df_assert(a->stats.live_bytes == 0 || a->has_lost);
+    df_assert(a->stats.live_bytes + a->stats.derived_bytes == 0 || a->has_lost);
     df_allocator_trim(a);
     df_fork_lock_finish(&a->lock);
     df_mem_free(a->mem, a, sizeof *a);
@@ -204,7 +210,7 @@ void df_allocator_destroy(df_allocator **out)
 
 df_allocator_stats df_allocator_read(df_allocator *a)
 {
-    lock(a);
+    allocator_lock(a);
     const df_allocator_stats s = a->stats;
     df_fork_lock_give(&a->lock);
     return s;
@@ -212,20 +218,27 @@ df_allocator_stats df_allocator_read(df_allocator *a)
 
 void df_allocator_lost(df_allocator *a)
 {
-    lock(a);
+    allocator_lock(a);
     a->has_lost = true;
     df_fork_lock_give(&a->lock);
 }
 
+void df_allocator_watch(df_allocator *a, const df_buffer_watcher *w)
+{
+    a->watcher = w ? *w : (df_buffer_watcher){ 0 };
+}
+
 void df_allocator_trim(df_allocator *a)
 {
-    lock(a);
+    if (a->watcher.trim) a->watcher.trim(a->watcher.self);
+    allocator_lock(a);
     block *const old = cache_shrink(a, 0);
     df_fork_lock_give(&a->lock);
     destroy_chain(a, old);
 }
 
-deft_status df_buffer_create(df_diag *d, df_allocator *a, int64_t bytes, df_buffer **out)
+static deft_status buffer_create(df_diag *d, df_allocator *a, int64_t bytes, bool is_derived,
+                                 df_buffer **out)
 {
     size_t size;
     if (bytes < 0 || bytes > MAX_SIZE)
@@ -233,12 +246,12 @@ deft_status df_buffer_create(df_diag *d, df_allocator *a, int64_t bytes, df_buff
                        (long long)bytes);
     const uint32_t cls = class_of((size_t)bytes, &size);
     df_assert(cls < N_CLASSES);
-    lock(a);
+    allocator_lock(a);
     block *k = a->cls[cls];
     a->stats.requests++;
     if (k) {
         cache_take(a, k);
-        count_live(a, size);
+        count_live(a, size, is_derived);
     } else {
         a->stats.system_allocations++;
     }
@@ -251,17 +264,30 @@ deft_status df_buffer_create(df_diag *d, df_allocator *a, int64_t bytes, df_buff
             k = block_create(a, size);
         }
         if (!k) return df_fail_mem(d, "buffer", size);
-        lock(a);
-        count_live(a, size);
+        allocator_lock(a);
+        count_live(a, size, is_derived);
         df_fork_lock_give(&a->lock);
     }
+    k->is_derived = is_derived;
     k->b.bytes = bytes;
     k->b.from = a;
     k->b.home = NULL;
     k->b.cls = cls;
+    atomic_store_explicit(&k->b.wanted, 0, memory_order_relaxed);
+    atomic_store_explicit(&k->b.has_derived, false, memory_order_relaxed);
     atomic_store_explicit(&k->b.refs, 1, memory_order_relaxed);
     *out = &k->b;
     return DEFT_OK;
+}
+
+deft_status df_buffer_create(df_diag *d, df_allocator *a, int64_t bytes, df_buffer **out)
+{
+    return buffer_create(d, a, bytes, false, out);
+}
+
+deft_status df_buffer_create_derived(df_diag *d, df_allocator *a, int64_t bytes, df_buffer **out)
+{
+    return buffer_create(d, a, bytes, true, out);
 }
 
 deft_status df_buffer_wrap(df_diag *d, df_allocator *a, void *data, int64_t bytes, df_buffer **out)
@@ -282,6 +308,15 @@ df_buffer *df_buffer_ref(df_buffer *b)
     return b;
 }
 
+void df_buffer_changed(df_buffer *b)
+{
+    if (!b->from) return;
+    atomic_store_explicit(&b->wanted, 0, memory_order_relaxed);
+    if (!atomic_exchange_explicit(&b->has_derived, false, memory_order_acq_rel)) return;
+    const df_buffer_watcher *const w = &b->from->watcher;
+    if (w->forget) w->forget(w->self, b);
+}
+
 /* Frees a buffer that has no reference left, or puts its block into the cache. It is not inlined,
  * so that df_buffer_drop saves no registers for the references that are not the last. */
 static __attribute__((noinline)) void buffer_release(df_buffer *b)
@@ -296,8 +331,9 @@ static __attribute__((noinline)) void buffer_release(df_buffer *b)
         block_destroy(a, k);
         return;
     }
-    lock(a);
-    a->stats.live_bytes -= k->size;
+    if (atomic_load_explicit(&b->has_derived, memory_order_relaxed)) df_buffer_changed(b);
+    allocator_lock(a);
+    *(k->is_derived ? &a->stats.derived_bytes : &a->stats.live_bytes) -= k->size;
     cache_add(a, k);
     block *const old = cache_shrink(a, a->max_cached);
     df_fork_lock_give(&a->lock);

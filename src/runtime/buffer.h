@@ -17,6 +17,7 @@ typedef struct df_allocator df_allocator;
 
 typedef struct df_allocator_stats {
     uint64_t live_bytes, peak_bytes, cached_bytes;
+    uint64_t derived_bytes; /* of buffers of df_buffer_create_derived; no part of live_bytes */
     uint64_t requests,
         system_allocations; /* requests in all; those that the cache could not serve */
 } df_allocator_stats;
@@ -35,6 +36,19 @@ void df_allocator_lost(df_allocator *a);
 
 struct df_buffer;
 
+/* Keeps what was derived from the elements of buffers (packs.h). The functions are called on any
+ * thread, without a lock of the allocator. */
+typedef struct df_buffer_watcher {
+    void *self;
+    /* Called for a buffer with has_derived, when its elements have changed or its last reference
+     * was dropped. */
+    void (*forget)(void *self, const struct df_buffer *b);
+    void (*trim)(void *self); /* called when memory is short */
+} df_buffer_watcher;
+
+/* To be called before any buffer has has_derived. NULL: no watcher any more. */
+void df_allocator_watch(df_allocator *a, const df_buffer_watcher *w);
+
 /* The owner of a buffer in device memory. `data` of such a buffer is an address of the device. */
 typedef struct df_buffer_owner {
     struct df_device *dev;
@@ -51,13 +65,21 @@ typedef struct df_buffer {
     const df_buffer_owner *home; /* NULL: memory of the host */
     _Atomic uint32_t refs;
     uint32_t cls; /* size class; for the allocator only */
+    /* For packs.c only. Which layout of the elements was wanted last: a hash, or 0. */
+    _Atomic uint32_t wanted;
+    _Atomic bool has_derived; /* the watcher of `from` keeps something for this buffer */
 } df_buffer;
 
 /* Creates a buffer with one reference. bytes may be 0; `data` is then not NULL. */
 deft_status df_buffer_create(df_diag *d, df_allocator *a, int64_t bytes, df_buffer **out);
+/* The same for elements that can be derived again. They are counted in derived_bytes alone. */
+deft_status df_buffer_create_derived(df_diag *d, df_allocator *a, int64_t bytes, df_buffer **out);
 /* Creates a buffer with one reference that borrows `data`. The caller's memory must outlive it. */
 deft_status df_buffer_wrap(df_diag *d, df_allocator *a, void *data, int64_t bytes, df_buffer **out);
 df_buffer *df_buffer_ref(df_buffer *b); /* adds a reference; returns b */
 void df_buffer_drop(df_buffer **b);     /* *b may be NULL, and is NULL afterwards */
+/* To be called when elements of a buffer were written that somebody may have read before. Nothing
+ * that was derived from the elements is used after the call. */
+void df_buffer_changed(df_buffer *b);
 
 #endif

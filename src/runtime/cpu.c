@@ -210,8 +210,9 @@ deft_status df_cpu_create(df_diag *d, const df_mem *mem, const df_log *log, cons
         o->stream_bytes ? (double)o->stream_bytes : STREAM_SHARE * df_os_last_cache();
     c->has_compiler = o->compiler && o->tier != DF_TIER_INTERP;
     if (c->has_compiler) c->compiler = *o->compiler;
-    TRY(df_allocator_create(d, mem, o->max_cached ? o->max_cached : DEFAULT_CACHED,
-                            &c->exec.allocator));
+    const uint64_t max_cached = o->max_cached ? o->max_cached : DEFAULT_CACHED;
+    TRY(df_allocator_create(d, mem, max_cached, &c->exec.allocator));
+    TRY(df_packs_create(d, mem, c->exec.allocator, max_cached, &c->exec.packs));
     TRY(df_pool_create(d, mem, o->n_threads, &c->exec.pool));
     TRY(df_tiers_create(d, mem, log, c->has_compiler ? &c->compiler : NULL, o->tier,
                         o->max_code ? o->max_code : DEFAULT_CODE, o->variant_after,
@@ -252,6 +253,7 @@ void df_cpu_destroy(df_device **out)
     df_naming_close(&c->naming);
     df_pool_destroy(&c->exec.pool);
     df_executor_finish(&c->exec);
+    df_packs_destroy(&c->exec.packs);
     df_allocator_destroy(&c->exec.allocator);
     df_blas_close(&blas);
     df_fork_lock_finish(&c->lock);

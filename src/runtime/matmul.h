@@ -35,6 +35,9 @@ typedef struct df_matmul_job {
     /* The elements of A and B are bf16, and dtype is f32. Only in fast mode, without images, and
      * where df_matmul_has_bf16 is true. */
     bool is_bf16;
+    /* The weights as df_matmul_pack stores them, which are then not read where they lie. NULL: they
+     * are not packed. */
+    const char *packed;
     /* Called for each finished tile of C, on any thread of the pool; NULL: no epilogue. The tile
      * covers rows [o0, o1) of (batch, m) linearized, and columns [i0, i1). Element (o0, i0) is at
      * `tile`, and rows are ld elements apart. */
@@ -56,6 +59,23 @@ DF_INLINE int64_t df_matmul_batch_offset(const df_matmul_job *j, const int64_t *
 
 /* Whether this machine has instructions that multiply bf16. */
 bool df_matmul_has_bf16(void);
+
+/* The operand of a product whose elements a packed copy has (packs.h): B, or A of a product with
+ * one column. */
+typedef struct df_weights {
+    bool is_a;
+    int64_t k, n, row, col; /* rows, columns and strides of the product's B */
+    int64_t bytes;          /* of the packed copy */
+    uint32_t width;         /* columns of a panel */
+} df_weights;
+
+/* Returns false when the product gains nothing by a packed copy, and leaves *out undefined. The
+ * answer depends on the extents, strides and flags of the job alone. */
+bool df_matmul_find_weights(const df_matmul_job *job, df_weights *out);
+
+/* Packs the weights at `from` to w->bytes bytes at `to`: panels of `width` columns one after the
+ * other, each stored as [k][width]. The last one is padded with +0. */
+void df_matmul_pack(const df_weights *w, deft_dtype t, const char *from, char *to, df_pool *pool);
 
 /* Returns the bytes of workspace for one call: the packing buffers of all threads. */
 size_t df_matmul_work_size(const df_matmul_job *job, const df_gemm_kernel *g, uint32_t n_threads);

@@ -37,7 +37,7 @@ typedef struct fixture {
     void *plugin[N_JITS];
     df_gemm_kernel kernel[2][N_KERNELS]; /* by dtype; fn NULL: not here */
     uint64_t random;
-    int n_checks;
+    int n_checks, n_packed;
 } fixture;
 
 static uint32_t draw(fixture *f, uint32_t below)
@@ -275,17 +275,29 @@ static void check(fixture *f, deft_dtype t, int64_t m, int64_t n, int64_t k, int
     char *const c = malloc(c_bytes), *const before = malloc(c_bytes);
     for (size_t i = 0; i < c_bytes; i++) before[i] = (char)draw(f, 256);
 
+    j.c = l.c_null ? NULL : c;
+    df_weights w;
+    const bool packs = df_matmul_find_weights(&j, &w);
+    char *const packed = malloc(packs ? (size_t)w.bytes : 1);
+    if (packs) df_matmul_pack(&w, t, w.is_a ? j.a : j.b, packed, f->pool[1 + draw(f, MAX_THREADS)]);
+    f->n_packed += packs;
+
+    /* Of two runs with the same kernel, one has packed weights. */
     for (uint32_t p = 1; p <= MAX_THREADS; p++)
-        for (int g = 0; g < N_KERNELS; g++) {
+        for (int run = 0; run < N_KERNELS * (1 + packs); run++) {
+            const int g = run % N_KERNELS;
             const df_gemm_kernel *const kernel = g ? &f->kernel[t == DEFT_F64][g] : NULL;
             if (!(threads >> p & 1) || (kernel && !kernel->fn)) continue;
+            if (g > 0 && run >= N_KERNELS) break; /* packed weights need no such kernel */
             sink s = { .dtype = t, .m = m, .n = n, .n_batch = b0 * b1, .n_threads = p };
             s.out = calloc((size_t)(b0 * b1 * m * n) + 1, (size_t)size);
             memcpy(c, before, c_bytes);
             j.c = l.c_null ? NULL : c;
             j.epilogue = l.c_null || l.epilogue ? collect : NULL;
             j.user = &s;
+            j.packed = NULL;
             const size_t bytes = df_matmul_work_size(&j, kernel, p);
+            if (run >= N_KERNELS) j.packed = packed;
             char *const work = malloc(bytes ? bytes : 1);
             df_matmul_run(&j, kernel, NULL, f->pool[p], bytes ? work : NULL);
             free(work);
@@ -302,6 +314,7 @@ static void check(fixture *f, deft_dtype t, int64_t m, int64_t n, int64_t k, int
             free(s.out);
             f->n_checks++;
         }
+    free(packed);
     free(c);
     free(before);
     free(want);

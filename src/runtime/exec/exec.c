@@ -412,6 +412,7 @@ static bool is_laid_out(df_run *r, const df_run_layout *f)
     df_run again = f->run;
     again.t = r->t;
     again.slots = r->slots;
+    again.inputs = r->inputs;
     again.waiter = r->waiter;
     for (int i = 0; i < 2; i++)
         if (again.gemm[i] != df_run_gemm(r->x, i)) return false;
@@ -515,9 +516,13 @@ deft_status df_executor_run(df_executor *x, df_diag *d, const df_plan *plan, con
     deft_status st = DEFT_OK;
     df_run_stats mine = { 0 };
     df_buffer *arena = NULL;
-    df_run r = {
-        .x = x, .plan = plan, .t = t, .slots = slots, .n_threads = 1, .waiter = io->waiter
-    };
+    df_run r = { .x = x,
+                 .plan = plan,
+                 .t = t,
+                 .slots = slots,
+                 .inputs = io->input,
+                 .n_threads = 1,
+                 .waiter = io->waiter };
     const uint64_t start = x->measure ? df_os_now_ns() : 0;
     df_run_layout *const f = frame_take(x);
     if (!f) return df_fail_mem(d, "run", sizeof *f);

@@ -9,6 +9,7 @@
 
 #include "runtime/device.h"
 #include "runtime/matmul.h"
+#include "runtime/packs.h"
 #include "runtime/pool.h"
 #include "runtime/tier.h"
 
@@ -17,6 +18,7 @@ typedef struct df_run_layout df_run_layout;
 typedef struct df_executor {
     const df_mem *mem;
     df_allocator *allocator;
+    df_packs *packs; /* packed copies of weights */
     df_pool *pool;
     df_tiers *tiers;                       /* NULL: every kernel is interpreted */
     df_blas *_Atomic blas;                 /* NULL: not opened, or there is none */

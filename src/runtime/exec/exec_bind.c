@@ -116,7 +116,11 @@ void df_run_hand_out(df_run *r, df_launch_io *io)
 
 void df_run_drop_buffers(df_run *r)
 {
-    for (uint32_t i = 0; i < r->plan->n_bufs; i++) df_buffer_drop(&r->own[i]);
+    for (uint32_t i = 0; i < r->plan->n_bufs; i++) {
+        if (!r->own[i]) continue;
+        if (r->plan->bufs[i].donor != DF_NONE) df_buffer_changed(r->own[i]);
+        df_buffer_drop(&r->own[i]);
+    }
 }
 
 /* ---- bind ---- */

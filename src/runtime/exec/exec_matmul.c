@@ -191,8 +191,11 @@ void df_run_matmul(df_run *r, const df_seg *seg, const df_seg_run *s)
         job.epilogue = run_epilogue;
         job.user = &e;
     }
+    df_buffer *weights =
+        lifted_b == lifted_a && work == lifted_b ? df_run_find_weights(r, seg, &job) : NULL;
     df_blas *const blas = atomic_load_explicit(&r->x->blas, memory_order_acquire);
     df_matmul_run(&job, gemm_of(r, seg->dtype), blas, r->x->pool, work);
+    df_buffer_drop(&weights);
 }
 
 /* Products use all threads of the pool. */

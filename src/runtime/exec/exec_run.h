@@ -7,6 +7,7 @@
  *   exec_bind.c      the run layout; buffers; arguments of kernels (bind.h)
  *   exec_stream.c    which results go around the caches
  *   exec_matmul.c    products and their epilogues
+ *   exec_weights.c   packed copies of weights
  *   exec_routine.c   routines (routine.h)
  *   exec_notes.c     notes and times of launches
  *   flow.c           plans of parts: loops and branches (flow.h)
@@ -55,6 +56,7 @@ typedef struct df_run {
     const df_plan *plan;
     const df_trace *t;
     const int64_t *slots;
+    const df_buffer *const *inputs; /* df_launch_io.input */
     df_seg_run *segs;
     char **base;          /* per buffer: the address of its first element */
     df_buffer **own;      /* per buffer: the reference to a ROOT, until df_run_hand_out */
@@ -118,6 +120,8 @@ void df_run_lay_out(df_run *r, df_bump *b);
 deft_status df_run_take_buffers(df_run *r, df_diag *d, df_launch_io *io, df_buffer **arena,
                                 df_run_stats *stats);
 void df_run_hand_out(df_run *r, df_launch_io *io); /* fills in io->root with new references */
+/* Drops the references in r->own. Values whose memory the run may have written are marked as
+ * changed. */
 void df_run_drop_buffers(df_run *r);
 /* Fills in extents and strides of a kernel's arguments. They depend on slots alone. */
 /* The bytes of the elements that access i of a segment touches, each counted once. */
@@ -145,6 +149,13 @@ DF_INLINE const df_gemm_kernel *df_run_gemm(df_executor *x, int i)
 /* Determines the workspace and the threads that products need. Called before df_run_lay_out. */
 void df_run_measure_matmuls(df_run *r);
 void df_run_matmul(df_run *r, const df_seg *seg, const df_seg_run *s);
+
+/* ---- exec_weights.c ---- */
+
+/* Sets job->packed when the weights of the product are packed, or are packed now. The job has no
+ * operand that is converted. Returns a reference that must be dropped after the product; may be
+ * NULL. */
+df_buffer *df_run_find_weights(const df_run *r, const df_seg *seg, df_matmul_job *job);
 
 /* ---- exec_routine.c ---- */
 

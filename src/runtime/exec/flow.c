@@ -90,7 +90,9 @@ static void bind_port(const flow *f, const df_port *port, df_input *in, const df
     *buf = NULL;
     switch ((df_port_kind)port->kind) {
     case DF_PORT_INPUT:
-        *in = f->t->inputs[port->index]; /* *buf stays NULL: the input is not donated */
+        *in = f->t->inputs[port->index];
+        in->flags &= ~(uint32_t)DF_INPUT_SOLE; /* the input is not donated */
+        if (f->io->input) *buf = f->io->input[port->index];
         return;
     case DF_PORT_CELL: from = &f->cells[port->index]; break;
     case DF_PORT_STATE: from = &f->states[port->index]; break;
@@ -103,8 +105,8 @@ static void bind_port(const flow *f, const df_port *port, df_input *in, const df
     case DF_PORT_EXTENTS: return;
     }
     in->data = from->data;
-    if (port->kind != DF_PORT_STATE || !from->buf) return;
     *buf = from->buf;
+    if (port->kind != DF_PORT_STATE || !from->buf) return;
     if (atomic_load_explicit(&from->buf->refs, memory_order_relaxed) == 1)
         in->flags |= DF_INPUT_SOLE;
 }

@@ -29,6 +29,7 @@
 #include "runtime/matmul/direct.h"
 #include "runtime/matmul/small.h"
 #include "runtime/matmul/tile.h"
+#include "runtime/matmul/turn.h"
 #include "runtime/matmul/windows.h"
 
 #include <stdalign.h>
@@ -128,77 +129,15 @@ static int64_t fair_part(int64_t n, int64_t most, int64_t unit, int64_t others, 
  * tiles->split does the same. */
 static bool wants_blas(const df_matmul_job *j)
 {
-    if (!j->fast || j->is_bf16 || j->n_batch != 1 || j->k <= 0 || j->b_row != 1 || j->b_col <= 1)
+    if (j->packed || !j->fast || j->is_bf16 || j->n_batch != 1 || j->k <= 0 || j->b_row != 1 ||
+        j->b_col <= 1)
         return false;
     const df_tiles *const t = df_tiles_pick(j->dtype);
     return j->m > t->n_split && (j->m <= 4 || j->n <= 16) && j->m <= BLAS_ROWS &&
            j->n * j->k <= BLAS_WEIGHT;
 }
 
-/* ---- one column ---- */
-
-/* A product with one column, and the product with one row that equals it: (A b)' = b' A'. Lanes
- * then lie on the elements of C, whichever way A lies in memory. */
-typedef struct turned {
-    df_matmul_job job;
-    const df_matmul_job *original;
-} turned;
-
-static bool wants_turn(const df_matmul_job *j)
-{
-    return !j->images && j->n == 1 && j->m > 1 && (!j->c || j->c_row == 1);
-}
-
-/* Rows [o0, o1) of the turned job are batch entries, and its columns are rows of the original. */
-static void turned_epilogue(void *user, uint32_t thread, const char *tile, int64_t ld, int64_t o0,
-                            int64_t o1, int64_t i0, int64_t i1)
-{
-    const df_matmul_job *const j = ((const turned *)user)->original;
-    const int64_t row_size = ld * (int64_t)deft_dtype_size(j->dtype);
-    for (int64_t o = o0; o < o1; o++, tile += row_size)
-        j->epilogue(j->user, thread, tile, 1, o * j->m + i0, o * j->m + i1, 0, 1);
-}
-
-static void turn(const df_matmul_job *j, turned *out)
-{
-    out->original = j;
-    out->job = *j;
-    df_matmul_job *const t = &out->job;
-    t->m = 1;
-    t->n = j->m;
-    t->a = j->b;
-    t->b = j->a;
-    memcpy(t->a_batch, j->b_batch, sizeof t->a_batch);
-    memcpy(t->b_batch, j->a_batch, sizeof t->b_batch);
-    t->a_row = j->k; /* of no meaning: there is one row */
-    t->a_col = j->b_row;
-    t->b_row = j->a_col;
-    t->b_col = j->a_row;
-    t->c_row = j->m;
-    t->user = out;
-    if (j->epilogue) t->epilogue = turned_epilogue;
-}
-
 /* ---- division ---- */
-
-/* Makes one tall product of the batch, when the rows of all entries follow each other at one stride
- * and all have the same B. An example is x [batch, time, k] times w [k, n]. */
-static void fold_batch(df_matmul_job *j)
-{
-    int64_t a_next = j->m * j->a_row, c_next = j->m * j->c_row;
-    if (j->images) return;
-    for (uint32_t i = j->batch_rank; i-- > 0;) {
-        const int64_t n = j->batch_extent[i];
-        if (n == 1) continue;
-        if (j->b_batch[i] != 0 || j->a_batch[i] != a_next || (j->c && j->c_batch[i] != c_next))
-            return;
-        a_next *= n;
-        c_next *= n;
-    }
-    j->m *= j->n_batch;
-    j->n_batch = 1;
-    j->batch_rank = 0;
-}
 
 /* Makes the job one of pairs, when its operands are bf16. */
 static void pair_halves(cut *w)
@@ -236,6 +175,13 @@ static void choose_packing(cut *w, const df_gemm_kernel *g)
         w->g = &w->pairs->kernel;
         w->mr = w->g->mr;
         w->nr = w->g->nr;
+        return;
+    }
+    if (j->packed) {
+        w->pack_b = true;
+        w->multiply = w->tiles->block;
+        w->mr = w->tiles->mr;
+        w->nr = w->tiles->nr;
         return;
     }
     w->dots = df_matmul_wants_dots(j, w->tiles);
@@ -286,12 +232,14 @@ static bool has_common_panels(const cut *w)
     return w->n_mb > 1 || (w->one_b && w->job.n_batch > 1);
 }
 
-/* Returns what the columns of a task are a multiple of. Common panels begin at multiples of nr. All
- * others begin where their task does, and parts of whole cache lines are more equal. */
+/* Returns what the columns of a task are a multiple of. Panels that are packed before the tasks are
+ * read as a whole. A packed copy may be read from the middle of a panel, and all other panels begin
+ * where their task does. Then parts of whole cache lines are more equal. */
 static int64_t column_unit(const cut *w)
 {
+    const bool is_whole = w->job.images || (!w->job.packed && has_common_panels(w));
     if (!w->pack_b) return df_max_i64(w->nr / 3, 1);
-    return w->job.images || has_common_panels(w) ? w->nr : df_min_i64(ALIGN / w->size, w->nr);
+    return is_whole ? w->nr : df_min_i64(ALIGN / w->size, w->nr);
 }
 
 /* Chooses the blocks of C. Large products get several tasks per thread. */
@@ -358,7 +306,8 @@ static void choose_b(cut *w)
     const int64_t panel = j->k * w->nr * w->size;
     w->nc = j->n;
     w->group = j->n_batch;
-    if (!w->pack_b) return;
+    w->share_b = j->packed != NULL;
+    if (!w->pack_b || w->share_b) return;
     w->share_b = has_common_panels(w) && panel <= B_BYTES;
     if (!w->share_b) {
         w->b_bytes = (size_t)(w->kc * w->nr * w->size);
@@ -381,7 +330,7 @@ static cut plan(const df_matmul_job *job, const df_gemm_kernel *g, uint32_t n_th
 {
     cut w = { .job = *job, .n_threads = n_threads, .size = (int64_t)deft_dtype_size(job->dtype) };
     w.tiles = df_tiles_pick(job->dtype);
-    fold_batch(&w.job);
+    df_matmul_fold_batch(&w.job);
     pair_halves(&w);
     w.one_b = same_b(&w.job);
     choose_packing(&w, g);
@@ -415,22 +364,34 @@ static size_t plan_work_size(const df_matmul_job *job, const df_gemm_kernel *g, 
     return wants_blas(job) && whole > all ? whole : all;
 }
 
+/* The workspace of a product suffices whether its weights turn out to be packed or not. */
+static size_t most_work_size(const df_matmul_job *job, const df_gemm_kernel *g, uint32_t n_threads)
+{
+    df_weights weights;
+    const size_t size = plan_work_size(job, g, n_threads);
+    if (job->packed || !df_matmul_find_weights(job, &weights)) return size;
+    df_matmul_job packed = *job;
+    packed.packed = (const char *)job; /* any address: only NULL matters here */
+    const size_t other = plan_work_size(&packed, g, n_threads);
+    return size > other ? size : other;
+}
+
 size_t df_matmul_work_size(const df_matmul_job *job, const df_gemm_kernel *g, uint32_t n_threads)
 {
     if (matmul_is_empty(job)) return 0;
-    if (!wants_turn(job)) return plan_work_size(job, g, n_threads);
-    turned t;
-    turn(job, &t);
-    return plan_work_size(&t.job, g, n_threads);
+    if (!df_matmul_wants_turn(job)) return most_work_size(job, g, n_threads);
+    df_matmul_turned t;
+    df_matmul_turn(job, &t);
+    return most_work_size(&t.job, g, n_threads);
 }
 
 /* ---- one task ---- */
 
 /* Returns the width of the panel of columns [j0, j1), which is stored as [k][width]. Only the
- * micro-kernel needs padding. */
+ * micro-kernel needs padding, and packed copies have it. */
 static int64_t panel_width(const cut *w, int64_t j0, int64_t j1)
 {
-    return w->g ? w->nr : j1 - j0;
+    return w->g || w->job.packed ? w->nr : j1 - j0;
 }
 
 /* Packs pairs [k0, k1) of n_lanes lanes. `from` is the first half, and step leads from pair to
@@ -558,8 +519,10 @@ static void matmul_compute_block(const region *r, uint32_t thread, int64_t batch
             h->block = block;
         }
         int64_t finished = n0;
-        for (int64_t j0 = n0; j0 < n1; j0 += step) {
-            const int64_t j1 = df_min_i64(j0 + step, n1);
+        for (int64_t j0 = n0, j1; j0 < n1; j0 = j1) {
+            const int64_t in_panel =
+                j->packed ? j0 % w->nr : 0; /* columns before j0 in its panel */
+            j1 = df_min_i64(j0 - in_panel + step, n1);
             g.n = j1 - j0;
             g.c = c + (j0 - n0) * w->size;
             g.a = packed_a;
@@ -576,7 +539,7 @@ static void matmul_compute_block(const region *r, uint32_t thread, int64_t batch
             } else if (w->share_b) {
                 g.b_row = panel_width(w, j0, j1);
                 const int64_t panel = first_panel + (j0 - r->n0) / w->nr;
-                g.b = packed_b + (panel * w->nr * j->k + k0 * g.b_row) * w->size;
+                g.b = packed_b + (panel * w->nr * j->k + k0 * g.b_row + in_panel) * w->size;
             } else {
                 pack_panel(w, packed_b, batch, k0, k1, j0, j1);
                 g.b = packed_b;
@@ -658,8 +621,8 @@ static void matmul_run_job(const df_matmul_job *job, const df_gemm_kernel *g, df
 
     region r = { .w = &w };
     char *const aligned = (char *)(((uintptr_t)work + ALIGN - 1) / ALIGN * ALIGN);
-    r.b = aligned;
-    r.a = r.b + (w.share_b ? w.b_bytes : w.b_bytes * n_threads);
+    r.b = j->packed ? (char *)(uintptr_t)j->packed : aligned; /* only read, when it is packed */
+    r.a = aligned + (w.share_b ? w.b_bytes : w.b_bytes * n_threads);
     r.tile = r.a + w.a_bytes * n_threads;
     for (uint32_t i = 0; i < n_threads && w.pack_a; i++)
         ((held *)(void *)(r.a + i * w.a_bytes))->block = 0;
@@ -668,7 +631,7 @@ static void matmul_run_job(const df_matmul_job *job, const df_gemm_kernel *g, df
         for (r.n0 = 0; r.n0 < j->n; r.n0 = r.n1) {
             r.n1 = df_min_i64(r.n0 + w.nc, j->n);
             r.n_nb = df_div_up(r.n1 - r.n0, w.nb);
-            if (w.share_b)
+            if (w.share_b && !j->packed)
                 matmul_run_tasks(pool, alone,
                                  df_div_up(r.n1 - r.n0, w.nr) * (w.one_b ? 1 : r.n_batch),
                                  pack_task, &r);
@@ -686,11 +649,11 @@ void df_matmul_run(const df_matmul_job *job, const df_gemm_kernel *g, df_blas *b
         df_direct_run(job, pool, work);
         return;
     }
-    if (!wants_turn(job)) {
+    if (!df_matmul_wants_turn(job)) {
         matmul_run_job(job, g, blas, pool, work);
         return;
     }
-    turned t;
-    turn(job, &t);
+    df_matmul_turned t;
+    df_matmul_turn(job, &t);
     matmul_run_job(&t.job, g, blas, pool, work);
 }

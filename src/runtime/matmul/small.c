@@ -37,15 +37,16 @@ bool df_matmul_is_small(const df_matmul_job *j)
     if (j->m <= FEW ? df_matmul_cost(j) > DF_MATMUL_REGION_MACS
                     : j->m * j->n * j->k > SMALL * SMALL * SMALL)
         return false;
-    return df_matmul_b_lies_well(j) || df_matmul_wants_dots(j, df_tiles_pick(j->dtype));
+    return j->packed || df_matmul_b_lies_well(j) ||
+           df_matmul_wants_dots(j, df_tiles_pick(j->dtype));
 }
 
 /* A small product that threads share. It is two cache lines, which other threads fetch. */
 typedef struct small_product {
     df_block g;
     void (*multiply)(const df_block *g);
-    int64_t first, part; /* rows (or columns) of the first part, and of each other part */
-    int64_t column_size; /* bytes from one column of B to the next */
+    int64_t first, part; /* rows (or columns) of the first part, and at most of each other part */
+    int64_t column_size; /* bytes from one column of B to the next; of a column, in panels */
     int32_t size;        /* of an element */
     bool by_columns;
 } small_product;
@@ -55,8 +56,9 @@ static void small_task(void *user, uint32_t i, uint32_t thread)
     (void)thread;
     const small_product *const s = user;
     const int64_t from = i == 0 ? 0 : s->first + (i - 1) * s->part;
-    const int64_t extent = i == 0 ? s->first : s->part;
     df_block g = s->g;
+    const int64_t left = (s->by_columns ? g.n : g.m) - from;
+    const int64_t extent = df_min_i64(i == 0 ? s->first : s->part, left);
     if (s->by_columns) {
         g.b = (const char *)g.b + from * s->column_size;
         g.c = (char *)g.c + from * s->size;
@@ -76,7 +78,7 @@ static void small_task(void *user, uint32_t i, uint32_t thread)
 void df_matmul_run_small(const df_matmul_job *j, char *c, int64_t c_row, df_pool *pool)
 {
     const df_tiles *const t = df_tiles_pick(j->dtype);
-    const bool dots = df_matmul_wants_dots(j, t), by_columns = j->m < 4 * t->mr;
+    const bool dots = !j->packed && df_matmul_wants_dots(j, t), by_columns = j->m < 4 * t->mr;
     const int64_t size = (int64_t)deft_dtype_size(j->dtype);
     const int64_t extent = by_columns ? j->n : j->m;
     const int64_t macs = (j->m + (dots ? READ_MACS : LOAD_MACS)) * j->n * j->k;
@@ -87,13 +89,21 @@ void df_matmul_run_small(const df_matmul_job *j, char *c, int64_t c_row, df_pool
                                      .size = (int32_t)size,
                                      .by_columns = by_columns };
     _Static_assert(sizeof s == 128, "two lines");
+    if (j->packed) {
+        s.g.b = j->packed;
+        s.g.b_row = j->k * t->nr;
+        s.multiply = t->panels;
+        s.column_size = j->k * size;
+    }
     int64_t parts = df_min_i64(df_pool_threads(pool), macs / PART_MACS);
     if (parts > 1) {
-        const int64_t unit = by_columns ? t->nr / 3 : (t->mr + 1) / 2;
+        const int64_t unit = !by_columns ? (t->mr + 1) / 2 : j->packed ? t->nr : t->nr / 3;
         const int64_t head = FORK_MACS / (macs / extent);
         s.part = (extent - head) / parts / unit * unit;
         s.first = extent - (parts - 1) * s.part;
-        if (s.part < 2 * unit) parts = 1;
+        if (s.part < (j->packed ? unit : 2 * unit)) parts = 1;
+        /* Parts begin with a panel, so that the last one is shorter. */
+        if (j->packed && by_columns) s.first = df_div_up(s.first, unit) * unit;
     }
     if (parts > 1)
         df_pool_run_short(pool, (uint32_t)parts, small_task, &s);

@@ -53,6 +53,9 @@ typedef struct df_tiles {
     /* Does what `block` does, for one row. It goes along a few rows of B at a time, and loads and
      * stores C once for these. So it is faster when B comes from beyond the L2 cache. */
     void (*sweep)(const df_block *b);
+    /* Does what `block` does, for a B in panels of nr columns, which are b_row elements apart. Each
+     * is stored as [k][nr]. */
+    void (*panels)(const df_block *b);
 } df_tiles;
 
 void df_tile_dots_f32(const df_block *b); /* AVX2 and FMA */

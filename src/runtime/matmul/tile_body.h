@@ -207,6 +207,19 @@ TARGET static void NAME(block)(const df_block *g)
     }
 }
 
+/* Multiplies block by block, for a B in panels. */
+TARGET static void NAME(panels)(const df_block *g)
+{
+    df_block part = *g;
+    part.b_row = NV * W;
+    for (int64_t left = g->n; left > 0; left -= NV * W) {
+        part.n = df_min_i64(left, NV * W);
+        NAME(block)(&part);
+        part.b = (const T *)part.b + g->b_row;
+        part.c = (T *)part.c + NV * W;
+    }
+}
+
 /* Adds `steps` steps of k to all columns of one row, up to SWEEP_STEPS. */
 TARGET DF_INLINE void NAME(sweep_steps)(const df_block *g, int64_t k, const bool first,
                                         const int steps)
