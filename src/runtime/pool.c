@@ -293,12 +293,16 @@ void df_pool_run(df_pool *p, uint32_t n, task_fn task, void *user)
     for (uint32_t i = 0; i < n; i++) task(user, i, 0);
 }
 
+bool df_pool_is_awake(const df_pool *p)
+{
+    return atomic_load_explicit(&p->n_started, memory_order_relaxed) > 0 &&
+           atomic_load_explicit(&p->n_asleep, memory_order_relaxed) == 0;
+}
+
 void df_pool_run_short(df_pool *p, uint32_t n, task_fn task, void *user)
 {
     if (n > 1 && p->n_threads > 1) {
-        const bool awake = atomic_load_explicit(&p->n_started, memory_order_relaxed) > 0 &&
-                           atomic_load_explicit(&p->n_asleep, memory_order_relaxed) == 0;
-        if (awake ||
+        if (df_pool_is_awake(p) ||
             atomic_fetch_add_explicit(&p->n_missed, 1, memory_order_relaxed) >= SHORT_UNTIL_WAKE) {
             atomic_store_explicit(&p->n_missed, 0, memory_order_relaxed);
             df_pool_run(p, n, task, user);

@@ -22,6 +22,9 @@ deft_status df_pool_create(df_diag *d, const df_mem *mem, uint32_t n_threads, df
 void df_pool_destroy(df_pool **p);          /* *p may be NULL; no region may be running */
 uint32_t df_pool_threads(const df_pool *p); /* how many threads, with the caller */
 
+/* Whether workers exist, and all of them spin or work. They may fall asleep at any time. */
+bool df_pool_is_awake(const df_pool *p);
+
 /* Does the same as df_pool_run, for work of a few microseconds: less than it costs to wake a
  * worker. Workers take part only while they still spin after an earlier region. A long series of
  * such calls wakes sleeping workers once in a while, so that later calls find them spinning. */

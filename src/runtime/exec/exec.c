@@ -327,9 +327,12 @@ static void finish_split(const df_run *r, const df_seg_run *s)
 static void run_launch(df_run *r, const df_launch *l, df_run_stats *stats)
 {
     r->launch = l;
-    const uint32_t n_tasks = r->segs[l->first].parallel ? df_run_make_tasks(r, l) : 0;
+    const df_seg_run *const first = &r->segs[l->first];
+    const bool parallel = first->parallel && (!first->is_short || df_pool_is_awake(r->x->pool));
+    const uint32_t n_tasks = parallel ? df_run_make_tasks(r, l) : 0;
     if (n_tasks > 1) df_pool_run(r->x->pool, n_tasks, run_task, r);
-    stats->forks += n_tasks > 1;
+    /* Whether short launches fork depends on the time, so they are not counted. */
+    stats->forks += n_tasks > 1 && !first->is_short;
     for (uint32_t i = 0; i < l->n; i++) {
         const df_seg *const seg = &r->plan->segs[l->first + i];
         const df_seg_run *const s = &r->segs[l->first + i];

@@ -11,6 +11,10 @@
  * Waking a worker costs up to 25 us. */
 #define PARALLEL_NS 40e3
 #define TASK_NS 12e3
+/* The same for a launch in a plan that wakes the workers in other launches. Such a launch runs in
+ * parallel while they are awake. */
+#define AWAKE_NS 10e3
+#define AWAKE_TASK_NS 4e3
 #define TASKS_PER_THREAD 8
 
 /* INNER is divided at multiples of these, so that neighbouring items share no cache line. COL_GRAIN
@@ -85,17 +89,32 @@ static double sum_launch_ns(const df_run *r, const df_launch *l)
     return total;
 }
 
-static uint32_t divide_launch(df_run *r, const df_launch *l, uint32_t pool_threads)
+/* Whether some launch of the plan surely wakes the workers. */
+static bool wakes_workers(const df_run *r)
+{
+    for (uint32_t i = 0; i < r->plan->n_launches; i++) {
+        const df_launch *const l = &r->plan->launches[i];
+        if (sum_launch_ns(r, l) > PARALLEL_NS) return true;
+        for (uint32_t j = l->first; j < l->first + l->n; j++)
+            if (r->plan->segs[j].kind == DF_SEG_MATMUL) return true;
+    }
+    return false;
+}
+
+/* `wakes`: the workers may be awake when the launch begins. */
+static uint32_t divide_launch(df_run *r, const df_launch *l, uint32_t pool_threads, bool wakes)
 {
     uint32_t n_items = 0;
     const uint32_t n_beside = l->n - l->n_after;
     if (n_beside > 1) find_riders(r, l, n_beside);
     const double total = sum_launch_ns(r, l);
-    const bool parallel = pool_threads > 1 && total > PARALLEL_NS;
+    const bool is_short = total <= PARALLEL_NS;
+    const bool parallel = pool_threads > 1 && (!is_short || (wakes && total > AWAKE_NS));
+    const double least = is_short ? AWAKE_TASK_NS : TASK_NS;
     double target = total / (pool_threads * TASKS_PER_THREAD);
     /* The number of tasks is a multiple of the number of threads, so that all end together. */
-    if (target < TASK_NS)
-        target = total / (pool_threads * fmax(1, floor(total / TASK_NS / pool_threads)));
+    if (target < least)
+        target = total / (pool_threads * fmax(1, floor(total / least / pool_threads)));
     for (uint32_t i = 0; i < l->n; i++) {
         df_seg_run *const s = &r->segs[l->first + i];
         s->first_item = n_items;
@@ -104,15 +123,19 @@ static uint32_t divide_launch(df_run *r, const df_launch *l, uint32_t pool_threa
         divide_segment(s, parallel && i < n_beside ? (int64_t)ceil(s->ns / target - 1e-6) : 1);
         if (i < n_beside) n_items += s->n_items;
     }
-    if (l->n > 0) r->segs[l->first].parallel = parallel && n_items > 1;
+    if (l->n > 0) {
+        r->segs[l->first].parallel = parallel && n_items > 1;
+        r->segs[l->first].is_short = is_short;
+    }
     return parallel ? n_items : 0;
 }
 
 void df_run_divide_launches(df_run *r)
 {
     const uint32_t pool_threads = df_pool_threads(r->x->pool);
+    const bool wakes = pool_threads > 1 && wakes_workers(r);
     for (uint32_t i = 0; i < r->plan->n_launches; i++) {
-        const uint32_t n = divide_launch(r, &r->plan->launches[i], pool_threads);
+        const uint32_t n = divide_launch(r, &r->plan->launches[i], pool_threads, wakes);
         if (n > 1) r->n_threads = pool_threads;
         if (n > r->max_items) r->max_items = n;
     }
@@ -121,11 +144,12 @@ void df_run_divide_launches(df_run *r)
 uint32_t df_run_make_tasks(df_run *r, const df_launch *l)
 {
     uint32_t n = 0, item = 0;
-    double ns = TASK_NS;
+    const double least = 0.99 * (r->segs[l->first].is_short ? AWAKE_TASK_NS : TASK_NS);
+    double ns = least;
     for (uint32_t i = 0; i < l->n - l->n_after; i++) {
         const df_seg_run *const s = &r->segs[l->first + i];
         for (uint32_t j = 0; j < s->n_items; j++, item++) {
-            if (ns >= 0.99 * TASK_NS) {
+            if (ns >= least) {
                 r->task_begin[n++] = item;
                 ns = 0;
             }

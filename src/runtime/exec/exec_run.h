@@ -42,6 +42,7 @@ typedef struct df_seg_run {
     bool rides;                   /* this segment is co-scheduled with another one */
     bool is_idle;                 /* all buffers that it writes are empty: it is skipped */
     bool parallel;                /* the launch that begins with this segment runs in parallel */
+    bool is_short;                /* that launch does so only while the workers are awake */
     uint32_t first_item, n_items; /* within its launch */
     uint64_t *partial;
     int64_t partial_row; /* words of `partial` per row */
