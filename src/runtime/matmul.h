@@ -64,6 +64,7 @@ bool df_matmul_has_bf16(void);
  * one column. */
 typedef struct df_weights {
     bool is_a;
+    bool has_pairs;         /* the elements are bf16, and are packed as pairs (matmul/bf16.h) */
     int64_t k, n, row, col; /* rows, columns and strides of the product's B */
     int64_t bytes;          /* of the packed copy */
     uint32_t width;         /* columns of a panel */

@@ -14,6 +14,7 @@
 #include "runtime/cpu.h"
 #include "runtime/interp/interp.h"
 #include "runtime/matmul/tile.h"
+#include "runtime/packs.h"
 #include "runtime/tiers/null.h"
 #include "runtime/spent.h"
 #include "support/fail_mem.h"
@@ -122,6 +123,60 @@ Test(runtime, buffers_are_counted_and_borrowed)
     cr_expect_eq(fail_mem_count(f).live_blocks, 0);
     cr_expect_eq(fail_mem_count(f).faults, 0, "%s", fail_mem_fault(f));
     fail_mem_destroy(&f);
+}
+
+/* Asks for a packed copy of `owner` as a product does, and makes it when told so. Returns whether
+ * there is one now. */
+static bool use_packed(df_packs *p, df_allocator *a, df_buffer *owner, int64_t bytes)
+{
+    const df_pack_key key = {
+        .k = 1, .n = bytes / 4, .row = 1, .column = 1, .size = 4, .width = 8
+    };
+    bool make;
+    df_buffer *copy = df_packs_find(p, owner, &key, bytes, &make);
+    if (make) {
+        cr_assert_null(copy);
+        cr_assert_eq(df_buffer_create_derived(NULL, a, bytes, &copy), DEFT_OK);
+        df_packs_add(p, owner, &key, copy);
+    }
+    const bool has_copy = copy != NULL;
+    df_buffer_drop(&copy);
+    return has_copy;
+}
+
+Test(runtime, packed_copies_have_a_bound_and_old_ones_make_room)
+{
+    enum { N = 4, BYTES = 256 << 10 };
+    df_allocator *a = make_allocator(&df_mem_system, 1 << 20);
+    df_packs *p = NULL;
+    df_buffer *owner[N + 1];
+    cr_assert_eq(df_packs_create(NULL, &df_mem_system, a, N * BYTES, &p), DEFT_OK);
+    for (int i = 0; i <= N; i++) owner[i] = make_buffer(a, 1000);
+    const uint64_t live = df_allocator_read(a).live_bytes;
+    for (int i = 0; i < N; i++) {
+        cr_expect(!use_packed(p, a, owner[i], BYTES), "the first use");
+        cr_expect(use_packed(p, a, owner[i], BYTES));
+    }
+    cr_expect_eq(df_allocator_read(a).derived_bytes, N * BYTES);
+    cr_expect_eq(df_allocator_read(a).live_bytes, live);
+    for (int i = 0; i < 3; i++)
+        cr_expect(!use_packed(p, a, owner[N], BYTES), "there is no room, and none is old");
+    for (int i = 0; i < 1000; i++)
+        for (int k = 1; k < N; k++) cr_expect(use_packed(p, a, owner[k], BYTES));
+    cr_expect(use_packed(p, a, owner[N], BYTES), "the copy of 0 is old");
+    for (int k = 1; k <= N; k++) cr_expect(use_packed(p, a, owner[k], BYTES));
+    cr_expect_eq(df_allocator_read(a).derived_bytes, N * BYTES);
+
+    df_buffer_changed(owner[1]);
+    cr_expect(!use_packed(p, a, owner[1], BYTES), "the first use of the new elements");
+    cr_expect_eq(df_allocator_read(a).derived_bytes, (N - 1) * BYTES);
+    df_buffer_drop(&owner[2]);
+    cr_expect_eq(df_allocator_read(a).derived_bytes, (N - 2) * BYTES);
+    df_allocator_trim(a);
+    cr_expect_eq(df_allocator_read(a).derived_bytes, 0);
+    for (int i = 0; i <= N; i++) df_buffer_drop(&owner[i]);
+    df_packs_destroy(&p);
+    df_allocator_destroy(&a);
 }
 
 /* When the system has no more, what the cache holds is given back first. */

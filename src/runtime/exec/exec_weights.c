@@ -38,7 +38,8 @@ df_buffer *df_run_find_weights(const df_run *r, const df_seg *seg, df_matmul_job
                               .n = w.n,
                               .row = w.row,
                               .column = w.col,
-                              .size = (uint32_t)deft_dtype_size(job->dtype),
+                              .size =
+                                  (uint32_t)deft_dtype_size(w.has_pairs ? DEFT_BF16 : job->dtype),
                               .width = w.width };
     df_buffer *copy = df_packs_find(r->x->packs, owner, &key, w.bytes, &make);
     if (make) {

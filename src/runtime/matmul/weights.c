@@ -8,13 +8,17 @@
  * copy is read 1.4 to 2 times as fast. With many rows, packing in each call costs little.
  */
 #include "runtime/matmul.h"
+#include "runtime/matmul/bf16.h"
 #include "runtime/matmul/small.h"
 #include "runtime/matmul/tile.h"
 #include "runtime/matmul/turn.h"
 
+#include <string.h>
+
 enum {
     MOST_ROWS = 64,           /* packing takes as long as multiplying some 4 rows */
     LEAST_ELEMENTS = 8 << 10, /* of B: below, a product takes less than a microsecond or two */
+    PAD_BYTES = 64            /* the micro-kernel of pairs may read one vector too far */
 };
 
 /* Builds with checks pack all weights with few rows, so that tests on small tensors meet packed
@@ -31,15 +35,22 @@ static bool gains_by_packing(const df_matmul_job *j, const df_tiles *t)
 {
     const int64_t n_elements = j->n * j->k;
     if (j->n < t->nr || n_elements < LEAST_ELEMENTS) return false;
+    if (j->is_bf16) return true; /* pairs are packed in each call */
     if (df_matmul_b_lies_well(j))
         return n_elements * (int64_t)deft_dtype_size(j->dtype) > DF_MATMUL_WELL_BYTES / 2;
     return !j->fast || !df_matmul_wants_dots(j, t) || j->m > t->n_split;
 }
 
+static int64_t weights_panel_size(const df_weights *w, deft_dtype t)
+{
+    const int64_t rows = w->has_pairs ? df_div_up(w->k, 2) : w->k;
+    return rows * w->width * (int64_t)deft_dtype_size(t);
+}
+
 bool df_matmul_find_weights(const df_matmul_job *job, df_weights *out)
 {
     df_matmul_turned turned;
-    if (job->images || job->is_bf16 || job->k <= 0) return false;
+    if (job->images || job->k <= 0) return false;
     const bool is_a = df_matmul_wants_turn(job);
     if (is_a)
         df_matmul_turn(job, &turned);
@@ -50,17 +61,21 @@ bool df_matmul_find_weights(const df_matmul_job *job, df_weights *out)
     df_matmul_fold_batch(j);
     if (j->n_batch != 1 || j->m <= 0 || j->m > MOST_ROWS || j->n <= 0) return false;
     if (!PACKS_ALL && !gains_by_packing(j, t)) return false;
-    *out = (df_weights){
-        .is_a = is_a, .k = j->k, .n = j->n, .row = j->b_row, .col = j->b_col, .width = t->nr
-    };
-    out->bytes = df_div_up(j->n, t->nr) * t->nr * j->k * (int64_t)deft_dtype_size(j->dtype);
+    *out = (df_weights){ .is_a = is_a,
+                         .has_pairs = j->is_bf16,
+                         .k = j->k,
+                         .n = j->n,
+                         .row = j->b_row,
+                         .col = j->b_col,
+                         .width = j->is_bf16 ? df_bf16_pick()->kernel.nr : t->nr };
+    out->bytes = weights_panel_size(out, j->dtype) * df_div_up(j->n, out->width);
+    if (out->has_pairs) out->bytes += PAD_BYTES;
     return true;
 }
 
 typedef struct packing {
     const df_weights *w;
-    const df_tiles *tiles;
-    int64_t size;
+    deft_dtype dtype;
     const char *from;
     char *to;
 } packing;
@@ -70,13 +85,21 @@ static void pack_weights_panel(void *user, uint32_t i, uint32_t thread)
     (void)thread;
     const packing *const p = user;
     const df_weights *const w = p->w;
-    const int64_t j0 = (int64_t)i * w->width;
-    p->tiles->pack(p->to + j0 * w->k * p->size, w->width, p->from + j0 * w->col * p->size, w->row,
-                   w->col, w->k, df_min_i64(w->width, w->n - j0));
+    const int64_t j0 = (int64_t)i * w->width, columns = df_min_i64(w->width, w->n - j0);
+    const size_t size = deft_dtype_size(w->has_pairs ? DEFT_BF16 : p->dtype);
+    const char *const from = p->from + j0 * w->col * (int64_t)size;
+    char *const to = p->to + i * weights_panel_size(w, p->dtype);
+    if (w->has_pairs)
+        df_bf16_pick()->pack((uint32_t *)(void *)to, w->width, (const uint16_t *)(const void *)from,
+                             w->row, w->n == 1 ? 1 : w->col, w->k, columns);
+    else
+        df_tiles_pick(p->dtype)->pack(to, w->width, from, w->row, w->n == 1 ? 1 : w->col, w->k,
+                                      columns);
 }
 
 void df_matmul_pack(const df_weights *w, deft_dtype t, const char *from, char *to, df_pool *pool)
 {
-    packing p = { w, df_tiles_pick(t), (int64_t)deft_dtype_size(t), from, to };
+    packing p = { w, t, from, to };
+    if (w->has_pairs) memset(to + w->bytes - PAD_BYTES, 0, PAD_BYTES);
     df_pool_run(pool, (uint32_t)df_div_up(w->n, w->width), pack_weights_panel, &p);
 }
