@@ -79,21 +79,23 @@ typedef enum kind {
     K_PRODUCT,
     K_COUNT,
     K_ATTEND,
+    K_REPEAT,
     K_SCOPE,
     N_KINDS
 } kind;
 
 static const char *const kind_name[N_KINDS] = {
-    "unary",       "binary",        "reduce", "part",    "view",  "same",        "random",
-    "borrow",      "take",          "fault",  "assign",  "swap",  "assign part", "sweep",
-    "assign view", "assign memory", "memory", "keep",    "read",  "grad",        "grad of state",
-    "jvp",         "stop",          "hook",   "custom",  "scan",  "while",       "cond",
-    "vmap",        "windows",       "top",    "product", "count", "attend",      "scope",
+    "unary",       "binary",  "reduce",        "part",          "view",   "same",
+    "random",      "borrow",  "take",          "fault",         "assign", "swap",
+    "assign part", "sweep",   "assign view",   "assign memory", "memory", "keep",
+    "read",        "grad",    "grad of state", "jvp",           "stop",   "hook",
+    "custom",      "scan",    "while",         "cond",          "vmap",   "windows",
+    "top",         "product", "count",         "attend",        "repeat", "scope",
 };
 
 /* How often each is drawn. */
 static const uint8_t weight[N_KINDS] = { 6, 6, 2, 4, 3, 3, 1, 1, 1, 1, 8, 2, 6, 3, 3, 2, 1, 5,
-                                         2, 4, 3, 2, 1, 1, 1, 4, 1, 2, 3, 3, 2, 3, 2, 2, 1 };
+                                         2, 4, 3, 2, 1, 1, 1, 4, 1, 2, 3, 3, 2, 3, 2, 2, 1, 1 };
 
 typedef struct stmt {
     uint8_t kind, dst, a, b, p, q;
@@ -689,6 +691,16 @@ static deft_tensor *attended(const exec *e, unsigned p, deft_tensor *t)
                         deft_shape_get(t));
 }
 
+/* A costly function of t, which thousands of rows repeat: so often that it is stored first. */
+static deft_tensor *repeated(const exec *e, deft_tensor *t)
+{
+    const int64_t rows = 40000 / (deft_numel(t) + 1) + 4;
+    deft_tensor *const at = deft_cast(deft_iota(e->s->cx, DEFT_SHAPE(rows), 0), DEFT_F32);
+    deft_tensor *const line = deft_reshape(tame(t), DEFT_SHAPE(1, -1));
+    deft_tensor *const all = deft_mul(deft_sin(line), deft_reshape(at, DEFT_SHAPE(-1, 1)));
+    return deft_reshape(deft_max(all, DEFT_AXES(0), 0), deft_shape_get(t));
+}
+
 /* How many elements of t are in each of N bins, as floats: integers are counted. */
 static deft_tensor *counted(const exec *e, unsigned p, deft_tensor *t)
 {
@@ -792,6 +804,7 @@ static void run_stmt(exec *e, const stmt *st)
     case K_PRODUCT: bind(e, st->dst, product(e, st->p, a)); break;
     case K_COUNT: bind(e, st->dst, counted(e, st->p, a)); break;
     case K_ATTEND: bind(e, st->dst, attended(e, st->p, a)); break;
+    case K_REPEAT: bind(e, st->dst, repeated(e, a)); break;
     case K_TOP: bind(e, st->dst, top(st->p, a)); break;
     case K_SCOPE:
     case N_KINDS: break;

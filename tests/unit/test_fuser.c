@@ -626,6 +626,34 @@ Test(fuser, pieces_go_to_the_callers_memory)
     }
 }
 
+/* A function of one row that many rows need: it is stored where that costs less. */
+Test(fuser, what_rows_repeat_is_stored)
+{
+    static const struct {
+        int rows, columns;
+        const char *op;
+        uint32_t n_segs;
+    } rows[] = {
+        { 400, 100, "sin", 2 },
+        { 400, 100, "neg", 1 }, /* not worth a load */
+        { 3, 30000, "sin", 1 }, /* hardly ever repeated */
+        { 100, 40, "sin", 1 },  /* not worth a launch */
+    };
+    char text[2][512];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        snprintf(text[i > 0], sizeof text[0],
+                 "%%0 = input f32[%d,%d]\n%%1 = input f32[%d]\n%%2 = %s f32[%d] %%1\n"
+                 "%%3 = mul f32[%d,%d] %%0 %%2\noutput %%3\n",
+                 rows[i].rows, rows[i].columns, rows[i].columns, rows[i].op, rows[i].columns,
+                 rows[i].rows, rows[i].columns);
+        const fuse_result r = fuse_check(text[i > 0], 1);
+        cr_expect(r.ok && r.n_segs == rows[i].n_segs, "%zu: %s, %u", i, r.text, r.n_segs);
+        if (i < 2) continue;
+        fuse_result other;
+        cr_expect_eq(fuse_serves(text[0], text[1], 1, &other), 0, "%zu: %s", i, other.text);
+    }
+}
+
 /* Memory that a result may replace, but of another shape or type, is none for it. */
 Test(fuser, donors_fit)
 {

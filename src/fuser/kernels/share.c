@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Final cones, and values that they compute more than once: in several kernels, or at several
- * elements in one kernel. Computing an addition again is cheaper than storing and loading its
- * result. For an exponential it is not.
+ * Final cones, and values that they compute more than once. Several kernels may compute a value, or
+ * one kernel at several elements, or a loop again and again along which the value does not move.
+ * Computing an addition again is cheaper than storing and loading its result. For an exponential it
+ * is not.
  */
 #include "fuser/fuse.h"
 
@@ -12,13 +13,20 @@
 #define CHEAP 10.0f         /* for a value that several kernels compute */
 #define CHEAP_SCALAR 200.0f /* for a value of one element */
 #define CHEAP_WITHIN 64.0f  /* for a value that one kernel computes at several elements */
+#define CHEAP_AGAIN 16.0f   /* for a value that a loop of its kernel repeats */
+
+/* A repeated value is stored only when it is repeated at least LEAST_REPEATS times, and when its
+ * kernel spends at least WORTH_A_LAUNCH vector instructions per thread on it: storing it takes a
+ * launch more. */
+#define LEAST_REPEATS 4
+#define WORTH_A_LAUNCH (1 << 18)
 
 /* ---- final cones ---- */
 
-/* A bit for each loop along which the place of a head moves. */
-static uint32_t loops_of(const pass *p, const head *h)
+/* A bit for each loop along which a map moves. */
+static uint32_t loops_of(const pass *p, map_id map)
 {
-    const index_map *const m = map_at(p, h->dest);
+    const index_map *const m = map_at(p, map);
     uint32_t used = 0;
     for (uint32_t j = 0; j < m->rank; j++)
         if (m->axis[j] != FIXED) used |= 1u << m->axis[j];
@@ -36,7 +44,7 @@ static void drop_unused_roles(pass *p, group *g)
     if (g->has_red || g->has_scan) return;
     uint32_t by_some = 0, by_all = UINT32_MAX;
     for (head_id h = g->first_head; !IS_NONE(h); h = head_at(p, h)->next) {
-        const uint32_t used = loops_of(p, head_at(p, h));
+        const uint32_t used = loops_of(p, head_at(p, h)->dest);
         by_some |= used;
         by_all &= used;
     }
@@ -260,6 +268,51 @@ static void store_shared(pass *p, uint32_t n, uint8_t how, bool *again)
     df_fuse_why(p, n, n, "stored", "%s", shared_why(how));
 }
 
+/* Whether loops of the space repeat a value often enough for its cost and size. The value moves
+ * along the loops in `used` alone. A guard keeps the answer. A value that does not move along the
+ * innermost loop does not count: code computes it once for each row already. */
+static bool repeats_pay(pass *p, const space *sp, uint32_t used, uint32_t node)
+{
+    df_slot repeats = SLOT_ONE;
+    if (sp->n == 0 || !(used >> sp->order[sp->n - 1] & 1)) return false;
+    for (uint32_t l = 0; l < sp->n; l++)
+        if (!(used >> l & 1)) repeats = df_fuse_mul(p, repeats, sp->extent[l]);
+    if (df_same_slot(repeats, SLOT_ONE)) return false;
+    const df_slot total = df_space_total(p, sp), own = df_fuse_numel(p, node);
+    if (p->st != DEFT_OK) return false;
+    const int64_t enough = (int64_t)((double)WORTH_A_LAUNCH * p->lim->n_threads / p->cost[node]);
+    if (p->now.at[own.i] > p->now.at[total.i] / LEAST_REPEATS) return false;
+    if (p->now.at[repeats.i] < LEAST_REPEATS) {
+        df_fuse_guard_slot(p, DF_GUARD_at_most, repeats, LEAST_REPEATS - 1);
+        return false;
+    }
+    const bool pays = p->now.at[total.i] >= enough;
+    df_fuse_guard_slot(p, pays ? DF_GUARD_at_least : DF_GUARD_at_most, total,
+                       pays ? enough : enough - 1);
+    if (pays) df_fuse_guard_slot(p, DF_GUARD_at_least, repeats, LEAST_REPEATS);
+    return pays;
+}
+
+/* Stores what loops of their kernel repeat: of each chain the last value, whose reader moves along
+ * more loops. */
+static void find_repeated(pass *p, const group *g, bool *again)
+{
+    for (uint32_t i = 0; i < g->n_items && p->st == DEFT_OK; i++)
+        for (uint32_t s = 0; s < 3 && computes(&g->items[i]); s++) {
+            if (g->items[i].src[s] == DF_NONE) continue;
+            const item *const it = &g->items[g->items[i].src[s]];
+            const uint32_t used = loops_of(p, it->map);
+            if (it->kind != IT_MAP || used == loops_of(p, g->items[i].map)) continue;
+            if (p->cost[it->node] <= CHEAP_AGAIN || p->must[it->node] ||
+                !IS_NONE(p->node_val[it->node]) || !repeats_pay(p, &g->sp, used, it->node))
+                continue;
+            p->must[it->node] = 1;
+            *again = true;
+            df_fuse_why(p, it->node, it->node, "stored",
+                        "a loop repeats it, and it costs more than a load");
+        }
+}
+
 deft_status df_fuse_find_shared(pass *p, bool *again)
 {
     const uint32_t n_nodes = p->t->n_nodes;
@@ -279,6 +332,7 @@ deft_status df_fuse_find_shared(pass *p, bool *again)
         }
     for (group_id g = { 0 }; g.i < p->groups.n; g.i++) {
         const group *const w = group_at(p, g);
+        find_repeated(p, w, again);
         for (uint32_t i = 0; i < w->n_items; i++)
             for (uint32_t s = 0; s < 3 && computes(&w->items[i]); s++) {
                 if (w->items[i].src[s] == DF_NONE) continue;
