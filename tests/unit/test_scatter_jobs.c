@@ -116,7 +116,7 @@ static void check(deft_dtype t, deft_dtype index_dtype, int64_t outer, int64_t r
                (size_t)size);
     }
     if (below(3) == 0) memset(j.value_step, 0, sizeof j.value_step); /* one value for all */
-    memset(before, 0, n_out);
+    for (size_t i = 0; i < n_out; i++) before[i] = (char)below(50);
     j.index = index;
     j.value = value;
     memcpy(want, before, n_out);

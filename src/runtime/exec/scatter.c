@@ -9,18 +9,22 @@
  *
  * Each element of the result is a chain of additions in the order of that walk (base/limits.h). So
  * threads divide a kept axis, the longest one. Every thread walks over all indices, in order, for
- * its part of that axis. When no kept axis is long, one thread does all the work. There are two
- * exceptions:
+ * its part of that axis. Caches of threads would exchange the lines of narrow parts all the time.
+ * There the thread adds to a copy of its part of the result, a *strip*. When no kept axis is long,
+ * one thread does all the work. There are two exceptions:
  *
  *   - The order of additions shows in no bit of an integer. When the result is much smaller than
- *     the box, threads divide the box. Each adds to a table of its own. The tables are added up.
+ *     the box, threads divide the box. Each adds to a table of its own. The tables are added up. A
+ *     result of few elements has several tables for each thread, its *ways*, to which neighbouring
+ *     values are added in turn. So an addition need not wait for the one before when both have the
+ *     same index.
  *   - When the result is so large that most additions miss the caches, threads divide the indexed
  *     axis of the result, and each skips the indices of others. The same is done when each index
  *     stands for a long row of values: whole rows are read faster than parts of all rows. The
  *     pieces then get nearly equal numbers of indices. When one element has too many of them, a
  *     kept axis is divided.
  */
-#include "runtime/interp/interp_ops.h"
+#include "runtime/exec/scatter_add.h"
 #include "runtime/routine.h"
 
 #include "base/compiler.h"
@@ -31,167 +35,16 @@
 #define WORTH_WAKING ((int64_t)1 << 15)  /* values */
 #define WORTH_SHARING ((int64_t)1 << 18) /* values, where each thread looks at all indices */
 #define BEYOND_CACHES ((int64_t)4 << 20) /* bytes of the result */
-#define LEAST_PIECE 64 /* elements along the last axis, so that pieces share no cache line */
+#define LEAST_PIECE 64 /* elements along the last axis, where there are enough for all threads */
 #define PIECES_PER_THREAD 2
-#define LONG_ROW 64    /* values of one index, so that the thread may look at indices of others */
-#define LEAST_VALUES 8 /* of a piece, for each element of the table that the piece adds to */
-enum { CHUNK = 256 };  /* indices that are made i64 at a time */
+#define PIECES_WITH_TABLES 4 /* for each thread: tables belong to threads, not to pieces */
+#define WORTH_A_PIECE ((int64_t)1 << 14) /* values */
+#define NARROW_BYTES 512 /* of a piece of a row: processors fetch the line beside one in use */
+#define WAY_BYTES 4096   /* of a table, so that the first cache holds all ways of a thread */
+#define LONG_ROW 64      /* values of one index, so that the thread may look at indices of others */
+#define LEAST_VALUES 8   /* of a piece, for each element of the table that the piece adds to */
+enum { LINE = 64 };
 enum { BUCKETS = 256, MOST_CUTS = 32 };
-
-/* The two innermost axes of the box. Axis 0 here is the last one. */
-typedef struct nest {
-    int64_t n, step;  /* extent and stride of the indexed axis of out */
-    int64_t low, end; /* only indices in [low, end) are added */
-    int64_t extent[2], out_step[2], index_step[2], value_step[2];
-    const char *index;
-    deft_dtype index_dtype;
-    df_fold_fn add; /* adds neighbours, by the instructions of this machine */
-} nest;
-
-/* Makes n <= CHUNK indices i64. Floats are no indices. */
-static void widen(deft_dtype t, const char *from, int64_t step, int64_t n, int64_t *to)
-{
-#define WIDEN_integer(T)                                                                           \
-    for (int64_t i = 0; i < n; i++) {                                                              \
-        T v;                                                                                       \
-        memcpy(&v, from + (int64_t)sizeof v * i * step, sizeof v);                                 \
-        to[i] = (int64_t)v;                                                                        \
-    }                                                                                              \
-    return
-#define WIDEN_natural(T) WIDEN_integer(T)
-#define WIDEN_boolean(T) WIDEN_integer(T)
-#define WIDEN_real(T) break
-#define WIDEN_half(T) break
-    switch (t) {
-/* clang-format off */
-#define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
-    case DEFT_##NAME: WIDEN_##kind(c_type);
-#include "ops/dtypes.def"
-        /* clang-format on */
-    }
-    df_unreachable();
-}
-
-/* Returns n <= CHUNK indices as neighbours: those in memory, or a copy in `copy`. */
-DF_INLINE const int64_t *indices(deft_dtype t, const char *from, int64_t step, int64_t n,
-                                 int64_t *copy)
-{
-    if (t == DEFT_I64 && step == 1) return (const int64_t *)(const void *)from;
-    widen(t, from, step, n, copy);
-    return copy;
-}
-
-/* Makes a negative index count from 0. Returns false when the index is outside [-n, n). */
-DF_INLINE bool resolve(int64_t *index, int64_t n)
-{
-    *index += *index < 0 ? n : 0;
-    return (uint64_t)*index < (uint64_t)n;
-}
-
-/* Returns true when this walk adds to `index`. Clears *ok when the index is out of range. */
-DF_INLINE bool is_mine(const nest *x, int64_t *index, bool *ok)
-{
-    if (DF_UNLIKELY(!resolve(index, x->n))) return *ok = false;
-    return *index >= x->low && *index < x->end;
-}
-
-static void add_line(df_fold_fn add, void *out, const void *value, int64_t n, size_t size)
-{
-    enum { MOST = 1 << 30 };
-    for (int64_t i = 0; i < n; i += MOST)
-        add((char *)out + (size_t)i * size, (const char *)value + (size_t)i * size,
-            (uint32_t)df_min_i64(n - i, MOST));
-}
-
-#define ADD(name, T)                                                                               \
-    static void name##_slice(const nest *x, T *restrict out, const T *restrict value)              \
-    {                                                                                              \
-        const int64_t n = x->extent[0], out_step = x->out_step[0], value_step = x->value_step[0];  \
-        if (out_step == 1 && value_step == 1) {                                                    \
-            add_line(x->add, out, value, n, sizeof *out);                                          \
-            return;                                                                                \
-        }                                                                                          \
-        for (int64_t i = 0; i < n; i++)                                                            \
-            out[i * out_step] = (T)(out[i * out_step] + value[i * value_step]);                    \
-    }                                                                                              \
-    /* Most indices are not negative and are added by this walk: one comparison finds out. */      \
-    DF_INLINE void name##_line(const nest *x, T *out, const T *value, const int64_t *index,        \
-                               int64_t n, int64_t step, int64_t out_step, int64_t value_step,      \
-                               bool *ok)                                                           \
-    {                                                                                              \
-        const uint64_t low = (uint64_t)x->low, span = (uint64_t)(x->end - x->low);                 \
-        for (int64_t i = 0; i < n; i++) {                                                          \
-            int64_t at = index[i];                                                                 \
-            if (DF_UNLIKELY((uint64_t)at - low >= span) && !is_mine(x, &at, ok)) continue;         \
-            T *const to = &out[at * step + i * out_step];                                          \
-            *to = (T)(*to + value[i * value_step]);                                                \
-        }                                                                                          \
-    }                                                                                              \
-    static void name##_each(const nest *x, T *out, const char *index, const T *value, bool *ok)    \
-    {                                                                                              \
-        const int64_t bytes = (int64_t)deft_dtype_size(x->index_dtype) * x->index_step[0];         \
-        const int64_t os = x->out_step[0], vs = x->value_step[0];                                  \
-        int64_t copy[CHUNK];                                                                       \
-        for (int64_t begin = 0; begin < x->extent[0]; begin += CHUNK) {                            \
-            const int64_t n = df_min_i64(x->extent[0] - begin, CHUNK);                             \
-            const int64_t *const some =                                                            \
-                indices(x->index_dtype, index + begin * bytes, x->index_step[0], n, copy);         \
-            T *const to = out + begin * os;                                                        \
-            const T *const from = value + begin * vs;                                              \
-            if (x->step == 1 && os == 0 && vs == 0)                                                \
-                name##_line(x, to, from, some, n, 1, 0, 0, ok);                                    \
-            else                                                                                   \
-                name##_line(x, to, from, some, n, x->step, os, vs, ok);                            \
-        }                                                                                          \
-    }                                                                                              \
-    static bool name(const nest *x, char *out_at, const char *value_at)                            \
-    {                                                                                              \
-        T *const out = (T *)(void *)out_at;                                                        \
-        const T *const value = (const T *)(const void *)value_at;                                  \
-        bool ok = true;                                                                            \
-        for (int64_t i = 0; i < x->extent[1]; i++) {                                               \
-            const int64_t bytes = (int64_t)deft_dtype_size(x->index_dtype) * x->index_step[1];     \
-            const char *const index = x->index + i * bytes;                                        \
-            T *const to = out + i * x->out_step[1];                                                \
-            const T *const from = value + i * x->value_step[1];                                    \
-            int64_t at;                                                                            \
-            if (x->index_step[0] != 0) {                                                           \
-                name##_each(x, to, index, from, &ok);                                              \
-                continue;                                                                          \
-            }                                                                                      \
-            widen(x->index_dtype, index, 1, 1, &at);                                               \
-            if (is_mine(x, &at, &ok)) name##_slice(x, to + at * x->step, from);                    \
-        }                                                                                          \
-        return ok;                                                                                 \
-    }
-
-/* Integers wrap, so they are added as unsigned integers. Halves do not get here: plans add them up
- * as f32. */
-#define ADD_boolean(name, bits, T)
-#define ADD_natural(name, bits, T) ADD(add_##name, T)
-#define ADD_integer(name, bits, T) ADD(add_##name, uint##bits##_t)
-#define ADD_real(name, bits, T) ADD(add_##name, T)
-#define ADD_half(name, bits, T)
-#define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file) ADD_##kind(name, bits, c_type)
-#include "ops/dtypes.def"
-#undef ADD
-
-static bool scatter_values(deft_dtype t, const nest *x, char *out, const char *value)
-{
-#define CALL_boolean(name) break
-#define CALL_natural(name) return add_##name(x, out, value)
-#define CALL_integer(name) return add_##name(x, out, value)
-#define CALL_real(name) return add_##name(x, out, value)
-#define CALL_half(name) break
-    switch (t) {
-/* clang-format off */
-#define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
-    case DEFT_##NAME: CALL_##kind(name);
-#include "ops/dtypes.def"
-        /* clang-format on */
-    }
-    df_unreachable();
-}
 
 /* ---- the walk ---- */
 
@@ -241,15 +94,19 @@ static int64_t offset(const int64_t *step, const int64_t *at, uint32_t n)
     return sum;
 }
 
-/* Adds the values whose index is in [low, end). Returns false when some index is out of range. */
-static bool walk(const df_scatter_job *j, int64_t low, int64_t end)
+/* Adds the values whose index is in [low, end). Returns false when some index is out of range. way:
+ * see df_scatter_nest. */
+static bool walk(const df_scatter_job *j, int64_t low, int64_t end, int64_t way)
 {
     const uint32_t n_outer = j->rank > 2 ? j->rank - 2 : 0;
     const int64_t size = (int64_t)deft_dtype_size(j->dtype);
     const int64_t index_size = (int64_t)deft_dtype_size(j->index_dtype);
-    nest x = { .n = j->n, .step = j->step, .low = low, .end = end, .extent = { 1, 1 } };
+    df_scatter_nest x = {
+        .n = j->n, .step = j->step, .low = low, .end = end, .extent = { 1, 1 }, .way = way
+    };
     x.index_dtype = j->index_dtype;
-    x.add = df_lane_ops_best()->fold[DF_K_sum][j->dtype];
+    x.dtype = j->dtype;
+    x.ops = df_lane_ops_best();
     int64_t at[DEFT_MAX_RANK] = { 0 };
     bool ok = true;
     for (uint32_t k = 0; k < 2 && k < j->rank; k++) {
@@ -260,8 +117,8 @@ static bool walk(const df_scatter_job *j, int64_t low, int64_t end)
     }
     do {
         x.index = j->index + offset(j->index_step, at, n_outer) * index_size;
-        ok &= scatter_values(j->dtype, &x, j->out + offset(j->out_step, at, n_outer) * size,
-                             j->value + offset(j->value_step, at, n_outer) * size);
+        ok &= df_scatter_nest_add(&x, j->out + offset(j->out_step, at, n_outer) * size,
+                                  j->value + offset(j->value_step, at, n_outer) * size);
     } while (scatter_advance(j, n_outer, at));
     return ok;
 }
@@ -273,10 +130,15 @@ typedef struct share {
     const df_scatter_job *j;
     uint32_t axis; /* the axis of the box that is divided; j->rank: the indexed axis */
     int64_t n_pieces, grain;
-    /* Each piece but the first adds to a table of its own, [n][kept axes] row-major. */
-    bool has_tables;
+    /* Threads add to tables, [n][kept axes] row-major: each to n_ways tables of its own. But with
+     * one way thread 0 adds to the result. 0: there are no tables. */
+    int64_t n_ways;
+    uint32_t n_threads;
     int64_t table_size; /* bytes, a multiple of 64 */
-    char *tables;
+    char *tables;       /* by thread and way. Behind the last is a flag for each thread: it used
+                         * its tables */
+    int64_t strip_size; /* bytes of the strip of a piece, a multiple of 64; 0: there are none */
+    char *strips;
     /* Where pieces of the indexed axis begin, and the end. Used when has_cuts is set. */
     bool has_cuts;
     int64_t cut[MOST_CUTS + 1];
@@ -292,11 +154,38 @@ static int64_t scatter_begin_of(const share *s, int64_t piece)
     return df_min_i64((whole * piece + rest * piece / s->n_pieces) * s->grain, extent);
 }
 
-/* Makes j add to a table that holds zeros. */
-static void add_to_table(df_scatter_job *j, char *table, int64_t size)
+static int64_t n_tables(const share *s)
+{
+    if (s->n_ways == 0) return 0;
+    return s->n_ways == 1 ? (int64_t)s->n_threads - 1 : (int64_t)s->n_threads * s->n_ways;
+}
+
+static size_t share_work_size(const share *s)
+{
+    if (s->n_ways == 0) return (size_t)(s->n_pieces * s->strip_size);
+    return (size_t)(n_tables(s) * s->table_size) + (s->n_threads + LINE - 1) / LINE * LINE;
+}
+
+static char *used_flag(const share *s, uint32_t thread)
+{
+    return s->tables + n_tables(s) * s->table_size + thread;
+}
+
+/* The first table of a thread. NULL: the thread adds to the result. */
+static char *table_of(const share *s, uint32_t thread)
+{
+    if (s->n_ways == 1) return thread == 0 ? NULL : s->tables + (thread - 1) * s->table_size;
+    return s->tables + thread * s->n_ways * s->table_size;
+}
+
+/* Makes j add to a table of the thread. The first time, the tables are filled with zeros. */
+static void add_to_table(df_scatter_job *j, const share *s, uint32_t thread)
 {
     int64_t step = 1;
-    memset(table, 0, (size_t)size);
+    char *const table = table_of(s, thread);
+    if (!table) return;
+    if (!*used_flag(s, thread)) memset(table, 0, (size_t)(s->n_ways * s->table_size));
+    *used_flag(s, thread) = 1;
     for (uint32_t i = j->rank; i-- > 0;) {
         if (j->out_step[i] == 0) continue;
         j->out_step[i] = step;
@@ -306,24 +195,44 @@ static void add_to_table(df_scatter_job *j, char *table, int64_t size)
     j->out = table;
 }
 
+/* Copies the part of the result that j adds to into a strip, or back. */
+static void copy_strip(const df_scatter_job *j, char *strip, bool back)
+{
+    const int64_t size = (int64_t)deft_dtype_size(j->dtype), row = j->extent[1] * size;
+    for (int64_t i = 0; i < j->n; i++) {
+        char *const at = j->out + i * j->step * size;
+        memcpy(back ? at : strip + i * row, back ? strip + i * row : at, (size_t)row);
+    }
+}
+
+static bool walk_strip(const df_scatter_job *given, char *strip)
+{
+    df_scatter_job j = *given;
+    copy_strip(&j, strip, false);
+    j.out = strip;
+    j.step = j.extent[1];
+    const bool ok = walk(&j, 0, j.n, 0);
+    copy_strip(given, strip, true);
+    return ok;
+}
+
 static void walk_piece(void *user, uint32_t piece, uint32_t thread)
 {
     share *const s = user;
     const int64_t begin = scatter_begin_of(s, piece), end = scatter_begin_of(s, piece + 1);
     df_scatter_job j = *s->j;
     bool ok;
-    (void)thread;
     if (s->axis < j.rank) {
         const int64_t size = (int64_t)deft_dtype_size(j.dtype);
-        if (s->has_tables && piece > 0)
-            add_to_table(&j, s->tables + (piece - 1) * s->table_size, s->table_size);
+        if (s->n_ways > 0) add_to_table(&j, s, thread);
         j.extent[s->axis] = end - begin;
         j.out += begin * j.out_step[s->axis] * size;
         j.index += begin * j.index_step[s->axis] * (int64_t)deft_dtype_size(j.index_dtype);
         j.value += begin * j.value_step[s->axis] * size;
-        ok = walk(&j, 0, j.n);
+        ok = s->strip_size > 0 ? walk_strip(&j, s->strips + piece * s->strip_size)
+                               : walk(&j, 0, j.n, s->n_ways > 1 ? s->table_size / size : 0);
     } else {
-        ok = walk(&j, begin, end);
+        ok = walk(&j, begin, end, 0);
     }
     if (!ok) atomic_store_explicit(&s->has_bad, true, memory_order_relaxed);
 }
@@ -352,9 +261,13 @@ static void add_tables(const share *s)
     sum.out_step[0] = s->j->step;
     sum.value_step[0] = step;
     scatter_merge(&sum);
-    for (int64_t k = 0; k + 1 < s->n_pieces; k++) {
-        sum.value = s->tables + k * s->table_size;
-        walk(&sum, 0, 1);
+    for (uint32_t thread = 0; thread < s->n_threads; thread++) {
+        const char *const first = table_of(s, thread);
+        if (!first || !*used_flag(s, thread)) continue;
+        for (int64_t k = 0; k < s->n_ways; k++) {
+            sum.value = first + k * s->table_size;
+            walk(&sum, 0, 1, 0);
+        }
     }
 }
 
@@ -372,14 +285,34 @@ static bool divide_by_tables(share *s, int64_t total, uint32_t n_threads)
             axis = i;
     }
     if (axis == j->rank || n_table <= 0) return false;
-    const int64_t most = df_min_i64(j->extent[axis], total / LEAST_VALUES / n_table);
-    s->n_pieces = df_min_i64(most, df_min_i64(n_threads, total / (WORTH_WAKING / 2)));
-    if (s->n_pieces < 2) return false;
+    const int64_t bytes = n_table * (int64_t)deft_dtype_size(j->dtype);
+    const int64_t most = df_min_i64(j->extent[axis], total / WORTH_A_PIECE);
+    const int64_t threads = df_min_i64(n_threads, df_min_i64(most, total / LEAST_VALUES / n_table));
+    const bool has_ways = j->rank == 1 && j->index_step[0] != 0 && bytes <= WAY_BYTES &&
+                          threads > 0 &&
+                          total / LEAST_VALUES / DF_SCATTER_WAYS / n_table >= threads;
+    if (threads < (has_ways ? 1 : 2)) return false;
+    s->n_pieces = threads < 2 ? 1 : df_min_i64(most, threads * PIECES_WITH_TABLES);
     s->axis = axis;
     s->grain = 1;
-    s->has_tables = true;
-    s->table_size = (n_table * (int64_t)deft_dtype_size(j->dtype) + 63) & ~(int64_t)63;
+    s->n_ways = has_ways ? DF_SCATTER_WAYS : 1;
+    s->n_threads = n_threads;
+    s->table_size = (bytes + LINE - 1) / LINE * LINE;
     return true;
+}
+
+/* Gives each piece a strip, where pieces of rows are narrow and many values meet in an element. */
+static void divide_into_strips(share *s)
+{
+    const df_scatter_job *const j = s->j;
+    const int64_t size = (int64_t)deft_dtype_size(j->dtype);
+    if (j->rank != 2 || s->axis != 1 || s->n_pieces < 2 || j->out_step[0] != 0 ||
+        j->out_step[1] != 1 || j->extent[0] / LEAST_VALUES < j->n)
+        return;
+    const int64_t grains = (j->extent[1] + s->grain - 1) / s->grain;
+    const int64_t widest = (grains + s->n_pieces - 1) / s->n_pieces * s->grain * size;
+    if (widest >= NARROW_BYTES) return;
+    s->strip_size = (j->n * widest + LINE - 1) / LINE * LINE;
 }
 
 /* Decides how n_threads divide j. With n_pieces == 1 it is not divided. */
@@ -392,23 +325,28 @@ static share scatter_divide(const df_scatter_job *j, uint32_t n_threads)
         if (j->out_step[i] == 0) continue;
         if (s.axis == j->rank || j->extent[i] > j->extent[s.axis]) s.axis = i;
     }
-    if (n_threads < 2 || total < WORTH_WAKING) return s;
-    int64_t most = 0;
+    if (total < WORTH_WAKING) return s;
+    int64_t most = 0, pieces = (int64_t)n_threads * PIECES_PER_THREAD;
+    const int64_t size = (int64_t)deft_dtype_size(j->dtype), bytes = j->n * size;
     if (s.axis < j->rank) {
-        s.grain = s.axis + 1 == j->rank ? LEAST_PIECE : 1;
+        /* Pieces share no cache line. */
+        const bool is_last = s.axis + 1 == j->rank;
+        s.grain = is_last ? LINE / size : 1;
         most = (j->extent[s.axis] + s.grain - 1) / s.grain;
+        if (is_last && j->extent[s.axis] / pieces < LEAST_PIECE) pieces = n_threads;
     }
-    const int64_t bytes = j->n * (int64_t)deft_dtype_size(j->dtype);
-    if (most < n_threads) {
+    if (most < n_threads || n_threads < 2) {
         share by_tables = s;
         if (divide_by_tables(&by_tables, total, n_threads)) return by_tables;
+        if (n_threads < 2) return s;
         if (total >= WORTH_SHARING && bytes >= BEYOND_CACHES) {
             s.axis = j->rank;
             s.grain = 1;
             most = n_threads;
         }
     }
-    s.n_pieces = df_max_i64(df_min_i64(most, (int64_t)n_threads * PIECES_PER_THREAD), 1);
+    s.n_pieces = df_max_i64(df_min_i64(most, pieces), 1);
+    divide_into_strips(&s);
     return s;
 }
 
@@ -423,15 +361,16 @@ static bool has_long_rows(const df_scatter_job *j)
  * are out of range are left out. */
 static void count_indices(const df_scatter_job *j, int64_t width, int64_t n_in[BUCKETS])
 {
+    const df_lane_ops *const ops = df_lane_ops_best();
     const int64_t bytes = j->index_step[0] * (int64_t)deft_dtype_size(j->index_dtype);
-    int64_t copy[CHUNK];
-    for (int64_t begin = 0; begin < j->extent[0]; begin += CHUNK) {
-        const int64_t n = df_min_i64(j->extent[0] - begin, CHUNK);
-        const int64_t *const index =
-            indices(j->index_dtype, j->index + begin * bytes, j->index_step[0], n, copy);
+    int64_t copy[DF_SCATTER_CHUNK];
+    for (int64_t begin = 0; begin < j->extent[0]; begin += DF_SCATTER_CHUNK) {
+        const int64_t n = df_min_i64(j->extent[0] - begin, DF_SCATTER_CHUNK);
+        const int64_t *const index = df_scatter_indices(
+            ops, j->index_dtype, j->index + begin * bytes, j->index_step[0], n, copy);
         for (int64_t i = 0; i < n; i++) {
             int64_t at = index[i];
-            if (resolve(&at, j->n)) n_in[at / width]++;
+            if (df_scatter_resolve(&at, j->n)) n_in[at / width]++;
         }
     }
 }
@@ -458,6 +397,7 @@ static bool divide_by_rows(share *s, uint32_t n_threads)
     cut[n] = j->n;
     memcpy(s->cut, cut, sizeof cut);
     s->has_cuts = true;
+    s->strip_size = 0;
     s->axis = j->rank;
     s->n_pieces = n;
     return true;
@@ -476,18 +416,20 @@ static bool scatter_is_empty(const df_scatter_job *j)
 static bool check_line(const df_scatter_job *j, const char *from, int64_t step, int64_t n,
                        int64_t *bad)
 {
+    const df_lane_ops *const ops = df_lane_ops_best();
     const uint64_t extent = (uint64_t)j->n;
-    int64_t copy[CHUNK];
-    for (int64_t begin = 0; begin < n; begin += CHUNK) {
-        const int64_t here = df_min_i64(n - begin, CHUNK);
+    int64_t copy[DF_SCATTER_CHUNK];
+    for (int64_t begin = 0; begin < n; begin += DF_SCATTER_CHUNK) {
+        const int64_t here = df_min_i64(n - begin, DF_SCATTER_CHUNK);
         const int64_t bytes = begin * step * (int64_t)deft_dtype_size(j->index_dtype);
-        const int64_t *const index = indices(j->index_dtype, from + bytes, step, here, copy);
+        const int64_t *const index =
+            df_scatter_indices(ops, j->index_dtype, from + bytes, step, here, copy);
         int64_t n_bad = 0;
         for (int64_t i = 0; i < here; i++) n_bad += (uint64_t)index[i] + extent >= 2 * extent;
         for (int64_t i = 0; n_bad > 0 && i < here; i++) {
             *bad = index[i];
             int64_t resolved = *bad;
-            if (!resolve(&resolved, j->n)) return false;
+            if (!df_scatter_resolve(&resolved, j->n)) return false;
         }
     }
     return true;
@@ -519,7 +461,7 @@ size_t df_scatter_work_size(const df_scatter_job *given, uint32_t n_threads)
     if (scatter_is_empty(&j)) return 0;
     scatter_merge(&j);
     const share s = scatter_divide(&j, n_threads);
-    return s.has_tables ? (size_t)((s.n_pieces - 1) * s.table_size) : 0;
+    return share_work_size(&s);
 }
 
 bool df_scatter(const df_scatter_job *given, df_pool *pool, void *work, int64_t *bad)
@@ -528,13 +470,14 @@ bool df_scatter(const df_scatter_job *given, df_pool *pool, void *work, int64_t 
     if (scatter_is_empty(&j)) return true;
     scatter_merge(&j);
     share s = scatter_divide(&j, df_pool_threads(pool));
-    s.tables = work;
-    if (s.n_pieces > 1 && !s.has_tables) (void)divide_by_rows(&s, df_pool_threads(pool));
-    if (s.n_pieces > 1)
+    s.tables = s.strips = work;
+    if (s.n_ways > 0) memset(used_flag(&s, 0), 0, s.n_threads);
+    if (s.n_pieces > 1 && s.n_ways == 0) (void)divide_by_rows(&s, df_pool_threads(pool));
+    if (s.n_pieces > 1 || s.n_ways > 0)
         df_pool_run(pool, (uint32_t)s.n_pieces, walk_piece, &s);
-    else if (!walk(&j, 0, j.n))
+    else if (!walk(&j, 0, j.n, 0))
         s.has_bad = true;
     if (s.has_bad) return df_scatter_check(&j, bad);
-    if (s.has_tables) add_tables(&s);
+    if (s.n_ways > 0) add_tables(&s);
     return true;
 }

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/exec/scatter_add.h"
+
+#include "base/compiler.h"
+
+enum { CHUNK = DF_SCATTER_CHUNK, WAYS = DF_SCATTER_WAYS };
+_Static_assert((int)CHUNK <= (int)DF_CHUNK, "one call makes them i64");
+_Static_assert(CHUNK % WAYS == 0, "whole turns");
+
+typedef df_scatter_nest nest;
+
+/* Makes n <= CHUNK indices i64. Floats are no indices. */
+static void widen(const df_lane_ops *ops, deft_dtype t, const char *from, int64_t step, int64_t n,
+                  int64_t *to)
+{
+    const df_lane_fn cast = ops->cast[t][DEFT_I64];
+    const int64_t bytes = step * (int64_t)deft_dtype_size(t);
+    df_assert(!df_is_float(t) && n <= CHUNK);
+    if (step == 1)
+        cast(to, from, NULL, NULL, (uint32_t)n);
+    else
+        for (int64_t i = 0; i < n; i++) cast(&to[i], from + i * bytes, NULL, NULL, 1);
+}
+
+const int64_t *df_scatter_indices(const df_lane_ops *ops, deft_dtype t, const char *from,
+                                  int64_t step, int64_t n, int64_t *copy)
+{
+    if (t == DEFT_I64 && step == 1) return (const int64_t *)(const void *)from;
+    widen(ops, t, from, step, n, copy);
+    return copy;
+}
+
+/* Whether all n <= CHUNK indices are in [0, extent). */
+#define WITHIN(bits)                                                                               \
+    static bool are_within##bits(const int##bits##_t *index, int64_t n, int64_t extent)            \
+    {                                                                                              \
+        const uint##bits##_t last = (uint##bits##_t)(extent - 1);                                  \
+        uint##bits##_t outside = 0; /* its sign */                                                 \
+        for (int64_t i = 0; i < n; i++)                                                            \
+            outside |= (uint##bits##_t)index[i] | (last - (uint##bits##_t)index[i]);               \
+        return (int##bits##_t)outside >= 0;                                                        \
+    }
+WITHIN(32)
+WITHIN(64)
+
+/* Whether x adds i32 indices as they are, without making them i64. */
+static bool takes_i32(const nest *x)
+{
+    return x->index_dtype == DEFT_I32 && x->index_step[0] == 1 && x->n <= INT32_MAX;
+}
+
+/* Returns true when this walk adds to `index`. Clears *ok when the index is out of range. */
+DF_INLINE bool is_mine(const nest *x, int64_t *index, bool *ok)
+{
+    if (DF_UNLIKELY(!df_scatter_resolve(index, x->n))) return *ok = false;
+    return *index >= x->low && *index < x->end;
+}
+
+static void add_line(const nest *x, void *out, const void *value, int64_t n, size_t size)
+{
+    enum { MOST = 1 << 30 };
+    const df_fold_fn add = x->ops->fold[DF_K_sum][x->dtype];
+    for (int64_t i = 0; i < n; i += MOST)
+        add((char *)out + (size_t)i * size, (const char *)value + (size_t)i * size,
+            (uint32_t)df_min_i64(n - i, MOST));
+}
+
+/* Additions at indices that are all in [0, n) and added by this walk. With ways, neighbours are
+ * added to different ways. Else results and values are neighbours. */
+#define SIMPLE(name, T, bits)                                                                      \
+    DF_INLINE void name##_turns##bits(T *out, const T *value, const int##bits##_t *index,          \
+                                      int64_t n, int64_t way, int64_t value_step)                  \
+    {                                                                                              \
+        for (int64_t i = 0; i < n; i += WAYS)                                                      \
+            for (int64_t k = 0; k < WAYS; k++) {                                                   \
+                T *const to = &out[k * way + index[i + k]];                                        \
+                *to = (T)(*to + value[(i + k) * value_step]);                                      \
+            }                                                                                      \
+    }                                                                                              \
+    static void name##_simple##bits(const nest *x, T *out, const T *value,                         \
+                                    const int##bits##_t *index, int64_t n)                         \
+    {                                                                                              \
+        const int64_t step = x->step, vs = x->value_step[0], whole = n - n % WAYS;                 \
+        const T one = *value;                                                                      \
+        for (int64_t i = 0; x->way == 0 && i < n; i++) {                                           \
+            T *const to = &out[index[i] * step + i];                                               \
+            *to = (T)(*to + value[i]);                                                             \
+        }                                                                                          \
+        if (x->way == 0) return;                                                                   \
+        if (vs == 0)                                                                               \
+            name##_turns##bits(out, &one, index, whole, x->way, 0);                                \
+        else                                                                                       \
+            name##_turns##bits(out, value, index, whole, x->way, vs);                              \
+        for (int64_t i = whole; i < n; i++) out[index[i]] = (T)(out[index[i]] + value[i * vs]);    \
+    }
+
+#define ADD(name, T)                                                                               \
+    SIMPLE(name, T, 32)                                                                            \
+    SIMPLE(name, T, 64)                                                                            \
+    static void name##_slice(const nest *x, T *restrict out, const T *restrict value)              \
+    {                                                                                              \
+        const int64_t n = x->extent[0], out_step = x->out_step[0], value_step = x->value_step[0];  \
+        if (out_step == 1 && value_step == 1) {                                                    \
+            add_line(x, out, value, n, sizeof *out);                                               \
+            return;                                                                                \
+        }                                                                                          \
+        for (int64_t i = 0; i < n; i++)                                                            \
+            out[i * out_step] = (T)(out[i * out_step] + value[i * value_step]);                    \
+    }                                                                                              \
+    /* Most indices are not negative and are added by this walk: one comparison finds out. */      \
+    DF_INLINE void name##_line(const nest *x, T *out, const T *value, const int64_t *index,        \
+                               int64_t n, int64_t step, int64_t out_step, int64_t value_step,      \
+                               bool *ok)                                                           \
+    {                                                                                              \
+        const uint64_t low = (uint64_t)x->low, span = (uint64_t)(x->end - x->low);                 \
+        for (int64_t i = 0; i < n; i++) {                                                          \
+            int64_t at = index[i];                                                                 \
+            if (DF_UNLIKELY((uint64_t)at - low >= span) && !is_mine(x, &at, ok)) continue;         \
+            T *const to = &out[at * step + i * out_step];                                          \
+            *to = (T)(*to + value[i * value_step]);                                                \
+        }                                                                                          \
+    }                                                                                              \
+    static void name##_each(const nest *x, T *out, const char *index, const T *value, bool *ok)    \
+    {                                                                                              \
+        const int64_t bytes = (int64_t)deft_dtype_size(x->index_dtype) * x->index_step[0];         \
+        const int64_t os = x->out_step[0], vs = x->value_step[0];                                  \
+        const bool is_simple =                                                                     \
+            x->way > 0 || (x->low == 0 && x->end == x->n && os == 1 && vs == 1);                   \
+        const bool is_short = is_simple && takes_i32(x);                                           \
+        int64_t copy[CHUNK];                                                                       \
+        for (int64_t begin = 0; begin < x->extent[0]; begin += CHUNK) {                            \
+            const int64_t n = df_min_i64(x->extent[0] - begin, CHUNK);                             \
+            T *const to = out + begin * os;                                                        \
+            const T *const from = value + begin * vs;                                              \
+            const int32_t *const short_index =                                                     \
+                (const int32_t *)(const void *)(index + begin * bytes);                            \
+            if (is_short && are_within32(short_index, n, x->n)) {                                  \
+                name##_simple32(x, to, from, short_index, n);                                      \
+                continue;                                                                          \
+            }                                                                                      \
+            const int64_t *const some = df_scatter_indices(                                        \
+                x->ops, x->index_dtype, index + begin * bytes, x->index_step[0], n, copy);         \
+            if (is_simple && are_within64(some, n, x->n))                                          \
+                name##_simple64(x, to, from, some, n);                                             \
+            else if (x->step == 1 && os == 0 && vs == 0)                                           \
+                name##_line(x, to, from, some, n, 1, 0, 0, ok);                                    \
+            else                                                                                   \
+                name##_line(x, to, from, some, n, x->step, os, vs, ok);                            \
+        }                                                                                          \
+    }                                                                                              \
+    static bool name(const nest *x, char *out_at, const char *value_at)                            \
+    {                                                                                              \
+        T *const out = (T *)(void *)out_at;                                                        \
+        const T *const value = (const T *)(const void *)value_at;                                  \
+        bool ok = true;                                                                            \
+        for (int64_t i = 0; i < x->extent[1]; i++) {                                               \
+            const int64_t bytes = (int64_t)deft_dtype_size(x->index_dtype) * x->index_step[1];     \
+            const char *const index = x->index + i * bytes;                                        \
+            T *const to = out + i * x->out_step[1];                                                \
+            const T *const from = value + i * x->value_step[1];                                    \
+            int64_t at;                                                                            \
+            if (x->index_step[0] != 0) {                                                           \
+                name##_each(x, to, index, from, &ok);                                              \
+                continue;                                                                          \
+            }                                                                                      \
+            widen(x->ops, x->index_dtype, index, 1, 1, &at);                                       \
+            if (is_mine(x, &at, &ok)) name##_slice(x, to + at * x->step, from);                    \
+        }                                                                                          \
+        return ok;                                                                                 \
+    }
+
+/* Integers wrap, so they are added as unsigned integers. Halves do not get here: plans add them up
+ * as f32. */
+#define ADD_boolean(name, bits, T)
+#define ADD_natural(name, bits, T) ADD(add_##name, T)
+#define ADD_integer(name, bits, T) ADD(add_##name, uint##bits##_t)
+#define ADD_real(name, bits, T) ADD(add_##name, T)
+#define ADD_half(name, bits, T)
+#define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file) ADD_##kind(name, bits, c_type)
+#include "ops/dtypes.def"
+#undef ADD
+#undef SIMPLE
+
+bool df_scatter_nest_add(const df_scatter_nest *x, char *out, const char *value)
+{
+#define CALL_boolean(name) break
+#define CALL_natural(name) return add_##name(x, out, value)
+#define CALL_integer(name) return add_##name(x, out, value)
+#define CALL_real(name) return add_##name(x, out, value)
+#define CALL_half(name) break
+    switch (x->dtype) {
+/* clang-format off */
+#define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
+    case DEFT_##NAME: CALL_##kind(name);
+#include "ops/dtypes.def"
+        /* clang-format on */
+    }
+    df_unreachable();
+}

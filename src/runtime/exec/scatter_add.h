@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The inner loops of scatter_add and index_add: additions at the indices of the two innermost axes.
+ */
+#ifndef DF_RUNTIME_SCATTER_ADD_H
+#define DF_RUNTIME_SCATTER_ADD_H
+
+#include "runtime/interp/interp_ops.h"
+
+enum { DF_SCATTER_CHUNK = 256 /* indices that are made i64 at a time */, DF_SCATTER_WAYS = 4 };
+
+/* The two innermost axes of the box. Axis 0 here is the last one. */
+typedef struct df_scatter_nest {
+    int64_t n, step;  /* extent and stride of the indexed axis of out */
+    int64_t low, end; /* only indices in [low, end) are added */
+    int64_t extent[2], out_step[2], index_step[2], value_step[2];
+    const char *index;
+    deft_dtype index_dtype, dtype;
+    /* 0: there is one result. Otherwise DF_SCATTER_WAYS results lie `way` elements apart, of which
+     * the sum is wanted, and [low, end) is [0, n). */
+    int64_t way;
+    const df_lane_ops *ops; /* by the instructions of this machine */
+} df_scatter_nest;
+
+/* Returns n <= DF_SCATTER_CHUNK indices of dtype t, which is no float, as neighbours: those in
+ * memory, or a copy in `copy`. */
+const int64_t *df_scatter_indices(const df_lane_ops *ops, deft_dtype t, const char *from,
+                                  int64_t step, int64_t n, int64_t *copy);
+
+/* Makes a negative index count from 0. Returns false when the index is outside [-n, n). */
+DF_INLINE bool df_scatter_resolve(int64_t *index, int64_t n)
+{
+    *index += *index < 0 ? n : 0;
+    return (uint64_t)*index < (uint64_t)n;
+}
+
+/* Adds the values to out. Returns false when an index is out of range. The dtype is no bool and no
+ * half: plans add halves up as f32. */
+bool df_scatter_nest_add(const df_scatter_nest *x, char *out, const char *value);
+
+#endif
