@@ -244,46 +244,60 @@ static LLVMValueRef spread_lanes(df_gen *g, LLVMValueRef is, uint32_t from)
                                   LLVMConstVector(lane, g->w), "");
 }
 
-/* The masks of the two vectors of every_second; NULL: all lanes that are active. */
-typedef struct both_masks {
-    LLVMValueRef low, high;
-} both_masks;
-
-static both_masks both_masks_of(df_gen *g, const df_condition *c)
+/* Of the w neighbours from element `from` on, those before the last active lane of every_second. */
+static LLVMValueRef before_last(df_gen *g, uint32_t from)
 {
-    if (!c) return (both_masks){ NULL, NULL };
-    LLVMValueRef is = g->mask ? LLVMBuildAnd(g->b, g->mask, c->is, "") : c->is;
-    return (both_masks){ spread_lanes(g, is, 0), spread_lanes(g, is, g->w - 1) };
+    LLVMValueRef all = LLVMBuildShl(g->b, g->n_active, df_gen_i64(g, 1), "");
+    LLVMValueRef n = LLVMBuildSub(g->b, all, df_gen_i64(g, from + 1), "");
+    n = LLVMBuildTrunc(g->b, n, g->i32, "");
+    return LLVMBuildICmp(g->b, LLVMIntSLT, df_gen_iota(g, g->i32, g->w), df_gen_splat(g, n, g->w),
+                         "");
 }
 
-/* The w neighbours from p + from on. Those are not touched that lie behind the last active lane of
- * every_second. With `is`, only its lanes are touched. */
-static LLVMValueRef neighbours(df_gen *g, LLVMTypeRef t, LLVMValueRef p, uint32_t from,
-                               uint32_t size, LLVMValueRef is)
+/* The masks of the two vectors of every_second. They are made once for all loads of a vector that
+ * have the same condition. That is possible where a vector is one block of code, but for branches
+ * within single accesses. c: the condition of the load, or NULL. */
+static df_pair_mask pair_mask(df_gen *g, const df_condition *c)
 {
-    LLVMValueRef mask = g->mask;
-    if (is) {
-        g->mask = is;
-    } else if (mask) {
-        LLVMValueRef all = LLVMBuildShl(g->b, g->n_active, df_gen_i64(g, 1), "");
-        LLVMValueRef n = LLVMBuildSub(g->b, all, df_gen_i64(g, from + 1), "");
-        LLVMValueRef lane = df_gen_iota(g, g->i64, g->w);
-        g->mask = LLVMBuildICmp(g->b, LLVMIntSLT, lane, df_gen_splat(g, n, g->w), "");
+    LLVMValueRef is = c ? c->is : NULL;
+    df_pair_mask m = { .epoch = g->epoch, .copy = g->copy, .is = is };
+    const bool is_one_block = g->k->mode == DF_MODE_MAP || g->k->mode == DF_MODE_ROW;
+    for (uint32_t i = 0; i < DF_PAIR_MASKS && is_one_block; i++) {
+        const df_pair_mask *kept = &g->pair_mask[i];
+        if (kept->epoch == m.epoch && kept->copy == m.copy && kept->is == is) return *kept;
     }
+    if (is) {
+        if (g->mask) is = LLVMBuildAnd(g->b, g->mask, is, "");
+        m.low = spread_lanes(g, is, 0);
+        m.high = spread_lanes(g, is, g->w - 1);
+    } else if (g->mask) {
+        m.low = before_last(g, 0);
+        m.high = before_last(g, g->w - 1);
+    }
+    g->pair_mask[g->next_pair_mask++ % DF_PAIR_MASKS] = m;
+    return m;
+}
+
+/* The w neighbours from p + from on, of which those are touched that `mask` holds; NULL: all. */
+static LLVMValueRef neighbours(df_gen *g, LLVMTypeRef t, LLVMValueRef p, uint32_t from,
+                               uint32_t size, LLVMValueRef mask)
+{
+    LLVMValueRef kept = g->mask;
+    g->mask = mask;
     p = df_gen_offset(g, p, df_gen_i64(g, (int64_t)from * size));
     LLVMValueRef v = df_access_load_unit(g, t, p, size);
-    g->mask = mask;
+    g->mask = kept;
     return v;
 }
 
 /* The elements p, p + 2, p + 4 and so on. */
 static LLVMValueRef every_second(df_gen *g, LLVMTypeRef t, LLVMValueRef p, uint32_t size,
-                                 const df_condition *c, both_masks m)
+                                 const df_condition *c, const df_pair_mask *m)
 {
     LLVMValueRef lane[DF_LANES];
     if (c) p = row_or_other(g, p, c);
-    LLVMValueRef low = neighbours(g, t, p, 0, size, m.low);
-    LLVMValueRef high = neighbours(g, t, p, g->w - 1, size, m.high);
+    LLVMValueRef low = neighbours(g, t, p, 0, size, m->low);
+    LLVMValueRef high = neighbours(g, t, p, g->w - 1, size, m->high);
     for (uint32_t i = 0; i < g->w; i++)
         lane[i] = LLVMConstInt(g->i32, i < g->w / 2 ? 2 * i : 2 * i + 1, 0);
     LLVMValueRef v = LLVMBuildShuffleVector(g->b, low, high, LLVMConstVector(lane, g->w), "");
@@ -319,12 +333,12 @@ static LLVMValueRef load_steps(df_gen *g, uint32_t access, LLVMTypeRef t, LLVMVa
     if (!has_second || g->level == DF_OPT_O0) return any_step(g, access, t, p, size, c);
     LLVMBasicBlockRef from[2] = { df_gen_block(g, "second"), df_gen_block(g, "any_step") };
     LLVMBasicBlockRef after = df_gen_block(g, "loaded");
-    const both_masks m = both_masks_of(g, c); /* before the branch: one for many loads */
+    const df_pair_mask m = pair_mask(g, c); /* before the branch, for other loads, too */
     LLVMValueRef two = df_gen_i64(g, 2 * (int64_t)size);
     LLVMBuildCondBr(g->b, LLVMBuildICmp(g->b, LLVMIntEQ, step, two, ""), from[0], from[1]);
     for (int i = 0; i < 2; i++) {
         LLVMPositionBuilderAtEnd(g->b, from[i]);
-        v[i] = i == 0 ? every_second(g, t, p, size, c, m) : any_step(g, access, t, p, size, c);
+        v[i] = i == 0 ? every_second(g, t, p, size, c, &m) : any_step(g, access, t, p, size, c);
         from[i] = LLVMGetInsertBlock(g->b);
         LLVMBuildBr(g->b, after);
     }
@@ -414,6 +428,12 @@ static LLVMValueRef load_shared_if(df_gen *g, uint32_t access, LLVMTypeRef t, co
     LLVMValueRef p = LLVMBuildSelect(g->b, any, g->acc[access].at, anywhere(g), "");
     LLVMValueRef v = load_aligned(g, t, p, size);
     return LLVMBuildSelect(g->b, is, g->w > 1 ? df_gen_splat(g, v, g->w) : v, c->other, "");
+}
+
+void df_access_prepare_if(df_gen *g, uint32_t access, const df_condition *c)
+{
+    const uint32_t size = df_bytes_of((deft_dtype)g->k->access[access].dtype);
+    if (df_gen_lane_step(g, access) == DF_STEP_ANY && has_mask(g, size)) (void)pair_mask(g, c);
 }
 
 LLVMValueRef df_access_load_if(df_gen *g, uint32_t access, const df_condition *given)

@@ -286,6 +286,7 @@ void df_gen_analyse(df_gen *g)
     df_tiles_find(g);
     g->multiple = find_multiple(g);
     g->native_masks = masks_are_native(g);
+    df_inside_find(g);
     df_reduce_plan(g);
 }
 

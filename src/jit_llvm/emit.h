@@ -20,6 +20,7 @@
  *   col.c       rows of COL: reductions across the lanes
  *   row.c       reductions along the lanes, for ROW
  *   tiles.c     rows of MAP with transposed operands, block by block
+ *   inside.c    rows of MAP whose inside needs no tests
  *   loops.c     loops over the elements of a row
  *   stream.c    results that are written around the caches
  *   reduce.c    what both kinds of reductions share: the order

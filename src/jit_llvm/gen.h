@@ -51,11 +51,19 @@ typedef enum df_gen_level {
 enum { MOVES_OUTER = 1, MOVES_RED = 2, MOVES_INNER = 4, MOVES_RUN = 8 };
 enum { DF_ROWS_AHEAD = 32 }; /* COL: loads prefetch the row this many reduced elements ahead */
 enum { DF_COPIES = 8 };      /* most copies of one loop body */
+enum { DF_PAIR_MASKS = 8 };  /* most masks of pairs that are kept */
 enum { DF_LONG_BODY = 160 }; /* instructions from which a body counts as long */
 
 /* What a call of a SPLIT kernel computes. Its three functions `main`, `part` and `fin` pass one of
  * these to the one function that holds the body. */
 typedef enum df_entry { ENTRY_MAIN, ENTRY_PART, ENTRY_FIN } df_entry;
+
+/* The parts of a row, of which each has its code (inside.c): any lanes; an edge of a row that is
+ * inside; the inside. */
+typedef enum df_row_part { DF_ROW_ANY, DF_ROW_EDGE, DF_ROW_INSIDE } df_row_part;
+
+/* What is known of a bool in the lanes that are inside (inside.c). */
+typedef enum df_inside { DF_INSIDE_ANY, DF_INSIDE_FALSE, DF_INSIDE_TRUE } df_inside;
 
 /* The values of one instruction. */
 typedef struct df_val {
@@ -72,6 +80,7 @@ typedef struct df_val {
     bool has_short_nan;            /* f32: the low half of a NaN would be 0 (halves.c) */
     bool has_quiet_nan;            /* f32: a NaN would be quiet (halves.c) */
     bool in_arm;                   /* computed in its arm only (arms.c) */
+    uint8_t inside;                /* df_inside: what a bool is inside of rows (inside.c) */
     uint8_t arm_side;              /* a select that ends an arm: the operand that belongs to it */
     uint32_t arm;                  /* the last select of the arm it belongs to; 0: none */
     uint32_t product;              /* FAST: the operand that is contracted; DF_NONE: none */
@@ -117,6 +126,13 @@ typedef struct df_acc_state {
     bool has_tile;     /* crossed, and reached through a tile (tiles.c) */
     LLVMValueRef tile; /* the address of its tile */
 } df_acc_state;
+
+/* Masks of loads of every second element (access.c), in one copy of a body: the lanes of the two
+ * vectors that are touched. NULL: all. is: the condition of the loads, or NULL. */
+typedef struct df_pair_mask {
+    uint32_t epoch, copy; /* epoch 0: none */
+    LLVMValueRef is, low, high;
+} df_pair_mask;
 
 struct df_gen {
     const df_host *host;
@@ -179,6 +195,8 @@ struct df_gen {
     LLVMValueRef acc_one;  /* COL: the same for reductions whose n_acc is 1 */
     LLVMValueRef red_at;   /* position of lane 0 among the reduced elements */
     LLVMValueRef anywhere; /* 8 bytes on the stack that may be loaded; NULL until first needed */
+    df_pair_mask pair_mask[DF_PAIR_MASKS]; /* the latest ones, in a ring */
+    uint32_t next_pair_mask;
     LLVMValueRef tail_buf; /* stack buffer of one vector, for tails; NULL until first needed */
     /* MAP: whether results go around the caches (i1); NULL: never. And whether the body that is
      * being written stores them in that way. */
@@ -188,6 +206,8 @@ struct df_gen {
     bool may_leave;    /* LOOP: there is a proceed */
     /* MAP: the sides of a block of rows for which crossed accesses have tiles; 0: there is none. */
     uint32_t tile_rows, tile_lanes;
+    bool has_inside;  /* MAP: rows are divided by inside.c */
+    df_row_part part; /* what the code being written is for */
 };
 
 #include "jit_llvm/build.h"
@@ -242,6 +262,8 @@ typedef struct df_condition {
 LLVMValueRef df_access_load(df_gen *g, uint32_t access);
 /* Loads where c holds. */
 LLVMValueRef df_access_load_if(df_gen *g, uint32_t access, const df_condition *c);
+/* Writes the masks that such loads will need, and that are the same in all rows. */
+void df_access_prepare_if(df_gen *g, uint32_t access, const df_condition *c);
 /* offset: w lanes of i64, in elements from the access's address. */
 LLVMValueRef df_access_load_at(df_gen *g, uint32_t access, LLVMValueRef offset);
 /* The same for offsets that are one after the other. start: the offset of lane 0. */

@@ -14,10 +14,14 @@ enum {
 
 /* ---- rows ---- */
 
-static void map_row(df_gen *g, const df_lanes *l)
+static void map_row(df_gen *g, const df_lanes *l, const df_inside_lanes *in)
 {
     df_gen_mark(g, 0);
     df_gen_place(g, PLACE_PRE);
+    if (g->has_inside) {
+        df_inside_row(g, in);
+        return;
+    }
     if (!g->streams) {
         df_lanes_loop(g, l);
         return;
@@ -183,6 +187,7 @@ static void prologue(df_gen *g)
     g->n_copies = 1;
     g->copy = 0;
     g->tail_buf = g->anywhere = NULL;
+    memset(g->pair_mask, 0, sizeof g->pair_mask);
     g->gather = g->gathered = NULL;
     g->streams = NULL;
     g->is_streaming = false;
@@ -239,9 +244,13 @@ static void load_streams(df_gen *g)
 static void all_rows(df_gen *g)
 {
     df_lanes l = { .n = 0 };
+    df_inside_lanes in = { .first = NULL };
     if (g->k->mode == DF_MODE_MAP) {
         df_gen_mark(g, 0);
-        l = df_lanes_cut(g, g->i0, g->i1_);
+        if (g->has_inside)
+            in = df_inside_cut(g);
+        else
+            l = df_lanes_cut(g, g->i0, g->i1_);
         fetch_next_rows(g);
         if (df_stream_pays(g)) load_streams(g);
     }
@@ -252,7 +261,7 @@ static void all_rows(df_gen *g)
     df_nest_begin(g, &rows);
     for (uint32_t a = 0; a < g->k->n_access; a++) g->acc[a].at = g->acc[a].row;
     if (g->k->mode == DF_MODE_MAP)
-        map_row(g, &l);
+        map_row(g, &l, &in);
     else if (g->k->mode == DF_MODE_ROW)
         row_row(g);
     else if (g->k->mode == DF_MODE_LOOP)

@@ -6,6 +6,7 @@
  *   kernel.c    functions and their arguments; rows of MAP and ROW
  *   tiles.c     rows of MAP with transposed operands, block by block
  *   stream.c    rows of MAP whose results go around the caches
+ *   inside.c    rows of MAP whose inside needs no tests
  *   loops.c     loops over the elements of a row
  *   values.c    the instructions of a body, each at its level
  *   arms.c      instructions behind a branch
@@ -64,6 +65,9 @@ bool df_gen_has_elem(const df_gen *g, uint32_t stage);
  * all copies, or for the copies from `first` up to but excluding `end`. */
 void df_gen_place(df_gen *g, df_gen_level place);
 void df_gen_place_copies(df_gen *g, df_gen_level place, uint32_t first, uint32_t end);
+/* Writes the marked instructions on lanes whose values are the same in all rows, for the vector
+ * that has begun, and the masks of its loads with conditions. */
+void df_gen_same_in_rows(df_gen *g);
 /* The number of marked instructions at PLACE_BODY, without those in arms. */
 uint32_t df_gen_body_size(const df_gen *g);
 /* Writes the row level of `stage`: its scalars, or in COL and LOOP its vectors. In stage 0, a call
@@ -96,6 +100,30 @@ void df_lanes_body(df_gen *g, LLVMValueRef lane0, LLVMValueRef end, uint32_t n_c
  * With `gathers`, operands of reductions are stored in df_gen_red.operands, at their distance from
  * `from`. */
 void df_gen_elements(df_gen *g, LLVMValueRef from, LLVMValueRef to, bool gathers);
+
+/* ---- inside.c ---- */
+
+/* The vector at an edge of rows, with the values in it that are the same in all rows. */
+typedef struct df_edge {
+    LLVMValueRef lane0, n_active, mask;
+    uint32_t epoch;      /* in which these values were made */
+    LLVMValueRef *lanes; /* per instruction; NULL: differs between rows */
+    df_pair_mask pair_mask[DF_PAIR_MASKS];
+} df_edge;
+
+/* How rows that are inside are divided. */
+typedef struct df_inside_lanes {
+    LLVMValueRef first, end, has_left, has_right;
+    LLVMValueRef is_any; /* whether they are divided at all */
+    df_edge left, right;
+    df_lanes lanes, others; /* of the inside; of rows that are not inside */
+} df_inside_lanes;
+/* Decides whether rows have an inside, and sets df_val.inside of all values. */
+void df_inside_find(df_gen *g);
+/* Divides rows, before the walk over them. */
+df_inside_lanes df_inside_cut(df_gen *g);
+/* Writes the loops over the elements of one row. The values at PLACE_PRE must exist. */
+void df_inside_row(df_gen *g, const df_inside_lanes *in);
 
 /* ---- iterate.c ---- */
 

@@ -35,9 +35,18 @@ static LLVMValueRef load_num(df_gen *g, const df_ins *ins)
     return t == DEFT_BOOL ? LLVMBuildICmp(g->b, LLVMIntNE, v, LLVMConstInt(g->i8, 0, 0), "") : v;
 }
 
+/* Whether v is a constant in the part of the row that code is written for. */
+static bool is_known(const df_gen *g, const df_val *v)
+{
+    if (v->inside == DF_INSIDE_ANY || g->part == DF_ROW_ANY) return false;
+    return g->part == DF_ROW_INSIDE || v->place < PLACE_LANES;
+}
+
 LLVMValueRef df_gen_vec(df_gen *g, uint32_t i)
 {
     df_val *v = &g->val[i];
+    if (is_known(g, v))
+        return df_gen_splat(g, LLVMConstInt(g->i1, v->inside == DF_INSIDE_TRUE, 0), g->w);
     if (v->vec) return v->vec;
     if (v->is_read_in_place) return df_gen_splat(g, load_num(g, &g->k->ins[i]), g->w);
     if (v->epoch == g->epoch && v->lanes[g->copy]) return v->lanes[g->copy];
@@ -197,13 +206,24 @@ static LLVMValueRef maximum_or(df_gen *g, const df_ins *ins, LLVMValueRef s[3])
     return NULL;
 }
 
+/* Whether a part of condition i, which may be a conjunction, is the same for all lanes. */
+static bool has_row_part(const df_gen *g, uint32_t i)
+{
+    const df_ins *ins = &g->k->ins[i];
+    if (g->val[i].place < PLACE_LANES) return true;
+    return ins->op == DF_K_and && g->val[i].place == PLACE_BODY &&
+           (has_row_part(g, ins->src[0]) || has_row_part(g, ins->src[1]));
+}
+
 /* Splits condition i, which may be a conjunction, into what is the same for all lanes and what
- * differs between them. *row and *is: both so far, or NULL. */
+ * differs between them. *row and *is: both so far, or NULL. Loads that differ in the first alone
+ * get the same *is, so that they share masks. */
 static void split_condition(df_gen *g, uint32_t i, LLVMValueRef *row, LLVMValueRef *is)
 {
     const df_ins *ins = &g->k->ins[i];
     const bool is_scalar = g->val[i].place < PLACE_LANES;
-    if (!is_scalar && ins->op == DF_K_and && g->val[i].place == PLACE_BODY) {
+    if (is_known(g, &g->val[i]) && g->val[i].inside == DF_INSIDE_TRUE) return;
+    if (!is_scalar && has_row_part(g, i)) {
         split_condition(g, ins->src[0], row, is);
         split_condition(g, ins->src[1], row, is);
         return;
@@ -213,11 +233,20 @@ static void split_condition(df_gen *g, uint32_t i, LLVMValueRef *row, LLVMValueR
     *to = *to ? LLVMBuildAnd(g->b, *to, v, "") : v;
 }
 
+/* The condition of a load_if. is, other: its operands in lanes. */
+static df_condition condition_of(df_gen *g, const df_ins *ins, LLVMValueRef is, LLVMValueRef other)
+{
+    df_condition c = { .other = other, .others = g->val[ins->src[1]].others };
+    split_condition(g, ins->src[0], &c.row, &c.is);
+    return c.is ? c : (df_condition){ .is = is, .other = other };
+}
+
 static LLVMValueRef load_if(df_gen *g, const df_ins *ins, LLVMValueRef s[3])
 {
-    df_condition c = { .other = s[1], .others = g->val[ins->src[1]].others };
-    split_condition(g, ins->src[0], &c.row, &c.is);
-    if (!c.is) c = (df_condition){ .is = s[0], .other = s[1] };
+    const df_val *is = &g->val[ins->src[0]];
+    if (is_known(g, is) && is->inside == DF_INSIDE_TRUE)
+        return df_access_load(g, (uint32_t)ins->imm);
+    const df_condition c = condition_of(g, ins, s[0], s[1]);
     return df_access_load_if(g, (uint32_t)ins->imm, &c);
 }
 
@@ -241,8 +270,10 @@ static void emit_contraction(df_gen *g, uint32_t i)
 /* Writes instruction i for w lanes. */
 static void emit_lanes(df_gen *g, uint32_t i)
 {
-    if (g->val[i].is_address || g->val[i].is_contracted) return;
-    if (g->val[i].product != DF_NONE) {
+    const df_val *is = &g->val[i];
+    if (is->is_address || is->is_contracted || is_known(g, is)) return;
+    if (g->part == DF_ROW_EDGE && is->epoch == g->epoch && is->lanes[g->copy]) return;
+    if (is->product != DF_NONE) {
         emit_contraction(g, i);
         return;
     }
@@ -283,6 +314,18 @@ static void emit_lanes(df_gen *g, uint32_t i)
     else
         v = df_lower_op(g, ins, src_dtype(g, i), s, g->w);
     df_gen_set_lanes(g, i, v);
+}
+
+void df_gen_same_in_rows(df_gen *g)
+{
+    for (uint32_t i = 0; i < g->k->n_ins; i++) {
+        const df_ins *ins = &g->k->ins[i];
+        if (!df_gen_is_here(g, i, PLACE_BODY)) continue;
+        if (g->val[i].moves == MOVES_INNER && df_gen_kind(g, i) != DF_KOP_reduce) emit_lanes(g, i);
+        if (ins->op != DF_K_load_if || g->val[ins->src[0]].inside != DF_INSIDE_TRUE) continue;
+        const df_condition c = condition_of(g, ins, NULL, NULL);
+        if (c.is) df_access_prepare_if(g, (uint32_t)ins->imm, &c);
+    }
 }
 
 /* ---- arms (arms.c) ---- */

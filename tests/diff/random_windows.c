@@ -79,6 +79,7 @@ static program draw(uint64_t seed)
         p.padding[i] = p.what < 4 ? drawn(&s, 0, 2) : drawn(&s, 0, kernel[i] / 2);
         const int64_t reach = p.dilation[i] * (kernel[i] - 1) + 1 - 2 * p.padding[i];
         side[i] = drawn_side(&s, reach > 1 ? reach : 1);
+        if (i == 1 && p.what >= 4 && drawn(&s, 0, 1)) side[i] += 30; /* rows of several vectors */
     }
     p.x = DEFT_SHAPE(batches[drawn(&s, 0, 3)], p.groups * depth, side[0], side[1]);
     p.w = DEFT_SHAPE(p.groups * per_group, depth, kernel[0], kernel[1]);
@@ -109,6 +110,21 @@ static deft_shape shape_of(const program *p, int which)
     return s;
 }
 
+/* y, but for one row and one column, which are at any distance from the edges, and what is before
+ * another column. */
+static deft_tensor *marked(const program *p, deft_tensor *y)
+{
+    deft_ctx *const cx = deft_ctx_of(y);
+    const int64_t rows = deft_dim(y, 2), columns = deft_dim(y, 3);
+    uint64_t s = oracle_mix(p->seed, 5);
+    deft_tensor *const row = deft_iota(cx, DEFT_SHAPE(rows, 1), 0);
+    deft_tensor *const column = deft_iota(cx, DEFT_SHAPE(columns), 0);
+    const int64_t a = drawn(&s, 0, rows - 1), b = drawn(&s, 0, columns - 1);
+    y = deft_where(deft_eq(column, deft_const_i(cx, b)), deft_neg(y), y);
+    y = deft_where(deft_ne(row, deft_const_i(cx, a)), y, deft_mul(y, deft_const_f(cx, 3)));
+    return deft_where(deft_lt(column, deft_const_i(cx, drawn(&s, 0, columns))), y, deft_square(y));
+}
+
 /* Each element of the images, and its neighbours at two places of a window, at steps of the stride.
  * Around the images is another number. A part of the padding may be read in another way, so that
  * what is computed where it is read is also stored. */
@@ -124,7 +140,8 @@ static deft_tensor *neighbours(const program *p, deft_tensor *x)
     deft_tensor *const b =
         deft_slice(padded, DEFT_FULL, DEFT_R(0, p->x.dim[1]), DEFT_RS(1, rows, p->stride[0]),
                    DEFT_RS(1, columns, p->stride[1]));
-    deft_tensor *const y = deft_sub(deft_mul(a, b), a);
+    deft_tensor *y = deft_sub(deft_mul(a, b), a);
+    if (p->groups % 2) y = marked(p, y);
     if (p->dilation[0] == 2) return deft_mul(y, deft_sum(padded, DEFT_AXES(0, 1, 2, 3), 1));
     if (p->dilation[1] == 2) return deft_add(y, deft_max(deft_flatten(padded), DEFT_ALL_AXES, 0));
     return y;
