@@ -50,8 +50,8 @@ static bool reads_lanes(const df_gen *g)
 bool df_stream_pays(const df_gen *g)
 {
     return g->level != DF_OPT_O0 && g->w > 1 && g->t->arch == DF_ARCH_X86_64 && g->tile_rows == 0 &&
-           !g->has_inside && g->vec_axis >= 0 && df_gen_body_size(g) <= LONG_BODY && first_stream(g) != DF_NONE &&
-           reads_lanes(g);
+           !g->has_inside && g->vec_axis >= 0 && df_gen_body_size(g) <= LONG_BODY &&
+           first_stream(g) != DF_NONE && reads_lanes(g);
 }
 
 void df_stream_store(df_gen *g, LLVMValueRef v, LLVMValueRef p, uint32_t size)
