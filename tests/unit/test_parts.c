@@ -354,3 +354,34 @@ Test(parts, long_programs_part_beside_short_ones)
     }
     rig_close(&r);
 }
+
+/* The inside of a cube is computed, and its faces are copied because the old value has another
+ * owner. Faces of one column have as many rows as the inside, but come after faces that have
+ * fewer. */
+Test(parts, faces_of_a_cube_are_copied_beside_its_inside)
+{
+    enum { A = 8, B = 40, C = 24, N = A * B * C };
+    static float x[N], y[N];
+    const deft_runtime_options o = { .size = sizeof o, .n_threads = 2, .tier = DEFT_TIER_FULL };
+    rig r;
+    rig_open(&r, &o, NULL);
+    for (int i = 0; i < N; i++) x[i] = (float)i;
+    const deft_shape shape = DEFT_SHAPE(A, B, C);
+    deft_tensor *cube = deft_keep(deft_from(r.cx, shape, DEFT_F32, x, sizeof x));
+    deft_tensor *before = deft_keep(deft_from(r.cx, shape, DEFT_F32, x, sizeof x));
+    const deft_scope s = deft_step_begin(r.cx);
+    deft_tensor *const inside =
+        deft_slice(cube, DEFT_R(1, A - 1), DEFT_R(1, B - 1), DEFT_R(1, C - 1));
+    deft_assign(before, cube);
+    deft_assign(inside, deft_neg(inside));
+    OK(&r, deft_step_end(s));
+    rig_read(&r, cube, y, N);
+    for (int i = 0; i < N; i++) {
+        const int a = i / C / B, b = i / C % B, c = i % C;
+        const bool in = a > 0 && a < A - 1 && b > 0 && b < B - 1 && c > 0 && c < C - 1;
+        cr_assert_eq(y[i], in ? -x[i] : x[i], "at %d %d %d", a, b, c);
+    }
+    deft_drop(&cube);
+    deft_drop(&before);
+    rig_close(&r);
+}

@@ -61,22 +61,31 @@ static bool segment_has_rows(const df_seg_run *s)
     return s->kernel && s->kernel->mode == DF_MODE_MAP && s->n_outer > 1 && s->n_inner > 0;
 }
 
+/* The latest wide segment from `first` up to but excluding `end` that has as many rows as s, or
+ * NULL. The faces of a cube come between its inside and its border columns. */
+static df_seg_run *wide_segment(df_run *r, uint32_t first, uint32_t end, const df_seg_run *s)
+{
+    for (uint32_t i = end; i-- > first;) {
+        df_seg_run *const u = &r->segs[i];
+        if (r->plan->segs[i].kind == DF_SEG_KERNEL && u->n_inner > THIN &&
+            u->n_outer == s->n_outer && segment_has_rows(u))
+            return u;
+    }
+    return NULL;
+}
+
 static void find_riders(df_run *r, const df_launch *l, uint32_t n)
 {
-    const df_seg_run *under = NULL; /* the latest wide segment */
     for (uint32_t i = l->first; i < l->first + n; i++) {
         df_seg_run *const s = &r->segs[i];
         if (r->plan->segs[i].kind != DF_SEG_KERNEL || !segment_has_rows(s)) continue;
-        if (s->n_inner > THIN) {
-            under = s;
-        } else if (under && under->n_outer == s->n_outer) {
-            df_seg_run *const u = &r->segs[under - r->segs];
-            s->rides = true;
-            s->next_rider = u->riders;
-            u->riders = i;
-            u->ns += s->ns;
-            u->code_ns += s->code_ns;
-        }
+        df_seg_run *const u = s->n_inner > THIN ? NULL : wide_segment(r, l->first, i, s);
+        if (!u) continue;
+        s->rides = true;
+        s->next_rider = u->riders;
+        u->riders = i;
+        u->ns += s->ns;
+        u->code_ns += s->code_ns;
     }
 }
 
