@@ -15,15 +15,8 @@
  *   engine.c    a module becomes an object in memory, which ORC loads; release
  *   object.c    objects as debuggers and profilers need them
  *   target.c    the host and named targets, vector width, target machines
- *   kernel.c    functions of one kernel and their arguments; rows of MAP and ROW
- *   iterate.c   rows of LOOP
- *   col.c       rows of COL: reductions across the lanes
- *   row.c       reductions along the lanes, for ROW
- *   tiles.c     rows of MAP with transposed operands, block by block
- *   inside.c    rows of MAP whose inside needs no tests
- *   loops.c     loops over the elements of a row
- *   stream.c    results that are written around the caches
- *   reduce.c    what both kinds of reductions share: the order
+ *   kernel.c    functions of one kernel and their arguments
+ *   rows/       the rows of each kind of kernel (rows/lanes.h)
  *   analyse.c   where each value is computed, how many lanes; kernels that are refused
  *   contract.c  sums of products in FAST kernels
  *   numbers.c   where numbers are broadcast
@@ -33,7 +26,6 @@
  *   halves.c    f16 and bf16
  *   arms.c      instructions that run only when some lane needs them
  *   estimate.c  quotients and roots of FAST kernels
- *   lanes.c     the current vector: which lanes it holds and which of them are active
  *   flow.c      loops, ifs, loop nests
  *   build.c     types, constants, addresses
  *   gemm.c      micro-kernels of matrix products

@@ -359,7 +359,7 @@ void df_tiles_find(df_gen *g);
 /* Writes all rows of a kernel with tiles. */
 void df_tiles_rows(df_gen *g);
 
-#include "jit_llvm/lanes.h"
-#include "jit_llvm/reduce.h"
+#include "jit_llvm/rows/lanes.h"
+#include "jit_llvm/rows/reduce.h"
 
 #endif

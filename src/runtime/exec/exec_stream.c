@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which results are written around the caches (jit_llvm/stream.c). This is the only place that
+ * Which results are written around the caches (jit_llvm/rows/stream.c). This is the only place that
  * decides it. Bits do not depend on it.
  *
  * A result that is larger than the caches is not found there by its next reader in any case. When

@@ -4,6 +4,10 @@
  * it. Private to the plug-in; included by gen.h. From the top:
  *
  *   kernel.c    functions and their arguments; rows of MAP and ROW
+ *   iterate.c   rows of LOOP
+ *   col.c       rows of COL: reductions across the lanes
+ *   row.c       reductions along the lanes, for ROW
+ *   reduce.c    what both kinds of reductions share: the order
  *   tiles.c     rows of MAP with transposed operands, block by block
  *   stream.c    rows of MAP whose results go around the caches
  *   inside.c    rows of MAP whose inside needs no tests
