@@ -1694,6 +1694,24 @@ Test(fuser, long_chains_are_cut)
     }
 }
 
+/* Two kernels need the end of a long chain of sums. How deep it is costs no stack. */
+Test(fuser, long_chains_are_shared)
+{
+    enum { LENGTH = 200000 };
+    const df_limits wide = { .n_threads = 4, .max_body = 2 * LENGTH, .fuse = true };
+    df_str s;
+    df_str_init(&s, &df_mem_system);
+    df_str_fmt(&s, "%%0 = input f32[40,50]\n");
+    for (int i = 1; i <= LENGTH; i++) df_str_fmt(&s, "%%%d = add f32[40,50] %%%d %%0\n", i, i - 1);
+    for (int i = 0; i < 2; i++)
+        df_str_fmt(&s, "%%%d = sum f32[%d] %%%d axes=[%d]\n", LENGTH + 1 + i, i ? 40 : 50, LENGTH,
+                   i);
+    df_str_fmt(&s, "output %%%d\noutput %%%d\n", LENGTH + 1, LENGTH + 2);
+    const fuse_result r = fuse_check_limits(s.at, &wide);
+    cr_expect(r.ok, "%s", r.text);
+    df_str_finish(&s);
+}
+
 /* Where products take halves, their casts to f32 are read through: strides, halves that other
  * kernels round to, two products of one operand. FAST ones only where both are of one dtype. */
 Test(fuser, products_of_halves)

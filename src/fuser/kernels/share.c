@@ -212,47 +212,55 @@ static bool is_repeated(const pass *p, uint32_t n, uint32_t src)
     return node_of(p, n)->op != DF_OP_reshape && n_long(p, src) < n_long(p, n);
 }
 
-/* The node whose elements `src` shows. */
-static uint32_t computed_behind(const pass *p, uint32_t src)
+/* Follows views from operand `src` of node n to the node whose elements they show. Sets *repeats
+ * when n or one of the views repeats its elements. */
+static uint32_t shown(const pass *p, uint32_t n, uint32_t src, bool *repeats)
 {
-    while (IS_NONE(p->node_val[src]) && class_of_op(p, src) == DF_CLASS_view)
-        src = node_of(p, src)->src[0].i;
+    *repeats = is_repeated(p, n, src);
+    while (IS_NONE(p->node_val[src]) && class_of_op(p, src) == DF_CLASS_view) {
+        const uint32_t next = node_of(p, src)->src[0].i;
+        *repeats |= is_repeated(p, src, next);
+        src = next;
+    }
     return src;
 }
 
 /* The vector instructions per element that node n takes when all repeated values behind it are
- * loaded. Stops above CHEAP. */
-static float cost_beside_rows(const pass *p, uint32_t n)
+ * loaded. Stops above `most`, so that it is at most so many levels deep: each costs something. */
+static float cost_beside_rows(const pass *p, uint32_t n, float most)
 {
     float sum = df_fuse_own_cost(p, n);
-    for (uint32_t s = 0; s < node_of(p, n)->n_src && sum <= CHEAP; s++) {
-        const uint32_t src = node_of(p, n)->src[s].i;
-        const bool is_loaded = is_repeated(p, n, src) || !IS_NONE(p->node_val[src]);
+    for (uint32_t s = 0; s < node_of(p, n)->n_src && sum <= most; s++) {
+        bool repeats;
+        const uint32_t src = shown(p, n, node_of(p, n)->src[s].i, &repeats);
+        const bool is_loaded = repeats || !IS_NONE(p->node_val[src]);
         const bool is_leaf = class_of_op(p, src) == DF_CLASS_leaf;
-        sum += is_loaded ? 1 : is_leaf ? df_fuse_own_cost(p, src) : cost_beside_rows(p, src);
+        sum += is_loaded ? 1
+               : is_leaf ? df_fuse_own_cost(p, src)
+                         : cost_beside_rows(p, src, most - sum);
     }
     return sum;
 }
 
-/* Stores the repeated values behind node n that cost more than a load. Sets *again when one of them
- * was not stored yet. Returns whether there are any. */
+/* Stores the repeated values behind node n that cost more than a load. The cost of n beside rows is
+ * at most CHEAP. Sets *again when one of them was not stored yet. Returns whether there are any. */
 static bool store_rows(pass *p, uint32_t n, bool *again)
 {
     bool any = false;
     for (uint32_t s = 0; s < node_of(p, n)->n_src; s++) {
-        const uint32_t src = node_of(p, n)->src[s].i;
+        bool repeats;
+        const uint32_t src = shown(p, n, node_of(p, n)->src[s].i, &repeats);
         if (class_of_op(p, src) == DF_CLASS_leaf) continue;
-        if (!is_repeated(p, n, src)) {
+        if (!repeats) {
             if (IS_NONE(p->node_val[src])) any |= store_rows(p, src, again);
             continue;
         }
-        const uint32_t row = computed_behind(p, src);
-        if (p->cost[row] <= CHEAP || class_of_op(p, row) == DF_CLASS_leaf) continue;
+        if (p->cost[src] <= CHEAP) continue;
         any = true; /* stored in this round, it still has its cost */
-        if (p->must[row] || !IS_NONE(p->node_val[row])) continue;
-        p->must[row] = 1;
+        if (p->must[src] || !IS_NONE(p->node_val[src])) continue;
+        p->must[src] = 1;
         *again = true;
-        df_fuse_why(p, row, row, "stored", "%s", shared_why(TWICE));
+        df_fuse_why(p, src, src, "stored", "%s", shared_why(TWICE));
     }
     return any;
 }
@@ -262,7 +270,7 @@ static bool store_rows(pass *p, uint32_t n, bool *again)
  * n takes no more to compute than to load. */
 static void store_shared(pass *p, uint32_t n, uint8_t how, bool *again)
 {
-    if (how & TWICE && cost_beside_rows(p, n) <= CHEAP && store_rows(p, n, again)) return;
+    if (how & TWICE && cost_beside_rows(p, n, CHEAP) <= CHEAP && store_rows(p, n, again)) return;
     p->must[n] = 1;
     *again = true;
     df_fuse_why(p, n, n, "stored", "%s", shared_why(how));
