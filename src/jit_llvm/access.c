@@ -463,6 +463,9 @@ LLVMValueRef df_access_load(df_gen *g, uint32_t access)
         p = df_gen_at(g, t, p, g->lane0);
         prefetch(g, access, p);
         v = df_access_load_unit(g, t, p, size);
+    } else if (df_gen_lane_step(g, access) == DF_STEP_ZERO) { /* a load_if whose lanes share it */
+        v = load_aligned(g, t, p, size);
+        if (g->w > 1) v = df_gen_splat(g, v, g->w);
     } else {
         p = df_gen_offset(g, p, LLVMBuildMul(g->b, g->lane0, g->acc[access].step, ""));
         v = load_steps(g, access, t, p, size, NULL);

@@ -35,8 +35,9 @@ typedef struct program {
     uint64_t seed;
     deft_dtype dtype;
     bool is_hard;
-    int what;  /* 0 to 3: convolution; 4: maximum; 5: mean; 6: neighbours of padded images */
-    int view;  /* what x is: itself, channels last in memory, flipped, computed, part of more */
+    int what; /* 0 to 3: convolution; 4: maximum; 5: mean; 6: neighbours of padded images */
+    /* what x is: itself, channels last in memory, flipped, computed, part of more, one column */
+    int view;
     int after; /* what comes after: nothing, activation, normalization, residual */
     deft_shape x, w, bias;
     int64_t stride[2], padding[2], dilation[2], groups;
@@ -64,7 +65,7 @@ static program draw(uint64_t seed)
     static const int64_t batches[] = { 1, 1, 2, 3 };
     p.is_hard = drawn(&s, 0, 2) == 0;
     p.what = (int)drawn(&s, 0, 6);
-    p.view = (int)drawn(&s, 0, 4);
+    p.view = (int)drawn(&s, 0, 5);
     p.after = (int)drawn(&s, 0, 3);
     p.has_gradient = drawn(&s, 0, 1);
     /* Products of few, some and many rows divide their work differently. */
@@ -90,7 +91,7 @@ static program draw(uint64_t seed)
 
 /* ---- one program ---- */
 
-/* The images, from an operand that has its axes in another order, or more columns. */
+/* The images, from an operand that has its axes in another order, more columns, or one for all. */
 static deft_tensor *viewed(const program *p, deft_tensor *x)
 {
     switch (p->view) {
@@ -98,6 +99,7 @@ static deft_tensor *viewed(const program *p, deft_tensor *x)
     case 2: return deft_flip(x, DEFT_AXES(3));
     case 3: return deft_relu(x);
     case 4: return deft_slice(x, DEFT_FULL, DEFT_FULL, DEFT_FULL, DEFT_R(1, p->x.dim[3] + 1));
+    case 5: return deft_expand(x, p->x);
     default: return x;
     }
 }
@@ -107,6 +109,7 @@ static deft_shape shape_of(const program *p, int which)
     deft_shape s = which == X ? p->x : which == WEIGHTS ? p->w : p->bias;
     if (which == X && p->view == 1) s = DEFT_SHAPE(s.dim[0], s.dim[2], s.dim[3], s.dim[1]);
     if (which == X && p->view == 4) s.dim[3] += 2;
+    if (which == X && p->view == 5) s.dim[3] = 1;
     return s;
 }
 
