@@ -416,6 +416,17 @@ static deft_status give_up_root(pass *p, uint32_t base)
     return st;
 }
 
+/* Tells what becomes of the update `node` of base, and the obstacle: why, and who reads the old
+ * contents, unless no node does. */
+static void tell_obstacle(pass *p, uint32_t base, uint32_t node, const char *what, uint32_t reader,
+                          const char *why)
+{
+    if (reader == DF_NONE)
+        df_fuse_why(p, base, node, what, "%s", why);
+    else
+        df_fuse_why(p, base, node, what, "%s %s", df_fuse_name(p, reader), why);
+}
+
 /* Notes that the elements around a written part are copied to memory of its own, and why. */
 static void tell_copy(pass *p, uint32_t base, uint32_t node, const hazard *h)
 {
@@ -424,10 +435,7 @@ static void tell_copy(pass *p, uint32_t base, uint32_t node, const hazard *h)
         df_fuse_why(p, base, node, "written around", "what it changes is computed around it");
         return;
     }
-    if (h->reader == DF_NONE)
-        df_fuse_why(p, base, node, "double buffered", "%s", why);
-    else
-        df_fuse_why(p, base, node, "double buffered", "%s %s", df_fuse_name(p, h->reader), why);
+    tell_obstacle(p, base, node, "double buffered", h->reader, why);
     const df_copied c = { node, h->reader, why };
     if (!df_vec_push(p->mem, &p->copied, c)) p->st = df_fail_mem(p->diag, "fuser", sizeof c);
 }
@@ -443,7 +451,7 @@ static deft_status place_update(pass *p, val_id v, const uint32_t *n_over, const
     }
     if (over_input(p, v, base, n_over, next, &why) || over_val(p, v, base, n_over, &why)) {
         if (val_at(p, v)->staged)
-            df_fuse_why(p, base, node, "staged", "%s %s", df_fuse_name(p, why.reader), why.why);
+            tell_obstacle(p, base, node, "staged", why.reader, why.why);
         else
             df_fuse_why(p, base, node, "in place", "all reads of the old contents come first");
         return p->st;
