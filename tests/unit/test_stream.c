@@ -110,6 +110,67 @@ Test(stream, rows_of_a_part)
     free(w);
 }
 
+/* Memory of the caller, in which results of two dtypes begin anywhere. The wider one is stored
+ * first. */
+Test(stream, any_address_of_the_caller)
+{
+    enum { N = 1000, ROOM = 256, PAGE = 4096 };
+    char *const memory = aligned_alloc(PAGE, 16 * PAGE);
+    float *const v = numbers(N, 3);
+    for (int at = 0; at < ROOM; at += at < 8 ? 1 : 24)
+        for (int other = 0; other < ROOM; other += 32) {
+            char *const narrow = memory + at, *const wide = memory + 8 * PAGE + other;
+            deft_tensor *x = rig_vector(&r, N, v), *z = rig_vector(&r, N, v);
+            const deft_scope step = deft_step_begin(r.cx);
+            deft_tensor *const a =
+                deft_wrap_mut(r.cx, DEFT_SHAPE(N), DEFT_F32, narrow, N * 4, NULL);
+            deft_tensor *const b = deft_wrap_mut(r.cx, DEFT_SHAPE(N), DEFT_F64, wide, N * 8, NULL);
+            deft_assign(b, deft_cast(x, DEFT_F64));
+            deft_assign(a, deft_add(deft_mul(x, 3), z));
+            OK(&r, deft_step_end(step));
+            for (size_t i = 0; i < N; i++) {
+                float f;
+                double d;
+                memcpy(&f, narrow + i * sizeof f, sizeof f);
+                memcpy(&d, wide + i * sizeof d, sizeof d);
+                cr_assert(f == v[i] * 4 && d == (double)v[i], "%d, %d, %zu", at, other, i);
+            }
+            deft_drop(&x);
+            deft_drop(&z);
+        }
+    cr_expect_gt(streamed(), 0);
+    free(v);
+    free(memory);
+}
+
+/* Vectors of two dtypes, of which the wider is stored first, at any two addresses of deft's own. */
+Test(stream, results_of_two_dtypes_and_any_length)
+{
+    enum { MOST = 300 };
+    float *const v = numbers(MOST, 7);
+    deft_tensor *kept[2 * MOST];
+    for (int n = 20; n < MOST; n++) {
+        deft_tensor *x = rig_vector(&r, n, v), *z = rig_vector(&r, n, v);
+        deft_tensor **const out = &kept[2 * n];
+        const deft_scope scope = deft_scope_begin(r.cx);
+        out[0] = deft_keep(deft_cast(x, DEFT_F64));
+        out[1] = deft_keep(deft_add(deft_mul(x, 3), z));
+        OK(&r, deft_eval(out, 2));
+        double d[MOST];
+        float f[MOST];
+        OK(&r, deft_read(out[0], DEFT_F64, d, sizeof *d * (size_t)n));
+        OK(&r, deft_read(out[1], DEFT_F32, f, sizeof *f * (size_t)n));
+        for (int i = 0; i < n; i++)
+            cr_assert(d[i] == (double)v[i] && f[i] == v[i] * 4, "%d, %d", n, i);
+        OK(&r, deft_scope_end(scope));
+        deft_drop(&x);
+        deft_drop(&z);
+    }
+    for (int i = 40; i < 2 * MOST; i++) deft_drop(&kept[i]);
+    cr_expect_gt(streamed(), 0);
+    free(v);
+}
+
 Test(stream, an_update_in_place_does_not)
 {
     enum { N = 1000 };

@@ -124,9 +124,9 @@ void df_run_hand_out(df_run *r, df_launch_io *io); /* fills in io->root with new
 /* Drops the references in r->own. Values whose memory the run may have written are marked as
  * changed. */
 void df_run_drop_buffers(df_run *r);
-/* Fills in extents and strides of a kernel's arguments. They depend on slots alone. */
 /* The bytes of the elements that access i of a segment touches, each counted once. */
 uint64_t df_run_access_bytes(const df_run *r, const df_seg *seg, const df_kernel *k, uint32_t i);
+/* Fills in extents and strides of a kernel's arguments. They depend on slots alone. */
 void df_run_bind_extents(const df_run *r, const df_seg *seg, df_seg_run *s);
 /* Fills in addresses and numbers. */
 void df_run_bind(const df_run *r, const df_seg *seg, df_seg_run *s);

@@ -18,12 +18,14 @@
 #include "runtime/exec/exec_run.h"
 
 #include <math.h>
+#include <string.h>
 
 /* Rows with gaps between them have lines at both ends of which only a part is written. Shorter rows
  * than this do not stream. */
 #define LEAST_ROW_BYTES 1024
 /* A launch streams when it reads at least this share of what it writes. */
 #define LEAST_READ 0.5
+enum { MOST_VECTOR_BYTES = 64 };
 
 static const df_access *stream_access(const df_seg_run *s, uint32_t i)
 {
@@ -79,15 +81,24 @@ static bool replaces_operand(const df_run *r, const df_seg *seg, const df_seg_ru
     return false;
 }
 
-/* Whether the addresses of the accesses a and b come to a vector's alignment after the same number
- * of elements, in every row. */
-static bool move_in_step(const df_seg_run *s, uint32_t a, uint32_t b)
+static uint64_t stream_size(const df_seg_run *s, uint32_t i)
 {
-    const df_kernel *const k = s->kernel;
-    if (((uintptr_t)s->ptr[a] | (uintptr_t)s->ptr[b]) % 64 != 0) return false;
-    for (uint32_t x = 0; x < k->n_axes; x++)
-        if (s->args.stride[a * k->n_axes + x] != s->args.stride[b * k->n_axes + x]) return false;
-    return true;
+    return deft_dtype_size((deft_dtype)stream_access(s, i)->dtype);
+}
+
+/* Whether access `other` is aligned to a vector of its elements, but to MOST_VECTOR_BYTES at most,
+ * wherever access `first` is aligned to as many elements. Their dtypes may differ. A kernel that
+ * stores elements of 4 or more bytes has no more lanes than such elements fit into a vector. */
+static bool move_in_step(const df_seg_run *s, uint32_t first, uint32_t other)
+{
+    const uint32_t n = s->kernel->n_axes;
+    const uint64_t of_first = stream_size(s, first), of_other = stream_size(s, other);
+    const uint64_t largest = of_first > of_other ? of_first : of_other;
+    const uint64_t lanes = MOST_VECTOR_BYTES / (largest < 4 ? 1 : of_other < 4 ? 4 : of_other);
+    const uint64_t apart =
+        (uintptr_t)s->ptr[first] / of_first - (uintptr_t)s->ptr[other] / of_other;
+    return apart % lanes == 0 && !memcmp(&s->args.stride[first * n], &s->args.stride[other * n],
+                                         n * sizeof *s->args.stride);
 }
 
 bool df_run_streams(const df_run *r, const df_seg *seg, const df_seg_run *s)
@@ -97,7 +108,7 @@ bool df_run_streams(const df_run *r, const df_seg *seg, const df_seg_run *s)
         if (!df_access_may_stream(s->kernel, i)) continue;
         if (replaces_operand(r, seg, s, i)) return false;
         if (first == DF_NONE) first = i;
-        if (first != i && !move_in_step(s, first, i)) return false;
+        if (!move_in_step(s, first, i)) return false;
     }
     return true;
 }
