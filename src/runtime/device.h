@@ -39,9 +39,9 @@ typedef struct df_kargs {
     /* Workspace of the thread, of DF_TILES_BYTES, aligned to 64 bytes; may be NULL for kernels
      * without tiles (df_kernel_has_tiles). */
     char *work;
-    /* Not 0: stores for which df_access_may_stream holds go around the caches. They then move in
-     * step: wherever the first of them is aligned to a vector of its elements, so are all others,
-     * but to 64 bytes at most. The interpreter ignores this. */
+    /* Not 0: stores for which df_access_may_stream holds go around the caches. Their addresses are
+     * then aligned to elements, and move in step: wherever the first of them is aligned to a vector
+     * of its elements, so are all others, but to 64 bytes at most. The interpreter ignores this. */
     uint64_t streams;
 } df_kargs;
 

@@ -106,6 +106,7 @@ bool df_run_streams(const df_run *r, const df_seg *seg, const df_seg_run *s)
     uint32_t first = DF_NONE;
     for (uint32_t i = 0; i < s->kernel->n_access; i++) {
         if (!df_access_may_stream(s->kernel, i)) continue;
+        if ((uintptr_t)s->ptr[i] % stream_size(s, i) != 0) return false; /* memory of the caller */
         if (replaces_operand(r, seg, s, i)) return false;
         if (first == DF_NONE) first = i;
         if (!move_in_step(s, first, i)) return false;
