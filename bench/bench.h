@@ -49,6 +49,9 @@ void bench_row_without(bench *b, const char *label, double value, const char *un
 
 double bench_now(void);                   /* seconds */
 double bench_median(double *v, size_t n); /* sorts v */
+/* Memory as large buffers of deft are: in huge pages, where the system has them. The caller unmaps
+ * it. */
+char *bench_map(size_t size);
 
 /* Seconds per call of f, and of g, taken in turn: medians of `rounds` rounds of `calls` calls. */
 typedef void (*bench_fn)(void *user);

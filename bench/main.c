@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 /* ---- reporting ---- */
@@ -95,6 +96,15 @@ static int by_value(const void *a, const void *b)
 {
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
+}
+
+char *bench_map(size_t size)
+{
+    char *const p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) exit(1);
+    madvise(p, size, MADV_HUGEPAGE);
+    memset(p, 1, size);
+    return p;
 }
 
 double bench_median(double *v, size_t n)

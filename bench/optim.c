@@ -157,16 +157,6 @@ static void copy_all(const copy *c)
     for (uint32_t i = 1; i < c->n_threads; i++) pthread_join(id[i], NULL);
 }
 
-/* As large buffers of deft are: in huge pages, where the system has them. */
-static char *map(size_t size)
-{
-    char *const p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED) exit(1);
-    madvise(p, size, MADV_HUGEPAGE);
-    memset(p, 1, size);
-    return p;
-}
-
 /* The update and both copies in turn, against the faster copy. */
 static void compare(bench *b, model *w, deft_runtime *rt)
 {
@@ -174,8 +164,8 @@ static void compare(bench *b, model *w, deft_runtime *rt)
     const double bytes = (double)ELEMENT_BYTES * (double)deft_nn_numel(w->nn, true);
     copy c = { .size = (size_t)bytes / 2 / LINE * LINE, .n_threads = deft_runtime_threads(rt) };
     if (c.n_threads > MAX_THREADS) c.n_threads = MAX_THREADS;
-    c.from = map(c.size);
-    c.to = map(c.size);
+    c.from = bench_map(c.size);
+    c.to = bench_map(c.size);
     const copy_fn copies[2] = { ref_copy_stream, copy_libc };
     const int rounds = b->quick ? 3 : MAX_ROUNDS;
     double t[3][MAX_ROUNDS];

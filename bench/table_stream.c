@@ -28,24 +28,14 @@ static size_t share_of(double bytes, uint32_t n)
     return (size_t)bytes / n / LINE * LINE;
 }
 
-/* As large buffers of deft are: in huge pages, where the system has them. */
-static char *map(size_t size)
-{
-    char *const p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED) exit(1);
-    madvise(p, size, MADV_HUGEPAGE);
-    memset(p, 1, size);
-    return p;
-}
-
 table_stream *table_stream_open(table_bytes bytes, unsigned threads)
 {
     table_stream *const s = calloc(1, sizeof *s);
     if (!s || df_pool_create(NULL, &df_mem_system, threads, &s->pool) != DEFT_OK) exit(1);
     s->bytes = bytes;
     s->n = threads;
-    s->from = map((size_t)bytes.read + LINE);
-    s->to = map((size_t)bytes.written + LINE);
+    s->from = bench_map((size_t)bytes.read + LINE);
+    s->to = bench_map((size_t)bytes.written + LINE);
     return s;
 }
 

@@ -40,8 +40,8 @@ typedef struct df_kargs {
      * without tiles (df_kernel_has_tiles). */
     char *work;
     /* Not 0: stores for which df_access_may_stream holds go around the caches. Their addresses are
-     * then aligned to elements, and move in step: wherever the first of them is aligned to a vector
-     * of its elements, so are all others, but to 64 bytes at most. The interpreter ignores this. */
+     * then aligned to elements, and they move in step: where the first of them is aligned to a
+     * vector, all are, but to 64 bytes at most. The interpreter ignores this. */
     uint64_t streams;
 } df_kargs;
 

@@ -345,7 +345,12 @@ static void close_side(side *s)
 static oracle_path paths[] = {
     { .name = "interp", .tier = DEFT_TIER_INTERPRET, .n_threads = 1 },
     { .name = "llvm", .tier = DEFT_TIER_FULL, .n_threads = 2, .streams = true },
-    { .name = "fast", .tier = DEFT_TIER_FULL, .n_threads = 2, .numerics = DEFT_FAST },
+    { .name = "fast",
+      .tier = DEFT_TIER_FULL,
+      .n_threads = 2,
+      .variant_launches = 2,
+      .streams = true,
+      .numerics = DEFT_FAST },
 };
 static size_t n_paths;
 static uint64_t n_calls, n_replayed, n_donated;

@@ -508,7 +508,12 @@ int main(int argc, char **argv)
         { .name = "interp", .tier = DEFT_TIER_INTERPRET, .n_threads = 1 },
         { .name = "llvm", .tier = DEFT_TIER_FULL, .n_threads = 2 },
         { .name = "unfused", .tier = DEFT_TIER_INTERPRET, .n_threads = 1, .no_fusion = 1 },
-        { .name = "fast", .tier = DEFT_TIER_FULL, .n_threads = 2, .numerics = DEFT_FAST },
+        { .name = "fast",
+          .tier = DEFT_TIER_FULL,
+          .n_threads = 2,
+          .variant_launches = 2,
+          .streams = true,
+          .numerics = DEFT_FAST },
     };
     oracle_path fresh[] = { { .name = "never held", .tier = DEFT_TIER_INTERPRET, .n_threads = 1 } };
     oracle_asked asked = { .count = 1000, .quick = 300, .full = 100000, .seed = 1 };

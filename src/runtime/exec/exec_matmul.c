@@ -180,19 +180,17 @@ void df_run_matmul(df_run *r, const df_seg *seg, const df_seg_run *s)
     char *const lifted_a = (char *)r->matmul_work + taps_size(seg);
     char *const lifted_b = lifted_a + lifted_size(&job, seg, true);
     char *const work = lifted_b + lifted_size(&job, seg, false);
-    job.a = is_converted(&job, seg, true)
-                ? lift(r, &job, &seg->a, seg->a_dtype, job.m, job.k, (float *)(void *)lifted_a)
-                : operand(r, &seg->a, seg->a_dtype);
-    job.b = is_converted(&job, seg, false)
-                ? lift(r, &job, &seg->b, seg->b_dtype, job.k, job.n, (float *)(void *)lifted_b)
-                : operand(r, &seg->b, seg->b_dtype);
+    const bool lifts_a = is_converted(&job, seg, true), lifts_b = is_converted(&job, seg, false);
+    job.a = lifts_a ? lift(r, &job, &seg->a, seg->a_dtype, job.m, job.k, (float *)(void *)lifted_a)
+                    : operand(r, &seg->a, seg->a_dtype);
+    job.b = lifts_b ? lift(r, &job, &seg->b, seg->b_dtype, job.k, job.n, (float *)(void *)lifted_b)
+                    : operand(r, &seg->b, seg->b_dtype);
     job.c = operand(r, &seg->c, seg->dtype);
     if (s->kernel) {
         job.epilogue = run_epilogue;
         job.user = &e;
     }
-    df_buffer *weights =
-        lifted_b == lifted_a && work == lifted_b ? df_run_find_weights(r, seg, &job) : NULL;
+    df_buffer *weights = lifts_a || lifts_b ? NULL : df_run_find_weights(r, seg, &job);
     df_blas *const blas = atomic_load_explicit(&r->x->blas, memory_order_acquire);
     df_matmul_run(&job, gemm_of(r, seg->dtype), blas, r->x->pool, work);
     df_buffer_drop(&weights);

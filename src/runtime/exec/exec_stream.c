@@ -32,11 +32,17 @@ static const df_access *stream_access(const df_seg_run *s, uint32_t i)
     return &s->kernel->access[i];
 }
 
-static bool has_streams(const df_seg_run *s)
+static uint64_t stream_size(const df_seg_run *s, uint32_t i)
+{
+    return deft_dtype_size((deft_dtype)stream_access(s, i)->dtype);
+}
+
+/* The first access that may stream; DF_NONE: there is none. */
+static uint32_t first_stream(const df_seg_run *s)
 {
     for (uint32_t i = 0; i < s->kernel->n_access; i++)
-        if (df_access_may_stream(s->kernel, i)) return true;
-    return false;
+        if (df_access_may_stream(s->kernel, i)) return i;
+    return DF_NONE;
 }
 
 static bool reads_enough(const df_run *r, const df_seg *seg, const df_seg_run *s)
@@ -60,8 +66,10 @@ void df_run_find_streams(df_run *r)
         for (uint32_t i = launch->first; i < launch->first + launch->n; i++) {
             df_seg_run *const s = &r->segs[i];
             const df_seg *const seg = &r->plan->segs[i];
-            if (seg->kind != DF_SEG_KERNEL || s->is_idle || !has_streams(s)) continue;
-            const double row = (double)s->n_inner * (double)sizeof(float);
+            if (seg->kind != DF_SEG_KERNEL || s->is_idle) continue;
+            const uint32_t first = first_stream(s);
+            if (first == DF_NONE) continue;
+            const double row = (double)s->n_inner * (double)stream_size(s, first);
             s->may_stream = row >= fmin(LEAST_ROW_BYTES, least) && reads_enough(r, seg, s);
         }
     }
@@ -81,11 +89,6 @@ static bool replaces_operand(const df_run *r, const df_seg *seg, const df_seg_ru
     return false;
 }
 
-static uint64_t stream_size(const df_seg_run *s, uint32_t i)
-{
-    return deft_dtype_size((deft_dtype)stream_access(s, i)->dtype);
-}
-
 /* Whether access `other` is aligned to a vector of its elements, but to MOST_VECTOR_BYTES at most,
  * wherever access `first` is aligned to as many elements. Their dtypes may differ. A kernel that
  * stores elements of 4 or more bytes has no more lanes than such elements fit into a vector. */
@@ -103,12 +106,11 @@ static bool move_in_step(const df_seg_run *s, uint32_t first, uint32_t other)
 
 bool df_run_streams(const df_run *r, const df_seg *seg, const df_seg_run *s)
 {
-    uint32_t first = DF_NONE;
+    const uint32_t first = first_stream(s);
     for (uint32_t i = 0; i < s->kernel->n_access; i++) {
         if (!df_access_may_stream(s->kernel, i)) continue;
         if ((uintptr_t)s->ptr[i] % stream_size(s, i) != 0) return false; /* memory of the caller */
         if (replaces_operand(r, seg, s, i)) return false;
-        if (first == DF_NONE) first = i;
         if (!move_in_step(s, first, i)) return false;
     }
     return true;
