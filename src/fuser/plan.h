@@ -466,7 +466,8 @@ typedef struct df_limits {
     bool fuse;                  /* false: one kernel per operator (the oracle's plan) */
     bool lifts;    /* products read f16 and bf16 as f32, so a cast to f32 before them needs no
                     * kernel */
-    bool lifts_fast_bf16; /* the same, for FAST products of two operands of bf16 alone */
+    bool lifts_bf16; /* the same, for products of two operands of bf16 alone */
+    bool lifts_fast_bf16; /* the same, in FAST traces */
     bool windows;  /* products read windows of images, so these need not be stored as a matrix */
     bool takes_held; /* plan an update in place even when its input is needed after this run. Such a
                       * plan serves all runs: where the input is needed, the run copies it first */

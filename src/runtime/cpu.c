@@ -206,6 +206,7 @@ deft_status df_cpu_create(df_diag *d, const df_mem *mem, const df_log *log, cons
     c->exec.mem = mem;
     c->exec.measure = o->measure;
     c->exec.spent = o->spent;
+    c->exec.bf16 = df_matmul_try_bf16();
     c->exec.stream_bytes =
         o->stream_bytes ? (double)o->stream_bytes : STREAM_SHARE * df_os_last_cache();
     c->has_compiler = o->compiler && o->tier != DF_TIER_INTERP;
@@ -235,7 +236,8 @@ deft_status df_cpu_create(df_diag *d, const df_mem *mem, const df_log *log, cons
                                .l2_bytes = cache_size(_SC_LEVEL2_CACHE_SIZE, 512 << 10),
                                .fuse = true,
                                .windows = true,
-                               .lifts_fast_bf16 = df_matmul_has_bf16() };
+                               .lifts_bf16 = c->exec.bf16 == DF_BF16_CHAINS,
+                               .lifts_fast_bf16 = c->exec.bf16 != DF_BF16_NONE };
     *out = dev;
     dev = NULL;
 done:

@@ -6,8 +6,10 @@
  * M, N and the batch only, so that results do not depend on their number.
  * Fast mode: with few rows and a transposed B, each output is summed in several chains along k.
  * Products of a few other shapes go to a BLAS that is opened at run time. It runs on the calling
- * thread alone. Products of bf16 are sums of products of pairs, on machines with instructions for
- * them (matmul/bf16.h). All other products are computed as in strict mode.
+ * thread alone. All other products are computed as in strict mode.
+ *
+ * On machines that multiply pairs of bf16, products of bf16 use that (matmul/bf16.h). In strict
+ * mode they do so when no denormal can occur, as the bits are equal then.
  */
 #ifndef DF_RUNTIME_MATMUL_H
 #define DF_RUNTIME_MATMUL_H
@@ -32,9 +34,12 @@ typedef struct df_matmul_job {
     /* B shows windows of the images at b (matmul/windows.h), and its own strides are 0. NULL: B is
      * a matrix. */
     const struct df_images *images;
-    /* The elements of A and B are bf16, and dtype is f32. Only in fast mode, without images, and
-     * where df_matmul_has_bf16 is true. */
+    /* The elements of A and B are bf16, and dtype is f32. Only without images, and in strict mode
+     * only where df_matmul_pairs_are_exact is true. */
     bool is_bf16;
+    /* The smallest magnitudes other than 0 in A and in B, as bits, when they are bf16; 0: not yet
+     * known. */
+    uint16_t least[2];
     /* The weights as df_matmul_pack stores them, which are then not read where they lie. NULL: they
      * are not packed. */
     const char *packed;
@@ -57,8 +62,20 @@ DF_INLINE int64_t df_matmul_batch_offset(const df_matmul_job *j, const int64_t *
     return offset;
 }
 
-/* Whether this machine has instructions that multiply bf16. */
-bool df_matmul_has_bf16(void);
+/* What this machine's instructions for bf16 can do. */
+typedef enum df_bf16_use {
+    DF_BF16_NONE,  /* there are none */
+    DF_BF16_FAST,  /* they compute sums in an order of their own: for fast mode */
+    DF_BF16_CHAINS /* they compute the strict chain, but for denormals */
+} df_bf16_use;
+
+/* Tries the instructions, which takes some microseconds. */
+df_bf16_use df_matmul_try_bf16(void);
+
+/* Whether the product of these two arrays of bf16 has the strict bits when pairs are multiplied.
+ * Needs DF_BF16_CHAINS. Reads both operands, on the threads of the pool, but for those whose
+ * job.least is known. */
+bool df_matmul_pairs_are_exact(const df_matmul_job *job, df_pool *pool);
 
 /* The operand of a product whose elements a packed copy has (packs.h): B, or A of a product with
  * one column. */
@@ -75,8 +92,12 @@ typedef struct df_weights {
 bool df_matmul_find_weights(const df_matmul_job *job, df_weights *out);
 
 /* Packs the weights at `from` to w->bytes bytes at `to`: panels of `width` columns one after the
- * other, each stored as [k][width]. The last one is padded with +0. */
+ * other, each stored as [k][width]. The last one is padded with +0. Pairs of bf16 are followed by
+ * their smallest magnitude. */
 void df_matmul_pack(const df_weights *w, deft_dtype t, const char *from, char *to, df_pool *pool);
+
+/* Returns job.least of weights that are packed as pairs at `packed`. */
+uint16_t df_matmul_packed_least(const df_weights *w, const char *packed);
 
 /* Returns the bytes of workspace for one call: the packing buffers of all threads. */
 size_t df_matmul_work_size(const df_matmul_job *job, const df_gemm_kernel *g, uint32_t n_threads);

@@ -1749,8 +1749,9 @@ Test(fuser, products_of_halves)
     cr_expect(r.ok && r.n_segs > 1, "%s, %u", r.text, r.n_segs);
 }
 
-/* A CPU with instructions for bf16 reads both operands of a FAST product as they are. */
-Test(fuser, fast_products_of_bf16)
+/* A CPU with instructions for bf16 reads both operands of a product as they are: in FAST traces,
+ * and where the instructions have the strict bits also in others. */
+Test(fuser, products_of_bf16)
 {
     static const char form[] = "%s%%0 = input %s[8,16]\n"
                                "%%1 = input %s[16,12]\n"
@@ -1760,16 +1761,21 @@ Test(fuser, fast_products_of_bf16)
                                "output %%4\n";
     static const struct {
         const char *flags, *a, *b;
-        bool is_read;
-    } cases[] = { { "trace v1 fast\n", "bf16", "bf16", true },
-                  { "trace v1 fast\n", "f16", "f16", false },
-                  { "trace v1 fast\n", "bf16", "f16", false },
-                  { "", "bf16", "bf16", false } };
-    const df_limits limits = {
-        .n_threads = 4, .max_body = 1000, .fuse = true, .lifts_fast_bf16 = true
-    };
+        bool has_chains, is_read;
+    } cases[] = { { "trace v1 fast\n", "bf16", "bf16", false, true },
+                  { "trace v1 fast\n", "f16", "f16", true, false },
+                  { "trace v1 fast\n", "bf16", "f16", true, false },
+                  { "", "bf16", "bf16", false, false },
+                  { "", "bf16", "bf16", true, true },
+                  { "", "f16", "f16", true, false },
+                  { "", "bf16", "f16", true, false } };
     for (size_t i = 0; i < DF_LEN(cases); i++) {
         char text[512];
+        const df_limits limits = { .n_threads = 4,
+                                   .max_body = 1000,
+                                   .fuse = true,
+                                   .lifts_bf16 = cases[i].has_chains,
+                                   .lifts_fast_bf16 = true };
         (void)snprintf(text, sizeof text, form, cases[i].flags, cases[i].a, cases[i].b);
         const fuse_result r = fuse_check_limits(text, &limits);
         cr_expect(r.ok && (r.n_segs == 1) == cases[i].is_read, "%s, %u", r.text, r.n_segs);

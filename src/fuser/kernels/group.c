@@ -84,8 +84,8 @@ static deft_dtype lifted_from(const pass *p, uint32_t node)
     return (deft_dtype)node_of(p, node)->dtype;
 }
 
-/* Whether product n reads halves as f32. Libraries that compute FAST products need one dtype for
- * both operands. */
+/* Whether product n reads halves as f32. Libraries that compute FAST products, and instructions for
+ * bf16, need one dtype for both operands. */
 static bool lifts(const pass *p, uint32_t n)
 {
     const df_node *const x = node_of(p, n);
@@ -93,8 +93,8 @@ static bool lifts(const pass *p, uint32_t n)
     if (class_of_op(p, n) != DF_CLASS_contract) return false;
     if (p->lim->lifts && !is_fast) return true;
     const deft_dtype t = lifted_from(p, x->src[0].i);
-    return (p->lim->lifts || (p->lim->lifts_fast_bf16 && is_fast && t == DEFT_BF16)) &&
-           t == lifted_from(p, x->src[1].i);
+    const bool takes_bf16 = is_fast ? p->lim->lifts_fast_bf16 : p->lim->lifts_bf16;
+    return (p->lim->lifts || (takes_bf16 && t == DEFT_BF16)) && t == lifted_from(p, x->src[1].i);
 }
 
 /* Whether node makes integers i64, which a routine that adds at indices does while reading. */

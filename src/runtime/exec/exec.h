@@ -23,9 +23,10 @@ typedef struct df_executor {
     df_tiers *tiers;                       /* NULL: every kernel is interpreted */
     df_blas *_Atomic blas;                 /* NULL: not opened, or there is none */
     const df_gemm_kernel *_Atomic gemm[2]; /* f32, f64; NULL: the tiles in C */
-    double stream_bytes;                   /* launches that move more may stream (exec_stream.c) */
-    bool measure;                          /* fill in the times of df_run_stats */
-    struct df_spent *spent;                /* counts the time of launches; borrowed; may be NULL */
+    df_bf16_use bf16;
+    double stream_bytes;          /* launches that move more may stream (exec_stream.c) */
+    bool measure;                 /* fill in the times of df_run_stats */
+    struct df_spent *spent;       /* counts the time of launches; borrowed; may be NULL */
     df_run_layout *_Atomic frame; /* run layout of the last run, for the next; NULL: none */
 } df_executor;
 

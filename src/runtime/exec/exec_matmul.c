@@ -2,9 +2,10 @@
  *
  * DF_SEG_MATMUL: makes a df_matmul_job from a segment, and runs the epilogue kernel over its tiles.
  *
- * Plans for the CPU have operands of bf16 only in fast mode, where the machine multiplies bf16
- * (df_limits.lifts). A plan for a GPU may have any halves, and may run here as a fallback. Other
- * operands of halves are converted to row-major f32, at the beginning of the workspace.
+ * Plans for the CPU have operands of bf16 only where the machine multiplies bf16
+ * (df_limits.lifts_bf16). A plan for a GPU may have any halves, and may run here as a fallback.
+ * Halves that the machine cannot multiply, and bf16 that may give denormals in strict mode, are
+ * converted to row-major f32, at the beginning of the workspace.
  */
 #include "runtime/exec/exec_run.h"
 
@@ -12,6 +13,8 @@
 
 #include "ops/shape.h"
 #include "runtime/matmul/windows.h"
+
+enum { PAIRS_MACS = 6000 }; /* below, to cast bf16 to f32 is faster than to pack pairs of them */
 
 typedef struct epilogue {
     const df_run *r;
@@ -53,7 +56,8 @@ static void run_epilogue(void *user, uint32_t thread, const char *tile, int64_t 
     df_run_main(e->r, s, &a, thread, o0, o1, i0, i1);
 }
 
-/* Computes the row-major strides of an operand that is converted to f32. */
+/* Computes the row-major strides of an operand that is converted to f32. Entries of the batch that
+ * are the same matrix stay so. */
 static void lay_dense(const df_matmul_job *j, int64_t rows, int64_t cols, int64_t *batch,
                       int64_t *row, int64_t *col)
 {
@@ -61,6 +65,7 @@ static void lay_dense(const df_matmul_job *j, int64_t rows, int64_t cols, int64_
     *row = cols;
     *col = 1;
     for (uint32_t i = j->batch_rank; i-- > 0;) {
+        if (batch[i] == 0) continue;
         batch[i] = by;
         by *= j->batch_extent[i];
     }
@@ -70,6 +75,15 @@ static void lay_dense(const df_matmul_job *j, int64_t rows, int64_t cols, int64_
 static bool is_converted(const df_matmul_job *j, const df_seg *seg, bool of_a)
 {
     return !j->is_bf16 && (of_a ? seg->a_dtype : seg->b_dtype) != seg->dtype;
+}
+
+/* Lays out the operands that are converted. */
+static void lay_converted(const df_seg *seg, df_matmul_job *job)
+{
+    if (is_converted(job, seg, true))
+        lay_dense(job, job->m, job->k, job->a_batch, &job->a_row, &job->a_col);
+    if (is_converted(job, seg, false))
+        lay_dense(job, job->k, job->n, job->b_batch, &job->b_row, &job->b_col);
 }
 
 static void matmul_job(const df_run *r, const df_seg *seg, df_matmul_job *job)
@@ -82,8 +96,9 @@ static void matmul_job(const df_run *r, const df_seg *seg, df_matmul_job *job)
                             .n_batch = 1,
                             .batch_rank = seg->n_batch,
                             .fast = (r->t->flags & DF_TRACE_FAST) != 0 };
-    job->is_bf16 = job->fast && seg->a_dtype == DEFT_BF16 && seg->b_dtype == DEFT_BF16 &&
-                   !seg->windows && df_matmul_has_bf16();
+    job->is_bf16 = r->x->bf16 >= (job->fast ? DF_BF16_FAST : DF_BF16_CHAINS) &&
+                   seg->a_dtype == DEFT_BF16 && seg->b_dtype == DEFT_BF16 && !seg->windows &&
+                   job->m * job->n * job->k >= PAIRS_MACS;
     for (uint32_t i = 0; i < seg->n_batch; i++) {
         job->batch_extent[i] = df_run_slot(r, seg->batch[i]);
         job->n_batch *= job->batch_extent[i];
@@ -98,10 +113,7 @@ static void matmul_job(const df_run *r, const df_seg *seg, df_matmul_job *job)
         job->b_col = df_run_slot(r, seg->b.stride[col]);
     }
     job->c_row = seg->c.buf.i == DF_NONE ? 0 : df_run_slot(r, seg->c.stride[row]);
-    if (is_converted(job, seg, true))
-        lay_dense(job, job->m, job->k, job->a_batch, &job->a_row, &job->a_col);
-    if (is_converted(job, seg, false))
-        lay_dense(job, job->k, job->n, job->b_batch, &job->b_row, &job->b_col);
+    lay_converted(seg, job);
 }
 
 /* Fills in what operand B shows. `tap` has room for its taps; NULL: they are not wanted. */
@@ -128,10 +140,20 @@ static size_t taps_size(const df_seg *seg)
     return (n * sizeof(int64_t) + 63) & ~(size_t)63;
 }
 
+/* Returns the different matrices of the batch, for operand a or b. */
+static int64_t n_matrices(const df_matmul_job *j, bool of_a)
+{
+    const int64_t *const batch = of_a ? j->a_batch : j->b_batch;
+    int64_t n = 1;
+    for (uint32_t i = 0; i < j->batch_rank; i++)
+        if (batch[i] != 0) n *= j->batch_extent[i];
+    return n;
+}
+
 /* Returns the bytes that the f32 copy of operand a (or b) takes; 0 when it needs no copy. */
 static size_t lifted_size(const df_matmul_job *j, const df_seg *seg, bool of_a)
 {
-    const int64_t numel = j->n_batch * j->k * (of_a ? j->m : j->n);
+    const int64_t numel = n_matrices(j, of_a) * j->k * (of_a ? j->m : j->n);
     return is_converted(j, seg, of_a) ? ((size_t)numel * sizeof(float) + 63) & ~(size_t)63 : 0;
 }
 
@@ -148,23 +170,74 @@ static char *operand(const df_run *r, const df_bind *bind, deft_dtype t)
     return r->base[bind->buf.i] + df_run_slot(r, bind->offset) * (int64_t)deft_dtype_size(t);
 }
 
-/* Converts an operand of halves to f32, which is exact. Returns `to`. */
-static const char *lift(const df_run *r, const df_matmul_job *j, const df_bind *bind, deft_dtype t,
-                        int64_t rows, int64_t cols, float *to)
+/* The conversion of an operand of halves to f32, which is exact. */
+typedef struct lifting {
+    const df_matmul_job *job;
+    const int64_t *batch; /* strides of the copy; 0: entries of the batch are the same matrix */
+    const uint16_t *from;
+    float *to;
+    deft_dtype dtype;
+    int64_t rows, columns, row, column; /* of one matrix, and strides of `from` */
+    int64_t from_batch[DEFT_MAX_RANK];
+} lifting;
+
+/* Converts row i of all rows of all matrices. */
+static void lift_row(void *user, uint32_t i, uint32_t thread)
 {
-    const uint16_t *const from = (const uint16_t *)(const void *)operand(r, bind, t);
-    const int64_t by_row = df_run_slot(r, bind->stride[j->batch_rank]),
-                  by_col = df_run_slot(r, bind->stride[j->batch_rank + 1]);
-    float *out = to;
-    for (int64_t b = 0; b < j->n_batch; b++) {
-        int64_t at = 0, left = b;
-        for (uint32_t i = j->batch_rank; i-- > 0; left /= j->batch_extent[i])
-            at += left % j->batch_extent[i] * df_run_slot(r, bind->stride[i]);
-        for (int64_t y = 0; y < rows; y++)
-            for (int64_t x = 0; x < cols; x++)
-                *out++ = df_f32_of_half(t, from[at + y * by_row + x * by_col]);
+    (void)thread;
+    const lifting *const l = user;
+    const df_matmul_job *const j = l->job;
+    const uint16_t *from = l->from + i % l->rows * l->row;
+    float *const to = l->to + i * l->columns;
+    int64_t left = i / l->rows;
+    for (uint32_t x = j->batch_rank; x-- > 0;) {
+        if (l->batch[x] == 0) continue;
+        from += left % j->batch_extent[x] * l->from_batch[x];
+        left /= j->batch_extent[x];
     }
-    return (const char *)to;
+    if (l->dtype == DEFT_BF16)
+        for (int64_t x = 0; x < l->columns; x++) to[x] = df_f32_of_bf16(from[x * l->column]);
+    else
+        for (int64_t x = 0; x < l->columns; x++) to[x] = df_f32_of_f16(from[x * l->column]);
+}
+
+/* Writes the f32 copy of operand a (or b) to `to`, and returns `to`. */
+static const char *lift(const df_run *r, const df_matmul_job *j, const df_seg *seg, bool of_a,
+                        char *to)
+{
+    const df_bind *const bind = of_a ? &seg->a : &seg->b;
+    lifting l = { .job = j,
+                  .batch = of_a ? j->a_batch : j->b_batch,
+                  .to = (float *)(void *)to,
+                  .dtype = of_a ? seg->a_dtype : seg->b_dtype,
+                  .rows = of_a ? j->m : j->k,
+                  .columns = of_a ? j->k : j->n,
+                  .row = df_run_slot(r, bind->stride[j->batch_rank]),
+                  .column = df_run_slot(r, bind->stride[j->batch_rank + 1]) };
+    l.from = (const uint16_t *)(const void *)operand(r, bind, l.dtype);
+    for (uint32_t i = 0; i < j->batch_rank; i++) l.from_batch[i] = df_run_slot(r, bind->stride[i]);
+    df_pool_run(r->x->pool, (uint32_t)(n_matrices(j, of_a) * l.rows), lift_row, &l);
+    return to;
+}
+
+/* Sets the operands of the job, whose layout is known, and converts those that are converted. The
+ * copies are stored at `work`. Returns where they end. */
+static char *find_operands(const df_run *r, const df_seg *seg, df_matmul_job *j, char *work)
+{
+    char *const lifted_b = work + lifted_size(j, seg, true);
+    j->a = is_converted(j, seg, true) ? lift(r, j, seg, true, work)
+                                      : operand(r, &seg->a, seg->a_dtype);
+    j->b = is_converted(j, seg, false) ? lift(r, j, seg, false, lifted_b)
+                                       : operand(r, &seg->b, seg->b_dtype);
+    return lifted_b + lifted_size(j, seg, false);
+}
+
+/* Makes a job of pairs of bf16 one of f32. */
+static void leave_pairs(const df_seg *seg, df_matmul_job *j)
+{
+    j->is_bf16 = false;
+    j->packed = NULL;
+    lay_converted(seg, j);
 }
 
 void df_run_matmul(df_run *r, const df_seg *seg, const df_seg_run *s)
@@ -177,23 +250,28 @@ void df_run_matmul(df_run *r, const df_seg *seg, const df_seg_run *s)
         show_images(r, seg, &images, (int64_t *)r->matmul_work);
         job.images = &images;
     }
-    char *const lifted_a = (char *)r->matmul_work + taps_size(seg);
-    char *const lifted_b = lifted_a + lifted_size(&job, seg, true);
-    char *const work = lifted_b + lifted_size(&job, seg, false);
-    const bool lifts_a = is_converted(&job, seg, true), lifts_b = is_converted(&job, seg, false);
-    job.a = lifts_a ? lift(r, &job, &seg->a, seg->a_dtype, job.m, job.k, (float *)(void *)lifted_a)
-                    : operand(r, &seg->a, seg->a_dtype);
-    job.b = lifts_b ? lift(r, &job, &seg->b, seg->b_dtype, job.k, job.n, (float *)(void *)lifted_b)
-                    : operand(r, &seg->b, seg->b_dtype);
+    char *const begin = (char *)r->matmul_work + taps_size(seg);
+    char *work = find_operands(r, seg, &job, begin);
     job.c = operand(r, &seg->c, seg->dtype);
     if (s->kernel) {
         job.epilogue = run_epilogue;
         job.user = &e;
     }
-    df_buffer *weights = lifts_a || lifts_b ? NULL : df_run_find_weights(r, seg, &job);
+    df_buffer *weights = work == begin ? df_run_find_weights(r, seg, &job) : NULL;
+    if (job.is_bf16 && !job.fast && !df_matmul_pairs_are_exact(&job, r->x->pool)) {
+        leave_pairs(seg, &job);
+        work = find_operands(r, seg, &job, begin);
+    }
     df_blas *const blas = atomic_load_explicit(&r->x->blas, memory_order_acquire);
     df_matmul_run(&job, gemm_of(r, seg->dtype), blas, r->x->pool, work);
     df_buffer_drop(&weights);
+}
+
+/* Returns the workspace of a product, with the copies of its operands. */
+static size_t product_work_size(const df_run *r, const df_seg *seg, const df_matmul_job *j)
+{
+    return taps_size(seg) + lifted_size(j, seg, true) + lifted_size(j, seg, false) +
+           df_matmul_work_size(j, gemm_of(r, seg->dtype), df_pool_threads(r->x->pool));
 }
 
 /* Products use all threads of the pool. */
@@ -215,9 +293,12 @@ void df_run_measure_matmuls(df_run *r)
             show_images(r, seg, &images, seg->windows->n_taps <= DF_DIRECT_TAPS ? tap : NULL);
             job.images = &images;
         }
-        const size_t size = taps_size(seg) + lifted_size(&job, seg, true) +
-                            lifted_size(&job, seg, false) +
-                            df_matmul_work_size(&job, gemm_of(r, seg->dtype), n_threads);
+        size_t size = product_work_size(r, seg, &job);
+        if (job.is_bf16 && !job.fast) {
+            leave_pairs(seg, &job);
+            const size_t other = product_work_size(r, seg, &job);
+            if (other > size) size = other;
+        }
         if (size > r->matmul_size) r->matmul_size = size;
     }
 }

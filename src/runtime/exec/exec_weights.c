@@ -46,6 +46,8 @@ df_buffer *df_run_find_weights(const df_run *r, const df_seg *seg, df_matmul_job
         copy = pack_weights(r, &w, job->dtype, from);
         if (copy) df_packs_add(r->x->packs, owner, &key, copy);
     }
-    if (copy) job->packed = copy->data;
+    if (!copy) return NULL;
+    job->packed = copy->data;
+    if (w.has_pairs) job->least[w.is_a ? 0 : 1] = df_matmul_packed_least(&w, copy->data);
     return copy;
 }

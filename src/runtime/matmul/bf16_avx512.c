@@ -24,10 +24,11 @@ BF16 static void pack_two_rows(uint32_t *to, int64_t width, const uint16_t *even
 {
     for (int64_t x = 0; x < width; x += LANES) {
         const __mmask16 mask = first_lanes(w - x);
-        __m512i pair = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, even + x));
+        const __m256i upper = _mm256_maskz_loadu_epi16(mask, even + x);
+        __m512i pair = _mm512_slli_epi32(_mm512_cvtepu16_epi32(upper), 16);
         if (odd) {
-            const __m256i high = _mm256_maskz_loadu_epi16(mask, odd + x);
-            pair = _mm512_or_si512(pair, _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
+            const __m256i lower = _mm256_maskz_loadu_epi16(mask, odd + x);
+            pair = _mm512_or_si512(pair, _mm512_cvtepu16_epi32(lower));
         }
         _mm512_mask_storeu_epi32(to + x, first_lanes(width - x), pair);
     }
@@ -65,7 +66,8 @@ BF16 static void pack_lanes(uint32_t *to, int64_t width, const uint16_t *from, i
         __m256i v[SIDE];
 #pragma GCC unroll 8
         for (int i = 0; i < SIDE; i++)
-            v[i] = _mm256_maskz_loadu_epi16(i < w ? mask : 0, from + i * stride + k);
+            v[i] = _mm256_rol_epi32(
+                _mm256_maskz_loadu_epi16(i < w ? mask : 0, from + i * stride + k), 16);
         transpose_pairs(v);
         const int64_t pairs = df_min_i64((n - k + 1) / 2, SIDE);
         if (pairs == SIDE) {
@@ -86,7 +88,7 @@ static void pack_any(uint32_t *to, int64_t width, const uint16_t *from, int64_t 
         for (int64_t x = 0; x < width; x++) {
             const uint16_t *const at = from + k * step + x * stride;
             const uint32_t even = x < w ? at[0] : 0, odd = x < w && k + 1 < n ? at[step] : 0;
-            to[x] = odd << 16 | even;
+            to[x] = even << 16 | odd;
         }
 }
 
@@ -103,6 +105,23 @@ BF16 static void pack_bf16(uint32_t *to, int64_t width, const uint16_t *from, in
     } else {
         pack_any(to, width, from, step, stride, n, w);
     }
+}
+
+BF16 static uint16_t least_bf16(const uint16_t *from, int64_t n)
+{
+    enum { HALVES = 32 };
+    const __m512i magnitude = _mm512_set1_epi16(0x7fff), one = _mm512_set1_epi16(1);
+    __m512i least = _mm512_set1_epi16(-1);
+    uint16_t lane[HALVES], all = 0xffff;
+    for (int64_t x = 0; x < n; x += HALVES) {
+        const int64_t left = n - x;
+        const __mmask32 mask = left >= HALVES ? 0xffffffffu : (1u << left) - 1;
+        const __m512i bits = _mm512_and_si512(_mm512_maskz_loadu_epi16(mask, from + x), magnitude);
+        least = _mm512_min_epu16(least, _mm512_sub_epi16(bits, one)); /* 0 becomes the largest */
+    }
+    _mm512_storeu_si512(lane, least);
+    for (int i = 0; i < HALVES; i++) all = lane[i] < all ? lane[i] : all;
+    return all == 0xffff ? all : (uint16_t)(all + 1);
 }
 
 /* ---- the micro-kernel ---- */
@@ -174,7 +193,7 @@ BF16 static void gemm_bf16(int64_t k, const void *a, const void *b, void *c, int
 
 const df_bf16_code *df_bf16_pick(void)
 {
-    static const df_bf16_code code = { { gemm_bf16, MR, NV * LANES, 0 }, pack_bf16 };
+    static const df_bf16_code code = { { gemm_bf16, MR, NV * LANES, 0 }, pack_bf16, least_bf16 };
     const bool has_it = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
                         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                         __builtin_cpu_supports("avx512bf16");

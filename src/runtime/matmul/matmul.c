@@ -16,8 +16,8 @@
  *
  * Each element is one chain acc = fma(a, b, acc) with k ascending from +0. Between two slices of K
  * the running value is stored and loaded again, which is exact. Threads never divide K. So no
- * choice in this file changes a result. In fast mode, products that tiles->split, a BLAS or
- * instructions for bf16 compute can have other bits.
+ * choice in this file changes a result. In fast mode, products that tiles->split or a BLAS
+ * compute can have other bits, and those of bf16 can lose denormals.
  *
  * The division (`cut`) depends on the job, the micro-kernel and the number of threads. It does not
  * depend on the BLAS. So df_matmul_work_size and df_matmul_run compute the same division.
@@ -340,11 +340,6 @@ static cut plan(const df_matmul_job *job, const df_gemm_kernel *g, uint32_t n_th
     if (!job->c) w.tile_bytes = matmul_align_size((size_t)(w.mb * w.nb * w.size));
     w.b_bytes = matmul_align_size(w.b_bytes);
     return w;
-}
-
-bool df_matmul_has_bf16(void)
-{
-    return df_bf16_pick() != NULL;
 }
 
 static bool matmul_is_empty(const df_matmul_job *j)

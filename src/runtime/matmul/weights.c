@@ -18,7 +18,8 @@
 enum {
     MOST_ROWS = 64,           /* packing takes as long as multiplying some 4 rows */
     LEAST_ELEMENTS = 8 << 10, /* of B: below, a product takes less than a microsecond or two */
-    PAD_BYTES = 64            /* the micro-kernel of pairs may read one vector too far */
+    PAD_BYTES = 64            /* the micro-kernel of pairs may read one vector too far, and the
+                               * smallest magnitude is stored here */
 };
 
 /* Builds with checks pack all weights with few rows, so that tests on small tensors meet packed
@@ -100,6 +101,22 @@ static void pack_weights_panel(void *user, uint32_t i, uint32_t thread)
 void df_matmul_pack(const df_weights *w, deft_dtype t, const char *from, char *to, df_pool *pool)
 {
     packing p = { w, t, from, to };
-    if (w->has_pairs) memset(to + w->bytes - PAD_BYTES, 0, PAD_BYTES);
     df_pool_run(pool, (uint32_t)df_div_up(w->n, w->width), pack_weights_panel, &p);
+    if (!w->has_pairs) return;
+    const df_bf16_view view = { .at = (const uint16_t *)(const void *)from,
+                                .rank = 2,
+                                .extent = { w->k, w->n },
+                                .stride = { w->row, w->col } };
+    const uint16_t least = df_bf16_least(&view, pool);
+    char *const tail = to + w->bytes - PAD_BYTES;
+    memset(tail, 0, PAD_BYTES);
+    memcpy(tail, &least, sizeof least);
+}
+
+uint16_t df_matmul_packed_least(const df_weights *w, const char *packed)
+{
+    uint16_t least;
+    df_assert(w->has_pairs);
+    memcpy(&least, packed + w->bytes - PAD_BYTES, sizeof least);
+    return least;
 }
