@@ -339,11 +339,12 @@ typedef struct df_tag_matrix {
     df_slot batch[DEFT_MAX_RANK];
 } df_tag_matrix;
 
-/* What a loop computes (df_loop_tag), and on which operands. A device may then compute the loop as a
- * whole, in its own way, instead of iterating. Only loops of FAST traces have one. All slots are
- * those of the iteration's plan. */
+/* What a loop computes (df_loop_tag), and on which operands. A device may then leave out what is
+ * masked. All slots are those of the iteration's plan. */
 typedef struct df_part_tag {
     df_loop_tag what;
+    bool is_free; /* the loop may be computed as a whole, in another way, instead of iterating. Only
+                   * in FAST traces, and without padding */
     uint32_t n_batch;
     df_slot batch[DEFT_MAX_RANK];
     df_slot n_queries, block, width, value_width; /* block: keys per iteration; width: of a query */

@@ -280,9 +280,9 @@ static void plan_print_tag(df_str *out, const df_part *part)
 {
     const df_part_tag *const tag = part->tag;
     const bool is_grad = tag->what.kind == DF_LOOP_ATTENTION_GRAD;
-    df_str_fmt(out, " which is %s%s of %s%s, queries ", tag->what.is_causal ? "causal " : "",
+    df_str_fmt(out, " which is %s%s of %s%s%s, queries ", tag->what.is_causal ? "causal " : "",
                df_loop_kind_name(tag->what.kind), deft_dtype_name(tag->what.from),
-               tag->what.is_scaled ? " scaled" : "");
+               tag->what.is_scaled ? " scaled" : "", tag->what.is_padded ? " padded" : "");
     plan_print_slot(out, part->body.plan, tag->n_queries);
     df_str_put(out, " width ");
     plan_print_slot(out, part->body.plan, tag->width);

@@ -71,12 +71,12 @@ df_op df_op_find(const char *name, size_t n)
 
 /* ---- tags of loops ---- */
 
-enum { KIND_BITS = 4, CAUSAL = 1 << 4, SCALED = 1 << 5, FROM_SHIFT = 8 };
+enum { KIND_BITS = 4, CAUSAL = 1 << 4, SCALED = 1 << 5, PADDED = 1 << 6, FROM_SHIFT = 8 };
 
 uint32_t df_loop_attr(df_loop_tag tag)
 {
     return (uint32_t)tag.kind | (tag.is_causal ? CAUSAL : 0u) | (tag.is_scaled ? SCALED : 0u) |
-           (uint32_t)tag.from << FROM_SHIFT;
+           (tag.is_padded ? PADDED : 0u) | (uint32_t)tag.from << FROM_SHIFT;
 }
 
 bool df_loop_tag_of(uint32_t attr, df_loop_tag *out)
@@ -84,6 +84,7 @@ bool df_loop_tag_of(uint32_t attr, df_loop_tag *out)
     const df_loop_tag tag = { .kind = (df_loop_kind)(attr & ((1u << KIND_BITS) - 1)),
                               .is_causal = (attr & CAUSAL) != 0,
                               .is_scaled = (attr & SCALED) != 0,
+                              .is_padded = (attr & PADDED) != 0,
                               .from = (deft_dtype)(attr >> FROM_SHIFT) };
     *out = tag;
     if (attr == 0) return true;

@@ -211,6 +211,7 @@ typedef struct df_loop_tag {
     df_loop_kind kind; /* DF_LOOP_PLAIN: the loop has no tag, and all other fields are 0 */
     bool is_causal;    /* query i uses only the keys 0 .. i */
     bool is_scaled;    /* q in the loop is the caller's q times 1 / sqrt(D) */
+    bool is_padded;    /* the last block has keys that no query uses, after the others */
     deft_dtype from;   /* dtype of the caller's q, k and v; the loop works on halves in f32 */
 } df_loop_tag;
 

@@ -45,7 +45,7 @@ typedef struct df_flow_ops {
     /* Reads the condition at address `at`, a bool of 1 byte. A GPU waits until it has been
      * computed. */
     deft_status (*holds)(void *self, df_diag *d, const void *at, bool *out);
-    /* Runs all iterations of the loop `part`, which has a tag (df_part_tag), by special code.
+    /* Runs all iterations of the loop `part`, whose tag is free (df_part_tag), by special code.
      *
      * Port i of an iteration reads at in[i]. For rows this is the address of the first row, for
      * states it is NULL: the kind of the tag implies their initial values. The address of a
@@ -60,6 +60,9 @@ typedef struct df_flow_ops {
      * host. When *done is false, nothing was done, and the host decides. The member may be NULL:
      * the host always decides. */
     deft_status (*run_whole)(void *self, df_diag *d, const df_flow_construct *w, bool *done);
+    /* Runs all iterations of a loop without a test in another way than one by one. When *done is
+     * false, nothing was done. The member may be NULL. */
+    deft_status (*run_loop)(void *self, df_diag *d, const df_flow_construct *w, bool *done);
     bool reads_host; /* plans can read memory of the host: iteration numbers need no copy */
 } df_flow_ops;
 

@@ -275,6 +275,7 @@ static deft_status parse_loop_tag(parser *p, uint32_t *out)
     TRY(parse_dtype(p, &tag.from));
     tag.is_causal = eat_word(p, "causal");
     tag.is_scaled = eat_word(p, "scaled");
+    tag.is_padded = eat_word(p, "padded");
     *out = df_loop_attr(tag);
 done:
     return st;

@@ -166,8 +166,9 @@ void df_text_put_loop(df_str *out, uint32_t attr)
 {
     df_loop_tag tag;
     if (!df_loop_tag_of(attr, &tag) || tag.kind == DF_LOOP_PLAIN) return;
-    df_str_fmt(out, " %s from=%s%s%s", df_loop_kind_name(tag.kind), deft_dtype_name(tag.from),
-               tag.is_causal ? " causal" : "", tag.is_scaled ? " scaled" : "");
+    df_str_fmt(out, " %s from=%s%s%s%s", df_loop_kind_name(tag.kind), deft_dtype_name(tag.from),
+               tag.is_causal ? " causal" : "", tag.is_scaled ? " scaled" : "",
+               tag.is_padded ? " padded" : "");
 }
 
 df_text_form df_text_form_of(df_op op)

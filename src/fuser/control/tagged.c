@@ -151,8 +151,8 @@ deft_status df_outline_tag(outline *o, uint32_t loop, df_part *part)
     const df_loop_info *const l = &o->c.loops[loop];
     finder f = { .o = o, .body = &part->body, .loop = loop };
     if (!df_loop_tag_of(df_at(o, l->node)->attr, &f.tag.what)) return DEFT_OK;
-    if (f.tag.what.kind == DF_LOOP_PLAIN || !(o->t->flags & DF_TRACE_FAST) || l->proceed != DF_NONE)
-        return DEFT_OK;
+    if (f.tag.what.kind == DF_LOOP_PLAIN || l->proceed != DF_NONE) return DEFT_OK;
+    f.tag.is_free = (o->t->flags & DF_TRACE_FAST) && !f.tag.what.is_padded;
     if (!find(&f, part)) return DEFT_OK;
     part->tag = df_arena_copy(&o->p->plan->arena, &f.tag, sizeof f.tag, _Alignof(df_part_tag));
     return part->tag ? DEFT_OK : df_outline_no_memory(o);

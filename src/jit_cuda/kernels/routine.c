@@ -3,7 +3,7 @@
  * Routines on a GPU: argsort, topk and which as launches, and the text of all routines.
  *
  * Short rows are sorted in shared memory, many per thread block. Long rows are sorted by a
- * radix sort of words, a key above an index, as in runtime/exec/sort.c. It moves words
+ * radix sort of words, a key above an index, as in runtime/sort/sort.c. It moves words
  * between the result and one row of workspace:
  *
  *   32-bit keys    operand -> work -> out -> work -> indices in out

@@ -5,7 +5,7 @@
  * entries a program has. All kernels stride over their work by the grid.
  *
  * What must hold: keys, the order of equal keys and the order of additions are those of
- * runtime/exec/sort.c, which.c and scatter.c. Only integers are added by atomics.
+ * runtime/sort/sort.c, which.c and scatter.c. Only integers are added by atomics.
  */
 
 DEV u64 quotient(u64 x, u64 y) { return (x | y) >> 32 ? x / y : (u32)x / (u32)y; }

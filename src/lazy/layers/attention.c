@@ -139,16 +139,16 @@ static task task_of(deft_tensor *q, deft_tensor *k, df_loop_tag tag)
 }
 
 /* Runs a scan over the blocks. The attribute of its loop says what the scan computes, so
- * that a device may use an implementation of its own. With padded keys the attribute is 0,
- * because the tag does not say which keys are padding. The scan then runs as an ordinary
- * loop. Returns false with the error recorded. */
+ * that a device may use an implementation of its own, or leave out what is masked. Returns
+ * false with the error recorded. */
 static bool scan_blocks(deft_ctx *cx, deft_body_fn body, df_loop_kind kind, task *a,
                         deft_tensor *const *init, size_t n_states, deft_tensor *const *rows,
                         size_t n_outs, deft_tensor **end)
 {
     a->tag.kind = kind;
+    a->tag.is_padded = a->has_padding;
     return df_scan(cx, body, a, init, n_states, rows, 3, n_key_blocks(a->n_keys), n_outs, end,
-                   a->has_padding ? 0 : df_loop_attr(a->tag), DF_SITE);
+                   df_loop_attr(a->tag), DF_SITE);
 }
 
 /* A tensor filled with value, of t's shape and dtype but with `last` as its last extent. */

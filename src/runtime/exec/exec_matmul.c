@@ -20,6 +20,7 @@ typedef struct epilogue {
     const df_run *r;
     const df_seg_run *s;
     uint32_t c_access;
+    int64_t row0; /* of the kernel, for row 0 of the job */
 } epilogue;
 
 /* Runs the epilogue kernel over a tile of C. Its access c_access is redirected to the tile. Row o
@@ -36,6 +37,8 @@ static void run_epilogue(void *user, uint32_t thread, const char *tile, int64_t 
     int64_t *const stride = s->epilogue_stride + thread * n_strides;
     int64_t *const c = stride + (size_t)e->c_access * k->n_axes;
     df_kargs a = s->args;
+    o0 += e->row0;
+    o1 += e->row0;
     memcpy(ptr, s->ptr, sizeof *ptr * k->n_access);
     memcpy(stride, s->args.stride, sizeof *stride * n_strides);
     int64_t by = ld;
@@ -157,14 +160,13 @@ static size_t lifted_size(const df_matmul_job *j, const df_seg *seg, bool of_a)
     return is_converted(j, seg, of_a) ? ((size_t)numel * sizeof(float) + 63) & ~(size_t)63 : 0;
 }
 
-/* Returns the micro-kernel of this run: the one for which the workspace was measured. Another one
- * may have been published since. */
-static const df_gemm_kernel *gemm_of(const df_run *r, deft_dtype t)
+/* The workspace was measured for this one. Another one may have been published since. */
+const df_gemm_kernel *df_run_product_code(const df_run *r, deft_dtype t)
 {
     return r->gemm[t == DEFT_F64];
 }
 
-static char *operand(const df_run *r, const df_bind *bind, deft_dtype t)
+static char *operand_address(const df_run *r, const df_bind *bind, deft_dtype t)
 {
     if (bind->buf.i == DF_NONE) return NULL;
     return r->base[bind->buf.i] + df_run_slot(r, bind->offset) * (int64_t)deft_dtype_size(t);
@@ -214,7 +216,7 @@ static const char *lift(const df_run *r, const df_matmul_job *j, const df_seg *s
                   .columns = of_a ? j->k : j->n,
                   .row = df_run_slot(r, bind->stride[j->batch_rank]),
                   .column = df_run_slot(r, bind->stride[j->batch_rank + 1]) };
-    l.from = (const uint16_t *)(const void *)operand(r, bind, l.dtype);
+    l.from = (const uint16_t *)(const void *)operand_address(r, bind, l.dtype);
     for (uint32_t i = 0; i < j->batch_rank; i++) l.from_batch[i] = df_run_slot(r, bind->stride[i]);
     df_pool_run(r->x->pool, (uint32_t)(n_matrices(j, of_a) * l.rows), lift_row, &l);
     return to;
@@ -226,9 +228,9 @@ static char *find_operands(const df_run *r, const df_seg *seg, df_matmul_job *j,
 {
     char *const lifted_b = work + lifted_size(j, seg, true);
     j->a = is_converted(j, seg, true) ? lift(r, j, seg, true, work)
-                                      : operand(r, &seg->a, seg->a_dtype);
+                                      : operand_address(r, &seg->a, seg->a_dtype);
     j->b = is_converted(j, seg, false) ? lift(r, j, seg, false, lifted_b)
-                                       : operand(r, &seg->b, seg->b_dtype);
+                                       : operand_address(r, &seg->b, seg->b_dtype);
     return lifted_b + lifted_size(j, seg, false);
 }
 
@@ -243,7 +245,7 @@ static void leave_pairs(const df_seg *seg, df_matmul_job *j)
 void df_run_matmul(df_run *r, const df_seg *seg, const df_seg_run *s)
 {
     df_matmul_job job;
-    epilogue e = { r, s, seg->c_access };
+    epilogue e = { r, s, seg->c_access, 0 };
     matmul_job(r, seg, &job);
     df_images images;
     if (seg->windows) {
@@ -252,7 +254,7 @@ void df_run_matmul(df_run *r, const df_seg *seg, const df_seg_run *s)
     }
     char *const begin = (char *)r->matmul_work + taps_size(seg);
     char *work = find_operands(r, seg, &job, begin);
-    job.c = operand(r, &seg->c, seg->dtype);
+    job.c = operand_address(r, &seg->c, seg->dtype);
     if (s->kernel) {
         job.epilogue = run_epilogue;
         job.user = &e;
@@ -263,15 +265,37 @@ void df_run_matmul(df_run *r, const df_seg *seg, const df_seg_run *s)
         work = find_operands(r, seg, &job, begin);
     }
     df_blas *const blas = atomic_load_explicit(&r->x->blas, memory_order_acquire);
-    df_matmul_run(&job, gemm_of(r, seg->dtype), blas, r->x->pool, work);
+    df_matmul_run(&job, df_run_product_code(r, seg->dtype), blas, r->x->pool, work);
     df_buffer_drop(&weights);
+}
+
+void df_run_describe_product(const df_run *r, const df_seg *seg, df_matmul_job *job)
+{
+    matmul_job(r, seg, job);
+    if (seg->c.buf.i != DF_NONE) job->c = (char *)(uintptr_t)r; /* only NULL matters here */
+    if (seg->kernel.i != DF_NONE) job->epilogue = run_epilogue;
+}
+
+void df_run_place_product(const df_run *r, const df_seg *seg, df_matmul_job *job)
+{
+    job->a = operand_address(r, &seg->a, seg->a_dtype);
+    job->b = operand_address(r, &seg->b, seg->b_dtype);
+    job->c = operand_address(r, &seg->c, seg->dtype);
+}
+
+void df_run_product_rows(const df_run *r, const df_seg *seg, const df_seg_run *s,
+                         df_matmul_job *part, int64_t row0, df_pool *alone)
+{
+    epilogue e = { r, s, seg->c_access, row0 };
+    if (part->epilogue) part->user = &e;
+    df_matmul_run(part, df_run_product_code(r, seg->dtype), NULL, alone, r->matmul_work);
 }
 
 /* Returns the workspace of a product, with the copies of its operands. */
 static size_t product_work_size(const df_run *r, const df_seg *seg, const df_matmul_job *j)
 {
     return taps_size(seg) + lifted_size(j, seg, true) + lifted_size(j, seg, false) +
-           df_matmul_work_size(j, gemm_of(r, seg->dtype), df_pool_threads(r->x->pool));
+           df_matmul_work_size(j, df_run_product_code(r, seg->dtype), df_pool_threads(r->x->pool));
 }
 
 /* Products use all threads of the pool. */
@@ -284,9 +308,7 @@ void df_run_measure_matmuls(df_run *r)
         df_matmul_job job;
         if (seg->kind != DF_SEG_MATMUL) continue;
         r->n_threads = n_threads;
-        matmul_job(r, seg, &job);
-        if (seg->c.buf.i != DF_NONE) job.c = (char *)r; /* any address: only NULL matters here */
-        if (seg->kernel.i != DF_NONE) job.epilogue = run_epilogue;
+        df_run_describe_product(r, seg, &job);
         df_images images;
         int64_t tap[2 * DF_DIRECT_TAPS];
         if (seg->windows) {

@@ -169,3 +169,17 @@ void df_run_log_launch(const df_run *r, uint32_t index, df_ring *ring, uint64_t 
                                   .flops = flops };
     df_ring_log(ring, DF_NOTE_launch, &note);
 }
+
+void df_run_log_loop(const df_run *r, df_ring *ring, uint64_t ns)
+{
+    const df_plan *const p = r->plan;
+    double total = 0;
+    for (uint32_t i = 0; i < p->n_segs; i++) total += weight_of(r, &p->segs[i], &r->segs[i]);
+    for (uint32_t i = 0; i < p->n_launches; i++) {
+        const df_launch *const l = &p->launches[i];
+        double share = 0;
+        for (uint32_t j = l->first; j < l->first + l->n; j++)
+            share += weight_of(r, &p->segs[j], &r->segs[j]);
+        if (l->n > 0) df_run_log_launch(r, i, ring, (uint64_t)((double)ns * share / total));
+    }
+}

@@ -3,12 +3,15 @@
  * Internal header of the executor: one run of a plan.
  *
  *   exec.c           the order of the steps; launches
+ *   exec_measure.c   how much work there is
  *   exec_divide.c    how work is divided
  *   exec_bind.c      the run layout; buffers; arguments of kernels (bind.h)
  *   exec_stream.c    which results go around the caches
  *   exec_matmul.c    products and their epilogues
  *   exec_weights.c   packed copies of weights
  *   exec_routine.c   routines (routine.h)
+ *   exec_blocks.c    loops that run block by block
+ *   exec_masked.c    what causal attention leaves out there
  *   exec_notes.c     notes and times of launches
  *   flow.c           plans of parts: loops and branches (flow.h)
  */
@@ -93,6 +96,13 @@ DF_INLINE void df_run_main(const df_run *r, const df_seg_run *s, const df_kargs 
         df_interp_main(s->kernel, df_run_thread_area(r, thread) + 64, a, o0, o1, i0, i1);
 }
 
+/* ---- exec_measure.c ---- */
+
+/* Fills in what r knows of each segment before its work is divided: code, extents, estimates. */
+void df_run_measure(df_run *r);
+/* Returns the current code of a kernel; NULL: interpret it. May wait for the compiler. */
+const df_code *df_run_code(const df_run *r, const df_seg *seg, const df_seg_run *s);
+
 /* ---- exec_divide.c ---- */
 
 /* Returns where share i begins when extent is divided into n nearly equal shares. */
@@ -150,6 +160,17 @@ DF_INLINE const df_gemm_kernel *df_run_gemm(df_executor *x, int i)
 /* Determines the workspace and the threads that products need. Called before df_run_lay_out. */
 void df_run_measure_matmuls(df_run *r);
 void df_run_matmul(df_run *r, const df_seg *seg, const df_seg_run *s);
+/* Returns the micro-kernel of this run for products of dtype t. */
+const df_gemm_kernel *df_run_product_code(const df_run *r, deft_dtype t);
+
+/* The next three are for rows of products that one thread computes. Operands must have the dtype of
+ * the product. The first makes the job of the whole product, without addresses. The second sets the
+ * addresses in this run. The third computes a part of it: rows of the batch from row0 on, of which
+ * `part` is the job. `alone` is a pool without workers. */
+void df_run_describe_product(const df_run *r, const df_seg *seg, df_matmul_job *job);
+void df_run_place_product(const df_run *r, const df_seg *seg, df_matmul_job *job);
+void df_run_product_rows(const df_run *r, const df_seg *seg, const df_seg_run *s,
+                         df_matmul_job *part, int64_t row0, df_pool *alone);
 
 /* ---- exec_weights.c ---- */
 
@@ -171,5 +192,7 @@ void df_run_check_inputs(const df_run *r);
 
 /* Logs that launch `index` of the plan took ns. Adds its time by call site, too. */
 void df_run_log_launch(const df_run *r, uint32_t index, df_ring *ring, uint64_t ns);
+/* The same for all launches, which took ns together. */
+void df_run_log_loop(const df_run *r, df_ring *ring, uint64_t ns);
 
 #endif

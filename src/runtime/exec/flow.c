@@ -283,8 +283,11 @@ done:
     return st;
 }
 
-/* Runs a loop or a branch by run_whole. *done is false when the device refused. */
-static deft_status run_as_whole(flow *f, const df_part *part, bool *done)
+/* Runs a loop or a branch by `run`: run_whole or run_loop of the device. *done is false when the
+ * device refused. */
+static deft_status
+run_as_whole(flow *f, const df_part *part,
+             deft_status (*run)(void *, df_diag *, const df_flow_construct *, bool *), bool *done)
 {
     const bool is_loop = part->kind == DF_PART_LOOP;
     const df_flow_construct w = { .plan = f->plan,
@@ -304,7 +307,7 @@ static deft_status run_as_whole(flow *f, const df_part *part, bool *done)
     bind_ports(f, &part->body, f->inputs);
     bind_ports(f, &part->other, f->others);
     memset(f->made, 0, part->n_out * sizeof *f->made);
-    const deft_status st = f->ops->run_whole(f->self, f->d, &w, done);
+    const deft_status st = run(f->self, f->d, &w, done);
     if (st == DEFT_OK && *done) take_outs(f, part);
     f->stats->launches += *done;
     return st;
@@ -316,12 +319,14 @@ static deft_status run_loop(flow *f, const df_part *part)
     const uint64_t launches = f->stats->launches, forks = f->stats->forks;
     bool done = false;
     deft_status st = DEFT_OK;
-    if (part->tag && f->ops->run_tagged) st = run_at_once(f, part, &done);
+    if (part->tag && part->tag->is_free && f->ops->run_tagged) st = run_at_once(f, part, &done);
     if (st != DEFT_OK || done) {
         f->stats->launches += done;
         return st;
     }
-    if (part->other.plan && f->ops->run_whole) st = run_as_whole(f, part, &done);
+    deft_status (*const run)(void *, df_diag *, const df_flow_construct *, bool *) =
+        part->other.plan ? f->ops->run_whole : f->ops->run_loop;
+    if (run) st = run_as_whole(f, part, run, &done);
     if (st != DEFT_OK || done) return st;
     st = flow_begin_loop(f, part);
     if (st == DEFT_OK) st = flow_iterate_loop(f, part);
@@ -337,7 +342,7 @@ static deft_status run_part(flow *f, const df_part *part)
     deft_status st = DEFT_OK;
     if (part->kind == DF_PART_LOOP) return run_loop(f, part);
     if (part->kind == DF_PART_COND) {
-        if (f->ops->run_whole) TRY(run_as_whole(f, part, &done));
+        if (f->ops->run_whole) TRY(run_as_whole(f, part, f->ops->run_whole, &done));
         if (done) return DEFT_OK;
         TRY(f->ops->holds(f->self, f->d, f->cells[part->cond].data, &takes_body));
     }

@@ -5,7 +5,7 @@
 #ifndef DF_RUNTIME_EXEC_SELECT_SKIP_H
 #define DF_RUNTIME_EXEC_SELECT_SKIP_H
 
-#include "runtime/exec/order.h"
+#include "runtime/sort/order.h"
 
 enum { DF_SELECT_BLOCK = 64 }; /* elements */
 

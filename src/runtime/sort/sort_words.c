@@ -7,7 +7,7 @@
  * Keys of 64 bits are sorted by their lower halves first. Then the upper halves are loaded through
  * the indices, and sorted. A digit that is the same in all elements costs no pass.
  */
-#include "runtime/exec/order.h"
+#include "runtime/sort/order.h"
 
 enum { FEW = 24, MANY = 4096, NARROW = 8, MAX_PASSES = 4 };
 

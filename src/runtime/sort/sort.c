@@ -7,7 +7,7 @@
  * all of them. Rows are distributed over threads. When there are fewer rows than threads, all
  * threads take part in each row, one row after the other (sort_long.c).
  */
-#include "runtime/exec/order.h"
+#include "runtime/sort/order.h"
 
 #define ROWS_AT_ONCE ((int64_t)1 << 14) /* elements of a task: enough to wake a worker for */
 

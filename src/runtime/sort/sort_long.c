@@ -10,7 +10,7 @@
  * Selecting is done in each piece. The elements found are then sorted together. They are in the
  * order of the pieces, so equal elements keep their order.
  */
-#include "runtime/exec/order.h"
+#include "runtime/sort/order.h"
 
 enum { MAX_PIECES = 64, DIGITS = 1 << DF_ORDER_WIDE };
 #define LEAST_PIECE ((int64_t)1 << 14) /* elements */
