@@ -722,6 +722,8 @@ const head *df_hazard_head(const pass *p, val_id v);
 /* Whether load l is in the group that writes v, reads at each step only the element that is then
  * written, and reads it before the store. */
 bool df_hazard_same_element(const pass *p, const load *l, val_id v);
+/* The same in this run, for memory that v may take over. Guards keep that true. */
+bool df_hazard_same_element_now(pass *p, const load *l, val_id v);
 /* Whether v may be written over what the loads of a list read. `list` is the first load, or
  * DF_NONE. Each load must come before the writer of v, read the same element, or read elements that
  * v does not write. If the answer is false, *h receives the obstacle, unless it has one. */

@@ -383,16 +383,31 @@ static deft_status verify_write(df_diag *d, const df_plan *p, uint32_t i, df_buf
                : verify_fail(d, "two temporaries are written to one place", i, buf.i);
 }
 
+/* Whether a kernel of segment i writes the memory. */
+static bool verify_replaces(const df_plan *p, uint32_t i, uint32_t memory)
+{
+    const df_seg *const s = &p->segs[i];
+    const df_kernel *const k = df_seg_kernel(p, s);
+    for (uint32_t a = 0; k && a < k->n_access; a++)
+        if (k->access[a].kind == DF_ACCESS_STORE && s->bind[a].buf.i != DF_NONE &&
+            verify_memory_of(p, s->bind[a].buf) == memory)
+            return true;
+    return false;
+}
+
 static deft_status verify_read(df_diag *d, const df_plan *p, uint32_t i, df_buf buf, const uses *u)
 {
-    const written *const w = &u->memory[verify_memory_of(p, buf)];
+    const uint32_t memory = verify_memory_of(p, buf);
+    const written *const w = &u->memory[memory];
     const bool there = p->bufs[buf.i].kind != DF_BUF_TEMP || (w->turn != 0 && w->temp.i == buf.i);
-    if (w->turn == u->turn && !(w->by == i && there))
+    const bool replaces = w->by == i || (w->by == DF_NONE && verify_replaces(p, i, memory));
+    if (w->turn == u->turn && !(replaces && there))
         return verify_fail(d, "a launch reads what it writes", i, buf.i);
     return there ? DEFT_OK : verify_fail(d, "a temporary is read that is not there", i, buf.i);
 }
 
-/* Checks one use of a buffer. No segment may read what another segment writes in the same turn. A
+/* Checks one use of a buffer. No segment may read what another segment writes in the same turn,
+ * unless it replaces elements itself: it then reads those, and others write around them. A
  * temporary may be read only while no other temporary was written over it. All writes of a turn are
  * seen, with mark set, before its reads. */
 static deft_status verify_use(df_diag *d, const df_plan *p, uint32_t i, df_buf buf, bool writes,

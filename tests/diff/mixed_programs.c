@@ -555,6 +555,17 @@ static void assign_view(exec *e, const stmt *st)
     }
 }
 
+/* Part of b changes, by what a had in the same place or elsewhere. */
+static void leap_inside(exec *e, const stmt *st, deft_tensor *b, deft_tensor *was)
+{
+    deft_tensor *const to = part_of(e, b, st->q);
+    deft_tensor *const from = part_of(e, was, st->p & 8 ? st->q + 1u : st->q);
+    if (!to || !from) return;
+    if (!deft_assign(to, deft_sub(deft_mul(to, number(e, 0.5)), fit(e, from, to)))) return;
+    ++*version_of(e, b);
+    settle(e, b);
+}
+
 /* Two exchange their values, or one gets the other's, which then changes; what was is seen on. */
 static void swap(exec *e, const stmt *st)
 {
@@ -563,7 +574,10 @@ static void swap(exec *e, const stmt *st)
     deft_tensor *const was = deft_cast(st->p & 2 ? b : a, DEFT_F32);
     settle(e, was);
     assign(e, a, b);
-    assign(e, b, st->p & 1 ? was : deft_mul(was, number(e, 0.875)));
+    if (st->p & 4)
+        leap_inside(e, st, b, was);
+    else
+        assign(e, b, st->p & 1 ? was : deft_mul(was, number(e, 0.875)));
     bind(e, st->dst, was);
 }
 

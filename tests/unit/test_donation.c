@@ -124,6 +124,45 @@ FUNCTION(turns_around)
     return DEFT_OK;
 }
 
+/* The new value takes the memory of the value before the one that it replaces. */
+FUNCTION(leapfrogs)
+{
+    world *const w = user;
+    UNUSED;
+    deft_tensor *const next = deft_sub(deft_mul(w->cur, number(w, 3)), w->prev);
+    deft_assign(w->prev, w->cur);
+    deft_assign(w->cur, next);
+    out[0] = deft_neg(w->prev);
+    return DEFT_OK;
+}
+
+/* The same with a part, around which the state stays as it is. */
+FUNCTION(leapfrogs_inside)
+{
+    world *const w = user;
+    UNUSED;
+    deft_tensor *const part = deft_slice(w->cur, DEFT_R(1, 2));
+    deft_tensor *const twice = deft_add(part, deft_slice(w->cur, DEFT_R(0, 1)));
+    deft_tensor *const next = deft_sub(twice, deft_slice(w->prev, DEFT_R(1, 2)));
+    deft_assign(w->prev, w->cur);
+    deft_assign(part, next);
+    out[0] = deft_neg(w->before);
+    return DEFT_OK;
+}
+
+/* Three states move on by one, and a fourth value is computed from the last. */
+FUNCTION(leapfrogs_thrice)
+{
+    world *const w = user;
+    UNUSED;
+    deft_tensor *const next = deft_add(w->cur, deft_mul(w->before, number(w, 0.5)));
+    deft_assign(w->before, w->prev);
+    deft_assign(w->prev, w->cur);
+    deft_assign(w->cur, next);
+    out[0] = deft_neg(w->cur);
+    return DEFT_OK;
+}
+
 FUNCTION(assigns_a_part)
 {
     world *const w = user;
@@ -148,6 +187,9 @@ static const struct {
     { "exchanges", exchanges },
     { "turns_around", turns_around },
     { "assigns_a_part", assigns_a_part },
+    { "leapfrogs", leapfrogs },
+    { "leapfrogs_inside", leapfrogs_inside },
+    { "leapfrogs_thrice", leapfrogs_thrice },
 };
 
 static deft_status call(world *w, deft_capture *c, deft_capture_fn fn, deft_tensor **out)
@@ -235,6 +277,56 @@ Test(donation, a_replay_reuses_what_nobody_names)
     }
     RIG_EXPECT(&r, t, 5, 6);
     deft_capture_destroy(&c);
+}
+
+/* ---- a value that is handed on ----
+ *
+ * A step that hands its old value on, and computes a new one from the value before, needs no third
+ * array. */
+
+enum { LEAP_CALLS = 6 };
+
+static deft_status leap(world *w, deft_capture *c, deft_capture_fn fn, bool submits)
+{
+    deft_tensor *out = NULL;
+    if (w->captured) return call(w, c, fn, &out);
+    const deft_scope s = deft_step_begin(r.cx);
+    OK(&r, fn(r.cx, &w->cur, 1, &out, 1, w));
+    const deft_status st = submits ? deft_step_submit(s) : deft_step_end(s);
+    return st == DEFT_OK ? deft_wait(r.cx) : st;
+}
+
+/* Runs fn with a handle that holds the value which ends in call `held`. Every other call must
+ * donate once. */
+static void expect_leaps(const char *name, deft_capture_fn fn, int how, int held)
+{
+    world w = { RIG_VECTOR(&r, 1, 2), RIG_VECTOR(&r, 10, 20), RIG_VECTOR(&r, 5, 7), how == 2 };
+    const bool thrice = fn == leapfrogs_thrice;
+    deft_tensor **const last = thrice ? &w.before : &w.prev;
+    deft_capture *c = deft_capture_create(r.cx, fn, &w);
+    for (int i = 0; i < LEAP_CALLS; i++) {
+        deft_tensor *old = i == held ? rig_alias(&r, *last) : NULL;
+        float was[2] = { 0 }, now[2] = { 0 };
+        if (old) see(old, was);
+        const uint64_t before = rig_stats(&r).donated;
+        OK(&r, leap(&w, c, fn, how == 1));
+        cr_expect_eq(rig_stats(&r).donated - before, i != held, "%s, way %d, call %d", name, how,
+                     i);
+        if (old) see(old, now);
+        cr_expect(was[0] == now[0] && was[1] == now[1], "%s, way %d: a held value", name, how);
+        deft_drop(&old);
+    }
+    deft_capture_destroy(&c);
+}
+
+Test(donation, a_value_that_is_handed_on_frees_the_one_before)
+{
+    for (int how = 0; how < 3; how++)
+        for (int held = -1; held < 5; held += 3) {
+            expect_leaps("leapfrogs", leapfrogs, how, held);
+            expect_leaps("leapfrogs_inside", leapfrogs_inside, how, held);
+            expect_leaps("leapfrogs_thrice", leapfrogs_thrice, how, held);
+        }
 }
 
 /* ---- who else may name a value ---- */

@@ -346,6 +346,38 @@ Test(fuser, updates_write_where_they_may)
     const want h = { "heat", heat, 4, 1, 5, 3 };
     cr_expect_eq(expect(&h).n_donated, 0);
 
+    /* The elements of another input that the step replaces are read where they are written: the box
+     * and its frames are written into that input's memory. */
+    static const char leap[] = "%%0 = input f32[40,50]\n"
+                               "%%1 = input f32[40,50] sole\n"
+                               "%%2 = slice f32[38,50] %%0 start=[1,0] step=[1,1]\n"
+                               "%%3 = slice f32[38,50] %%0 start=[0,0] step=[1,1]\n"
+                               "%%4 = slice f32[38,50] %%1 start=[%d,0] step=[1,1]\n"
+                               "%%5 = sub f32[38,50] %%3 %%4\n"
+                               "%%6 = update f32[40,50] %%0 %%5 %%2\n"
+                               "output %%6 donor %%1\n";
+    for (int at = 0; at < 3; at++) {
+        char text[1024];
+        snprintf(text, sizeof text, leap, at);
+        const want w = { "a leapfrog", text, 4, 1, 3, 2 };
+        cr_expect_eq(expect(&w).n_donated, at == 1, "%d", at);
+    }
+
+    /* The rows around every other row are copied first, so the donor is read too late. */
+    const want step = { "a leapfrog of every other row",
+                        "%0 = input f32[40,50]\n"
+                        "%1 = input f32[40,50] sole\n"
+                        "%2 = slice f32[20,50] %0 start=[0,0] step=[2,1]\n"
+                        "%3 = slice f32[20,50] %1 start=[0,0] step=[2,1]\n"
+                        "%4 = sub f32[20,50] %2 %3\n"
+                        "%5 = update f32[40,50] %0 %4 %2\n"
+                        "output %5 donor %1\n",
+                        4,
+                        2,
+                        2,
+                        2 };
+    cr_expect_eq(expect(&step).n_donated, 0);
+
     /* What may be wrong is known before anything is written. */
     const want checked = { "adding rows of a table",
                            "%0 = input f32[40,50] sole\n"

@@ -66,6 +66,27 @@ bool df_hazard_same_element(const pass *p, const load *l, val_id v)
            read_is_over(p, group_at(p, g), l, h);
 }
 
+/* Whether two maps lead to the same elements in this run. With `guard`, guards keep that true. */
+static bool maps_meet(pass *p, index_map a, const index_map *b, bool guard)
+{
+    for (uint32_t j = 0; j < a.rank; j++) {
+        if (df_same_slot(a.off[j], b->off[j])) continue;
+        if (p->now.at[a.off[j].i] != p->now.at[b->off[j].i]) return false;
+        if (guard) df_fuse_guard_slots(p, DF_GUARD_same_place, a.off[j], b->off[j]);
+        a.off[j] = b->off[j];
+    }
+    return memcmp(&a, b, sizeof a) == 0;
+}
+
+bool df_hazard_same_element_now(pass *p, const load *l, val_id v)
+{
+    const group_id g = val_at(p, v)->group;
+    const head *const h = df_hazard_head(p, v);
+    if (!same_group(l->group, g) || !h || !read_is_over(p, group_at(p, g), l, h)) return false;
+    const index_map from = *map_at(p, l->map), to = *map_at(p, h->dest);
+    return maps_meet(p, from, &to, false) && maps_meet(p, from, &to, true);
+}
+
 /* ---- boxes ---- */
 
 /* The elements of node that a map reaches, over loops of these extents. */

@@ -618,27 +618,42 @@ static bool storage_defer_group(pass *p, group_id g, uint32_t level)
     return true;
 }
 
-/* Whether all loads of a list come before v is written, or read just the element being written. The
- * group of v is moved to a later launch for that where it can be. */
-static bool storage_order_loads(pass *p, load_id list, val_id v)
+/* Whether all loads of a list come before group g writes its part of v, or read just the element
+ * that the group of v is writing. g is moved to a later launch for that where it can be. */
+static bool storage_order_loads(pass *p, load_id list, val_id v, group_id g)
 {
-    const group_id g = val_at(p, v)->group;
+    const group_id own = val_at(p, v)->group;
     uint32_t level = group_at(p, g)->level;
     for (load_id l = list; !IS_NONE(l); l = load_at(p, l)->next) {
         const load *const x = load_at(p, l);
-        if (same_group(x->group, g) && !df_hazard_same_element(p, x, v)) return false;
+        if (same_group(x->group, own) && df_hazard_same_element_now(p, x, v)) continue;
+        if (same_group(x->group, own) || same_group(x->group, g)) return false;
         const uint32_t after = group_at(p, x->group)->level + 1;
-        if (!same_group(x->group, g) && level < after) level = after;
+        if (level < after) level = after;
     }
     if (level > group_at(p, g)->level && !storage_defer_group(p, g, level)) return false;
     for (load_id l = list; !IS_NONE(l); l = load_at(p, l)->next)
-        df_fuse_edge(p, load_at(p, l)->group, g); /* so that they are not moved to later launches */
+        if (!same_group(load_at(p, l)->group,
+                        own)) /* so that they are not moved to later launches */
+            df_fuse_edge(p, load_at(p, l)->group, g);
     return p->st == DEFT_OK;
 }
 
-/* A root whose owner rebinds an input reuses the memory of that input. No group may read the input
- * later, or in the same launch at another element than the one being written. Launches are known.
- */
+/* The same for all groups that write v. The frames of a box write none of its elements, so they may
+ * run beside the group that reads those. */
+static bool storage_order_writers(pass *p, load_id list, val_id v)
+{
+    const val *const w = val_at(p, v);
+    if (!IS_NONE(w->frames) && !df_map_is_box(map_at(p, w->map))) return false;
+    if (!storage_order_loads(p, list, v, w->group)) return false;
+    for (group_id f = w->frames; !IS_NONE(f); f = group_at(p, f)->next_frame)
+        if (!storage_order_loads(p, list, v, f)) return false;
+    return true;
+}
+
+/* A root reuses the memory of the input that it replaces, or of another input that its step
+ * replaces. No group may read the input later, or in the same launch at another element than the
+ * one being written. Launches are known. */
 void df_fuse_donors(pass *p)
 {
     for (place_id q = { 0 }; q.i < p->places.n; q.i++)
@@ -650,11 +665,13 @@ void df_fuse_donors(pass *p)
         const val *const w = val_at(p, v);
         storage *const q = place_at(p, w->place);
         if (root->donor == DF_NONE || root->kind != DF_ROOT_NEW || w->root != r) continue;
-        if (!w->plain || q->kind != STORAGE_ROOT || q->donor != DF_NONE || q->node != w->node)
-            continue;
+        if (q->kind != STORAGE_ROOT || q->donor != DF_NONE || q->node != w->node) continue;
         if ((p->in_seen[root->donor] & 2) || !fits_donor(p, w->node, root->donor)) continue;
-        if (!IS_NONE(w->over_by)) continue; /* updates in this place bring writers of their own */
-        if (!storage_order_loads(p, p->in_readers[root->donor], v)) continue;
+        /* updates in this place bring writers of their own */
+        if (!IS_NONE(w->over_by) || !IS_NONE(w->over) || w->staged) continue;
+        /* a routine adds to a copy of its base */
+        if (!w->plain && same_val(group_at(p, w->group)->product, v)) continue;
+        if (!storage_order_writers(p, p->in_readers[root->donor], v)) continue;
         df_fuse_input_strides(p, root->donor); /* guards that it is contiguous */
         p->in_seen[root->donor] |= 2;
         q->donor = root->donor;

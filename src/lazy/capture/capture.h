@@ -116,7 +116,9 @@ typedef struct df_recording {
     DF_VEC(seen_input) seen;
     DF_VEC(read_tensor) places;
     DF_VEC(df_value *) results; /* per want: its result while recording; not counted */
-    DF_VEC(tensor_ref) wanted;  /* per want: the assigned tensor; t NULL and arg DF_NONE: none */
+    /* per want: the tensor whose memory is written, or whose value gives its memory
+     * (df_want.giver); t NULL and arg DF_NONE: none */
+    DF_VEC(tensor_ref) wanted;
     /* per input of the trace: its index in places; DF_NONE: wrapped memory that is only
      * written */
     DF_VEC(uint32_t) sources;

@@ -346,8 +346,8 @@ static void recording_wants(deft_ctx *cx)
     if (!r->whole) return;
     for (size_t i = 0; i < cx->want.n; i++) {
         deft_tensor *const t = cx->who.at[i];
-        const bool replaces = cx->want.at[i].donor || cx->want.at[i].into;
-        const tensor_ref ref = t && replaces ? ref_of(r, t) : (tensor_ref){ NULL, DF_NONE };
+        deft_tensor *const gives = cx->want.at[i].into ? t : cx->want.at[i].giver;
+        const tensor_ref ref = gives ? ref_of(r, gives) : (tensor_ref){ NULL, DF_NONE };
         if (cx->want.at[i].into && !t)
             recording_spoil(cx, "it assigns to memory whose tensor has ended", 0);
         if (!df_vec_push(cx->mem, &r->wanted, ref) ||

@@ -116,11 +116,12 @@ typedef struct df_mut {
 typedef struct df_want {
     uint32_t node;
     df_value *into;  /* wrapped memory to write, or NULL */
-    df_value *donor; /* the value that the result replaces, or NULL. df_may_donate decides whether
-                        its memory is reused */
+    df_value *donor; /* a value that the step replaces, or NULL. df_may_donate decides whether its
+                        memory is reused */
     /* references to donor that end with the replacement; records' references are not counted */
     uint32_t donor_refs;
-    df_value *result; /* out: counted; `into` itself when there is one */
+    deft_tensor *giver; /* the tensor whose value donor was; NULL where donor is */
+    df_value *result;   /* out: counted; `into` itself when there is one */
 } df_want;
 
 typedef DF_VEC(df_want) df_wants;

@@ -29,17 +29,65 @@ static void collect_one(deft_ctx *cx, deft_tensor *t, void *user)
     want_it(cx, user, t, &w);
 }
 
+/* ---- who gives its memory ----
+ *
+ * A result usually gets the memory of the value that it replaces. Where the step hands that value
+ * on to another tensor, as in
+ *
+ *     deft_assign(before, u);  deft_assign(u, f(u, before));
+ *
+ * the other tensor loses its own old value instead, and that memory is as good. The chain goes on
+ * until it comes to a value that no tensor of the step takes. So a scheme with several states works
+ * in as much memory as the states have.
+ */
+
+/* Whether some tensor takes a value that exists already. */
+static bool hands_values_on(const deft_ctx *cx)
+{
+    for (size_t i = 0; i < cx->undo.n; i++)
+        if (cx->undo.at[i].t->value && !(cx->undo.at[i].t->flags & DF_HANDLE_MUT)) return true;
+    return false;
+}
+
+/* The entry whose tensor takes the old value of entry i; DF_NONE: there is none. The search goes
+ * backwards from i, because programs hand a value on just before they replace it. */
+static size_t taker_of(const deft_ctx *cx, size_t i)
+{
+    const size_t n = cx->undo.n;
+    for (size_t k = 1; k < n; k++) {
+        const df_undo *const u = &cx->undo.at[(i + n - k) % n];
+        if (u->t->value == cx->undo.at[i].value && !(u->t->flags & DF_HANDLE_MUT))
+            return (i + n - k) % n;
+    }
+    return DF_NONE;
+}
+
+/* The entry whose old value gives its memory to the result of entry i. */
+static const df_undo *giver_of(const deft_ctx *cx, size_t i, bool hands_on)
+{
+    for (size_t turn = 0; hands_on && cx->undo.at[i].value && turn < cx->undo.n; turn++) {
+        const size_t taker = taker_of(cx, i);
+        if (taker == DF_NONE) break;
+        i = taker;
+    }
+    return &cx->undo.at[i];
+}
+
 /* commit: the step ends with this cut, so that nothing can need the old values
  * afterwards. */
 static void collect_assigned(deft_ctx *cx, bool *ok, bool commit)
 {
+    const bool hands_on = commit && hands_values_on(cx);
     for (size_t i = 0; i < cx->undo.n; i++) {
         const df_undo *const u = &cx->undo.at[i];
         if (!df_is_pending(cx, u->t) || u->t->flags & DF_HANDLE_MUT || df_own_value(cx, u->t->node))
             continue;
-        const df_want w = { .node = u->t->node,
-                            .donor = commit ? u->value : NULL,
-                            .donor_refs = 1 };
+        df_want w = { .node = u->t->node, .donor_refs = 1 };
+        const df_undo *const from = giver_of(cx, i, hands_on);
+        if (commit && from->value) {
+            w.donor = from->value;
+            w.giver = from->t;
+        }
         want_it(cx, ok, u->t, &w);
     }
 }
