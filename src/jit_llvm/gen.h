@@ -342,12 +342,11 @@ void df_arms_find(df_gen *g);
 
 /* ---- stream.c ---- */
 
-/* Whether a kernel gets code that stores its results around the caches. The body must be marked. */
-bool df_stream_pays(const df_gen *g);
-/* Writes the marked body for the elements [from, to) of a row, of which there must be some, with
- * such stores. */
-void df_stream_row(df_gen *g, LLVMValueRef from, LLVMValueRef to);
-/* Orders these stores before all later ones. */
+enum { DF_STREAMS_WORD = 8 }; /* the index of df_kargs.streams among the words of df_kargs */
+/* Sets g->streams, if the kernel gets code that stores its results around the caches. Called before
+ * the rows. The body must be marked. */
+void df_stream_begin(df_gen *g);
+/* Orders these stores, if there are any, before all later ones. Called behind the rows. */
 void df_stream_end(df_gen *g);
 /* Stores v at p, which is aligned to it. */
 void df_stream_store(df_gen *g, LLVMValueRef v, LLVMValueRef p, uint32_t size);

@@ -22,17 +22,7 @@ static void map_row(df_gen *g, const df_lanes *l, const df_inside_lanes *in)
         df_inside_row(g, in);
         return;
     }
-    if (!g->streams) {
-        df_lanes_loop(g, l);
-        return;
-    }
-    df_if around, through;
-    df_if_begin(g, &around, g->streams);
-    df_stream_row(g, l->from, l->to);
-    df_if_end(g, &around);
-    df_if_begin(g, &through, LLVMBuildNot(g->b, g->streams, ""));
-    df_lanes_loop(g, l);
-    df_if_end(g, &through);
+    df_stream_lanes(g, l, false);
 }
 
 /* One stage of a ROW kernel with a scan: element by element, in order. The running values are
@@ -93,7 +83,7 @@ _Static_assert(sizeof(df_kargs) == 9 * sizeof(void *), "eight pointers and a num
 _Static_assert(offsetof(df_kargs, base) == 2 * sizeof(void *), "in this order");
 _Static_assert(offsetof(df_kargs, fault) == 6 * sizeof(void *), "in this order");
 _Static_assert(offsetof(df_kargs, work) == 7 * sizeof(void *), "in this order");
-_Static_assert(offsetof(df_kargs, streams) == 8 * sizeof(void *), "in this order");
+_Static_assert(offsetof(df_kargs, streams) == DF_STREAMS_WORD * sizeof(void *), "in this order");
 
 static void load_access(df_gen *g, uint32_t a)
 {
@@ -233,14 +223,6 @@ static void fetch_next_rows(df_gen *g)
     g->prefetches = n > 0;
 }
 
-static void load_streams(df_gen *g)
-{
-    LLVMValueRef args = LLVMGetParam(g->fn, 0);
-    LLVMValueRef word =
-        LLVMBuildLoad2(g->b, g->i64, df_gen_at(g, g->i64, args, df_gen_i64(g, 8)), "");
-    g->streams = LLVMBuildICmp(g->b, LLVMIntNE, word, df_gen_i64(g, 0), "");
-}
-
 static void all_rows(df_gen *g)
 {
     df_lanes l = { .n = 0 };
@@ -252,7 +234,7 @@ static void all_rows(df_gen *g)
         else
             l = df_lanes_cut(g, g->i0, g->i1_);
         fetch_next_rows(g);
-        if (df_stream_pays(g)) load_streams(g);
+        df_stream_begin(g);
     }
     df_nest rows = {
         .axes = g->outer, .n = g->n_outer, .is_outer = true, .from = g->o0, .to = g->o1
@@ -269,7 +251,7 @@ static void all_rows(df_gen *g)
     else
         df_col_row(g);
     df_nest_end(g, &rows);
-    if (g->streams) df_stream_end(g);
+    df_stream_end(g);
 }
 
 /* Writes the function that holds the kernel's body: void (args, o0, o1, i0, i1). If df_gen_splits,

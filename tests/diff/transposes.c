@@ -199,7 +199,8 @@ int main(int argc, char **argv)
         { .name = "llvm O2 32 bytes",
           .tier = DEFT_TIER_FULL,
           .n_threads = 2,
-          .max_vector_bytes = 32 },
+          .max_vector_bytes = 32,
+          .streams = true },
         { .name = "llvm O0", .tier = DEFT_TIER_QUICK, .n_threads = 2 },
     };
     uint32_t rounds = 4;

@@ -171,6 +171,48 @@ Test(stream, results_of_two_dtypes_and_any_length)
     free(v);
 }
 
+/* Blocks of a transposed operand, of which each row ends at a line of its own. */
+Test(stream, transposed_operands_of_any_extents)
+{
+    static const int64_t extents[] = { 1, 15, 16, 17, 127, 128, 129, 143, 144, 150, 271, 300 };
+    for (size_t i = 0; i < sizeof extents / sizeof *extents; i++)
+        for (size_t j = 0; j < sizeof extents / sizeof *extents; j++) {
+            const int64_t rows = extents[i], n = extents[j];
+            float *const v = numbers(rows * n, 1), *const want = numbers(rows * n, 0);
+            deft_tensor *x = rig_tensor(&r, DEFT_SHAPE(n, rows), v);
+            for (int64_t k = 0; k < rows * n; k++) want[k] = v[k % n * rows + k / n] / 2;
+            streamed();
+            const deft_scope scope = deft_scope_begin(r.cx);
+            rig_expect(&r, deft_mul(deft_t(x), 0.5), rows * n, want);
+            cr_expect_eq(streamed(), 1, "%lld x %lld", (long long)rows, (long long)n);
+            OK(&r, deft_scope_end(scope));
+            deft_drop(&x);
+            free(v);
+            free(want);
+        }
+}
+
+/* A transposed result is copied from a tile when the rows of its block are done. */
+Test(stream, transposed_results_are_whole)
+{
+    enum { ROWS = 150, N = 300 };
+    float *const v = numbers(ROWS * N, 1), *const want = numbers(ROWS * N, 0);
+    deft_tensor *x = rig_tensor(&r, DEFT_SHAPE(ROWS, N), v);
+    deft_tensor *y = deft_keep(deft_zeros(r.cx, DEFT_SHAPE(N, ROWS), DEFT_F32));
+    for (int64_t k = 0; k < ROWS * N; k++) want[k] = v[k] * 2;
+    const deft_scope step = deft_step_begin(r.cx);
+    deft_tensor *const z = deft_keep(deft_mul(x, 2));
+    deft_assign(deft_t(y), z);
+    OK(&r, deft_step_end(step));
+    rig_expect(&r, z, ROWS * N, want);
+    for (int64_t k = 0; k < ROWS * N; k++) want[k] = v[k % ROWS * N + k / ROWS] * 2;
+    rig_expect(&r, y, ROWS * N, want);
+    deft_drop(&x);
+    deft_drop(&y);
+    free(v);
+    free(want);
+}
+
 Test(stream, an_update_in_place_does_not)
 {
     enum { N = 1000 };

@@ -105,6 +105,13 @@ void df_lanes_body(df_gen *g, LLVMValueRef lane0, LLVMValueRef end, uint32_t n_c
  * `from`. */
 void df_gen_elements(df_gen *g, LLVMValueRef from, LLVMValueRef to, bool gathers);
 
+/* ---- stream.c ---- */
+
+/* As df_lanes_loop. Where g->streams holds, results are stored around the caches. is_block: the
+ * elements are a part of [g->i0, g->i1_), whose other parts are written in the same way. What is
+ * written then begins and ends at a whole vector in memory, which may be one vector later. */
+void df_stream_lanes(df_gen *g, const df_lanes *l, bool is_block);
+
 /* ---- inside.c ---- */
 
 /* The vector at an edge of rows, with the values in it that are the same in all rows. */

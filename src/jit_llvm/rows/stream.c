@@ -13,6 +13,10 @@
  *             from        first                      whole    to
  *             masked      non-temporal stores        masked
  *
+ * Rows of blocks (tiles.c) end at such vectors, too, unless the row itself ends there. Otherwise
+ * one block would write the first part of a line, and the next block the rest. That takes 5 times
+ * as long.
+ *
  * Non-temporal stores write aligned vectors. The elements before the first of them and after the
  * last are computed by one masked vector each, in one loop of two iterations. The body is not
  * written several times for neighbouring vectors, because such a loop waits for memory.
@@ -47,11 +51,27 @@ static bool reads_lanes(const df_gen *g)
     return false;
 }
 
-bool df_stream_pays(const df_gen *g)
+/* Whether a tile is copied to memory behind the rows of a block, which then have to fill it. */
+static bool stores_tiles(const df_gen *g)
 {
-    return g->level != DF_OPT_O0 && g->w > 1 && g->t->arch == DF_ARCH_X86_64 && g->tile_rows == 0 &&
+    for (uint32_t a = 0; a < g->k->n_access; a++)
+        if (g->acc[a].has_tile && g->k->access[a].kind == DF_ACCESS_STORE) return true;
+    return false;
+}
+
+static bool stream_pays(const df_gen *g)
+{
+    return !stores_tiles(g) && g->level != DF_OPT_O0 && g->w > 1 && g->t->arch == DF_ARCH_X86_64 &&
            !g->has_inside && g->vec_axis >= 0 && df_gen_body_size(g) <= LONG_BODY &&
            first_stream(g) != DF_NONE && reads_lanes(g);
+}
+
+void df_stream_begin(df_gen *g)
+{
+    if (!stream_pays(g)) return;
+    LLVMValueRef at = df_gen_at(g, g->i64, LLVMGetParam(g->fn, 0), df_gen_i64(g, DF_STREAMS_WORD));
+    LLVMValueRef word = LLVMBuildLoad2(g->b, g->i64, at, "");
+    g->streams = LLVMBuildICmp(g->b, LLVMIntNE, word, df_gen_i64(g, 0), "");
 }
 
 void df_stream_store(df_gen *g, LLVMValueRef v, LLVMValueRef p, uint32_t size)
@@ -81,7 +101,8 @@ static void write_ends(df_gen *g, LLVMValueRef from, LLVMValueRef first, LLVMVal
     df_loop_end(g, &l);
 }
 
-void df_stream_row(df_gen *g, LLVMValueRef from, LLVMValueRef to)
+/* The first lane from `from` on at which a vector of results may be stored, but `to` at most. */
+static LLVMValueRef first_whole(df_gen *g, LLVMValueRef from, LLVMValueRef to)
 {
     const uint32_t access = first_stream(g);
     const uint32_t size = df_bytes_of((deft_dtype)g->k->access[access].dtype);
@@ -90,7 +111,13 @@ void df_stream_row(df_gen *g, LLVMValueRef from, LLVMValueRef to)
     past = LLVMBuildAdd(g->b, past, from, "");
     LLVMValueRef rest =
         LLVMBuildAnd(g->b, LLVMBuildNeg(g->b, past, ""), df_gen_i64(g, g->w - 1), "");
-    LLVMValueRef first = df_gen_min(g, LLVMBuildAdd(g->b, from, rest, ""), to);
+    return df_gen_min(g, LLVMBuildAdd(g->b, from, rest, ""), to);
+}
+
+/* Writes the marked body for the elements [from, to) of a row. */
+static void stream_row(df_gen *g, LLVMValueRef from, LLVMValueRef to)
+{
+    LLVMValueRef first = first_whole(g, from, to);
     LLVMValueRef n = LLVMBuildSub(g->b, to, first, "");
     n = LLVMBuildAnd(g->b, n, df_gen_i64(g, -(int64_t)g->w), "");
     LLVMValueRef whole = LLVMBuildAdd(g->b, first, n, "");
@@ -103,8 +130,34 @@ void df_stream_row(df_gen *g, LLVMValueRef from, LLVMValueRef to)
     write_ends(g, from, first, whole, to);
 }
 
+/* Moves one end of a block to a whole vector, unless it is that of the row. */
+static LLVMValueRef whole_end(df_gen *g, LLVMValueRef end, LLVMValueRef of_row)
+{
+    LLVMValueRef is_last = LLVMBuildICmp(g->b, LLVMIntEQ, end, of_row, "");
+    return LLVMBuildSelect(g->b, is_last, end, first_whole(g, end, g->i1_), "");
+}
+
+void df_stream_lanes(df_gen *g, const df_lanes *l, bool is_block)
+{
+    if (!g->streams) {
+        df_lanes_loop(g, l);
+        return;
+    }
+    df_if around, through;
+    df_if_begin(g, &around, g->streams);
+    if (is_block)
+        stream_row(g, whole_end(g, l->from, g->i0), whole_end(g, l->to, g->i1_));
+    else
+        stream_row(g, l->from, l->to);
+    df_if_end(g, &around);
+    df_if_begin(g, &through, LLVMBuildNot(g->b, g->streams, ""));
+    df_lanes_loop(g, l);
+    df_if_end(g, &through);
+}
+
 void df_stream_end(df_gen *g)
 {
+    if (!g->streams) return;
     df_if fence;
     df_if_begin(g, &fence, g->streams);
     df_gen_intrinsic(g, "llvm.x86.sse.sfence", NULL, 0, NULL, 0);

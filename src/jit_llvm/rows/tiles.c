@@ -49,10 +49,17 @@ static uint32_t access_size(const df_gen *g, uint32_t access)
     return df_bytes_of((deft_dtype)g->k->access[access].dtype);
 }
 
+/* The lanes of a row of a tile. Rows that go around the caches may need one vector more than the
+ * block has (stream.c). */
+static uint32_t tile_pitch(const df_gen *g)
+{
+    return g->tile_lanes + LEAST_SIDE + g->w;
+}
+
 static uint64_t tile_bytes(const df_gen *g, uint32_t access)
 {
-    const uint64_t bytes = (uint64_t)(g->tile_rows + LEAST_SIDE) * (g->tile_lanes + LEAST_SIDE) *
-                           access_size(g, access);
+    const uint64_t bytes =
+        (uint64_t)(g->tile_rows + LEAST_SIDE) * tile_pitch(g) * access_size(g, access);
     return (bytes + LINE - 1) & ~(uint64_t)(LINE - 1);
 }
 
@@ -284,7 +291,7 @@ static void blocks_begin(df_gen *g, blocks *x, LLVMValueRef from, LLVMValueRef t
 
 static matrix crossed_tile(df_gen *g, uint32_t access)
 {
-    const int64_t pitch = (int64_t)(g->tile_lanes + LEAST_SIDE) * access_size(g, access);
+    const int64_t pitch = (int64_t)tile_pitch(g) * access_size(g, access);
     return (matrix){ g->acc[access].tile, df_gen_i64(g, pitch) };
 }
 
@@ -297,6 +304,15 @@ static matrix crossed_block(df_gen *g, uint32_t access, const blocks *rows, cons
     return m;
 }
 
+/* The lanes of a block that are loaded. */
+static LLVMValueRef loaded_lanes(df_gen *g, const blocks *lanes)
+{
+    if (!g->streams) return lanes->n;
+    LLVMValueRef more = LLVMBuildAdd(g->b, lanes->n, df_gen_i64(g, g->w), "");
+    more = df_gen_min(g, more, LLVMBuildSub(g->b, g->i1_, lanes->begin, ""));
+    return LLVMBuildSelect(g->b, g->streams, more, lanes->n, "");
+}
+
 /* Transposes the blocks of crossed loads into tiles, or the tiles of crossed stores into memory. */
 static void move_tiles(df_gen *g, df_access_kind kind, const blocks *rows, const blocks *lanes)
 {
@@ -304,7 +320,7 @@ static void move_tiles(df_gen *g, df_access_kind kind, const blocks *rows, const
         if (!g->acc[a].has_tile || g->k->access[a].kind != kind) continue;
         const matrix tile = crossed_tile(g, a), block = crossed_block(g, a, rows, lanes);
         if (kind == DF_ACCESS_LOAD)
-            call_transpose(g, tile, block, lanes->n, rows->n, access_size(g, a));
+            call_transpose(g, tile, block, loaded_lanes(g, lanes), rows->n, access_size(g, a));
         else
             call_transpose(g, block, tile, rows->n, lanes->n, access_size(g, a));
     }
@@ -343,7 +359,7 @@ static void one_block(df_gen *g, const int *across, const blocks *rows, const bl
     find_tile_rows(g, nest.o, rows, lanes, tile_row);
     exchange_tile_rows(g, tile_row);
     df_gen_place(g, PLACE_PRE);
-    df_lanes_loop(g, &l);
+    df_stream_lanes(g, &l, true);
     exchange_tile_rows(g, tile_row); /* the end of a nest reads what its beginning has set */
     df_nest_end(g, &nest);
     move_tiles(g, DF_ACCESS_STORE, rows, lanes);
@@ -361,6 +377,7 @@ void df_tiles_rows(df_gen *g)
     }
     df_gen_mark(g, 0);
     g->prefetches = false;
+    df_stream_begin(g);
     df_if any;
     df_if_begin(g, &any, LLVMBuildICmp(g->b, LLVMIntSLT, g->o0, g->o1, ""));
     LLVMValueRef last = LLVMBuildUDiv(g->b, LLVMBuildSub(g->b, g->o1, one, ""), extent, "");
@@ -382,4 +399,5 @@ void df_tiles_rows(df_gen *g)
     df_loop_end(g, &rows.loop);
     df_nest_end(g, &runs);
     df_if_end(g, &any);
+    df_stream_end(g);
 }
