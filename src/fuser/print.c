@@ -27,7 +27,7 @@ static void plan_print_instruction(df_str *out, const df_ins *x, uint32_t i)
     case DF_K_load_at:
     case DF_K_load_if:
     case DF_K_store: df_str_fmt(out, " a%" PRIu64, x->imm); break;
-    case DF_K_cast: df_str_put(out, x->imm == DF_CAST_EXACT ? " exact" : ""); break;
+    case DF_K_cast: df_str_put(out, x->imm & DF_CAST_EXACT ? " exact" : ""); break;
     case DF_K_check: df_str_fmt(out, " fault=%" PRIu64, x->imm); break;
     }
     df_str_putc(out, '\n');

@@ -229,7 +229,7 @@ static unsigned half_flags(const df_gen *g, const df_ins *ins)
 {
     const df_val *x = &g->val[ins->src[0]];
     const bool is_tame = x->has_short_nan && x->has_quiet_nan;
-    return (ins->imm == DF_CAST_EXACT ? DF_HALF_EXACT : 0) | (is_tame ? DF_HALF_TAME_NAN : 0);
+    return (ins->imm & DF_CAST_EXACT ? DF_HALF_EXACT : 0) | (is_tame ? DF_HALF_TAME_NAN : 0);
 }
 
 /* ---- check ---- */

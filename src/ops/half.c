@@ -12,6 +12,10 @@
  * The casts are part of the kernel, whether the value is stored or stays in a register. So fused
  * and unfused kernels give the same bits.
  *
+ * FAST kernels omit roundings between operators: an operator, a reduction or a cast reads s instead
+ * of c. Only what is stored is rounded. A cast to a half that the program itself asks for rounds in
+ * every kernel.
+ *
  * Rounding twice, to f32 and then to 11 or 8 bits, does not change sums, products, quotients and
  * roots of halves. The width of f32 allows that, since 2p + 2 bits suffice (Figueroa 1995). The
  * exception are bf16 results that are denormal in both dtypes. Rounding twice would change casts
@@ -60,11 +64,18 @@ static rid wide_of(df_emit *e, deft_dtype t, rid x)
     return odd_f32(e, bits <= 53 ? r_cast(f64, x) : sticky_f64(e, x));
 }
 
+/* The half x as an f32. */
+static rid wide_of_half(df_emit *e, rid x)
+{
+    const rid before = e->unrounded ? e->unrounded(e, x) : x;
+    return before != x ? before : r_cast((rb){ e, DEFT_F32 }, x);
+}
+
 uint32_t df_emit_cast(df_emit *e, deft_dtype to, deft_dtype from, uint32_t x)
 {
     if (to == from) return x;
     if (df_is_half(from)) {
-        x = r_cast((rb){ e, DEFT_F32 }, x);
+        x = wide_of_half(e, x);
         from = DEFT_F32;
     }
     if (df_is_half(to))
@@ -94,11 +105,16 @@ uint32_t df_op_emit(df_emit *e, df_op op, deft_dtype t, deft_dtype out, const ui
         info->dtype_rule == DF_DTYPE_cast || info->dtype_rule == DF_DTYPE_select;
     if (!df_is_half(t) || moves_only) return info->body(e, t, out, src, attr);
     uint32_t wide[3] = { 0 };
-    for (uint32_t i = 0; i < info->n_src; i++) wide[i] = df_emit_cast(e, DEFT_F32, t, src[i]);
+    bool exact = is_exact(op);
+    for (uint32_t i = 0; i < info->n_src; i++) {
+        wide[i] = wide_of_half(e, src[i]);
+        exact = exact && !(e->unrounded && e->unrounded(e, src[i]) != src[i]);
+    }
     const bool is_half = df_is_half(out);
     e->between_bf16 = t == DEFT_BF16 && is_half;
     const uint32_t y = info->body(e, DEFT_F32, is_half ? DEFT_F32 : out, wide, attr);
     e->between_bf16 = false;
     if (!is_half) return y;
-    return e->ins(e, DF_K_cast, out, y, 0, 0, is_exact(op) ? DF_CAST_EXACT : 0);
+    const unsigned flags = (exact ? DF_CAST_EXACT : 0) | (e->unrounded ? DF_CAST_RESULT : 0);
+    return e->ins(e, DF_K_cast, out, y, 0, 0, flags);
 }

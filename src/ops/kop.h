@@ -25,8 +25,11 @@ typedef enum df_kop_kind {
     DF_KOP_loop
 } df_kop_kind;
 
-/* imm of a cast from f32 to a half which can represent the value, so that nothing is rounded. */
-enum { DF_CAST_EXACT = 1 };
+/* Bits of imm of a cast from f32 to a half. */
+enum {
+    DF_CAST_EXACT = 1, /* the half can represent the value, so that nothing is rounded */
+    DF_CAST_RESULT = 2 /* FAST kernels: it rounds the result of an operator (ops/half.c) */
+};
 
 /* Which dtypes an op takes: t is the dtype of the result, src of operand 0. */
 typedef enum df_kop_types {

@@ -24,6 +24,9 @@ typedef struct df_emit {
     /* Operand and result of the function are bf16. A recipe may exceed its error bound when each of
      * the 2^16 operands gives a result that is rounded to the same bf16. */
     bool between_bf16;
+    /* FAST kernels: the f32 that the half x was rounded from, if x is a cast with DF_CAST_RESULT;
+     * else x. NULL: operators read rounded operands. */
+    uint32_t (*unrounded)(struct df_emit *e, uint32_t x);
 } df_emit;
 
 /* x and the result have dtype t, which is f32 or f64. docs/accuracy.md gives the accuracy. */

@@ -364,8 +364,6 @@ Test(fast, every_op_interpreted_has_the_strict_zeros_infinities_and_nans)
     with_interpreters(false);
 }
 
-/* ---- products of bf16 ---- */
-
 /* The bits of a bf16 as a number. */
 static double of_bf16(uint16_t half)
 {
@@ -374,6 +372,74 @@ static double of_bf16(uint16_t half)
     memcpy(&f, &bits, sizeof f);
     return (double)f;
 }
+
+/* ---- chains of halves ---- */
+
+enum { HALVES = 1000 };
+
+static uint16_t half_x[HALVES], half_y[HALVES];
+
+/* bf16 of either sign between 1 and 4 in x, and between 1 and 2 in y. */
+static void fill_halves(void)
+{
+    uint64_t state = 11;
+    for (int i = 0; i < HALVES; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        half_x[i] = (uint16_t)((state >> 40 & 0x807f) | (127 + (state >> 56 & 1)) << 7);
+        half_y[i] = (uint16_t)((state >> 20 & 0x7f) | 127 << 7);
+    }
+}
+
+typedef enum chain { CHAIN, RELU, TO_F32, SUM, ASKED, N_CHAINS } chain;
+
+static deft_tensor *chain_of(deft_ctx *c, chain which)
+{
+    deft_tensor *const a = deft_from(c, DEFT_SHAPE(HALVES), DEFT_BF16, half_x, sizeof half_x);
+    deft_tensor *const b = deft_from(c, DEFT_SHAPE(HALVES), DEFT_BF16, half_y, sizeof half_y);
+    deft_tensor *const p = deft_mul(a, b);
+    switch (which) {
+    case CHAIN: return deft_sub(deft_mul(p, b), a);
+    case RELU: return deft_relu(p);
+    case TO_F32: return deft_cast(p, DEFT_F32);
+    case SUM: return deft_cast(deft_cumsum(p, 0), DEFT_F32);
+    case ASKED:
+    case N_CHAINS: break;
+    }
+    deft_tensor *const wide = deft_mul(deft_cast(a, DEFT_F32), deft_cast(b, DEFT_F32));
+    return deft_cast(deft_cast(wide, DEFT_BF16), DEFT_F32);
+}
+
+/* What is stored rounds once, and what is asked for is rounded: the distance from the exact result,
+ * in halves of the last bit of a bf16. sum: the exact sum up to i. */
+static double distance(chain which, int i, double z, double sum)
+{
+    const double a = of_bf16(half_x[i]), b = of_bf16(half_y[i]), p = a * b;
+    const double want = which == CHAIN  ? p * b - a
+                        : which == RELU ? fmax(p, 0)
+                        : which == SUM  ? sum
+                                        : p;
+    return want == 0 ? fabs(z) : fabs(z - want) / ldexp(1, ilogb(want) - 8);
+}
+
+Test(fast, a_chain_of_halves_rounds_what_it_stores)
+{
+    static float z[HALVES];
+    static const double bound[N_CHAINS] = { 1.01, 1, 0, 1.01, 1 };
+    fill_halves();
+    for (chain which = CHAIN; which < N_CHAINS; which++) {
+        double worst = 0, sum = 0;
+        deft_tensor *const t = chain_of(cx[1], which);
+        cr_assert_eq(deft_read(t, DEFT_F32, z, sizeof z), DEFT_OK);
+        for (int i = 0; i < HALVES; i++) {
+            sum += of_bf16(half_x[i]) * of_bf16(half_y[i]);
+            worst = fmax(worst, distance(which, i, (double)z[i], sum));
+        }
+        cr_expect_leq(worst, bound[which], "chain %d: %g", (int)which, worst);
+        if (which == ASKED) cr_expect_gt(worst, 0.9);
+    }
+}
+
+/* ---- products of bf16 ---- */
 
 /* Expects each element of a fast product to be within the bound of src/runtime/matmul/bf16.h of the
  * exact sum. is_transposed: the transposed b lies in memory. */

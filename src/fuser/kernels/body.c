@@ -68,6 +68,41 @@ static uint32_t body_emit_ins(df_emit *e, df_kop op, deft_dtype t, uint32_t s0, 
     return i;
 }
 
+static bool is_rounding(const df_ins *x)
+{
+    return x->op == DF_K_cast && x->imm & DF_CAST_RESULT;
+}
+
+/* The callback of df_emit for halves in FAST kernels. */
+static uint32_t unrounded(df_emit *e, uint32_t x)
+{
+    const df_ins *const at = ((const body *)e)->ins.at;
+    return is_rounding(&at[x]) ? at[x].src[0] : x;
+}
+
+void df_body_drop_roundings(body *b)
+{
+    if (!b->emit.unrounded || b->p->st != DEFT_OK) return;
+    uint32_t *const at = df_arena_new(&b->p->tmp, uint32_t, b->ins.n + 1);
+    bool *const is_read = df_arena_new(&b->p->tmp, bool, b->ins.n + 1);
+    if (!at || !is_read) {
+        b->p->st = df_fail_mem(b->p->diag, "fuser", b->ins.n * sizeof *at);
+        return;
+    }
+    for (uint32_t i = 0; i < b->ins.n; i++)
+        for (uint32_t s = 0; s < df_kop_infos[b->ins.at[i].op].n_src; s++)
+            is_read[b->ins.at[i].src[s]] = true;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < b->ins.n; i++) {
+        df_ins x = b->ins.at[i];
+        at[i] = n;
+        if (is_rounding(&x) && !is_read[i]) continue;
+        for (uint32_t s = 0; s < df_kop_infos[x.op].n_src; s++) x.src[s] = at[x.src[s]];
+        b->ins.at[n++] = x;
+    }
+    b->ins.n = n;
+}
+
 static uint32_t body_ins0(body *b, df_kop op, deft_dtype t, uint64_t imm)
 {
     return body_emit_ins(&b->emit, op, t, 0, 0, 0, imm);
@@ -536,6 +571,7 @@ static df_slot row_length(pass *p, const df_kernel *shape, const df_slot *extent
 void df_body_init(body *b, pass *p)
 {
     *b = (body){ .emit = { .ins = body_emit_ins, .fast = p->t->flags & DF_TRACE_FAST }, .p = p };
+    if (b->emit.fast) b->emit.unrounded = unrounded;
 }
 
 void df_body_reset(body *b)
@@ -598,6 +634,7 @@ static deft_status body_build_kernel(body *b, group *g, df_seg *seg)
         emit_map(b, g, id);
     else
         emit_stages(b, g, id, scratch);
+    df_body_drop_roundings(b);
     if (p->st != DEFT_OK) return p->st;
     seg->c_access = b->tile;
     return df_fuse_seal_body(p, b, shape, order, extent, seg);
