@@ -4,7 +4,7 @@
  * (AVX-512) and one step of Newton's method. The error is about 1.5 ULP. On Intel's cores the time
  * is a third of that of vdivps and a quarter of that of vsqrtps. AMD's cores divide 16 lanes in 6
  * cycles and take their roots in 10, beside other work, while an estimate keeps the units for
- * products busy for 8. So there only a / sqrt(x) is estimated. Where the estimate is 0 or infinite,
+ * products busy for 7. So there only a / sqrt(x) is estimated. Where the estimate is 0 or infinite,
  * the step would give NaN, so the result is the estimate itself. The inverse of a denormal number
  * may overflow although the quotient does not. So such a divisor and its dividend are multiplied by
  * 2^24 first.
@@ -92,12 +92,28 @@ LLVMValueRef df_estimate_div(df_gen *g, LLVMValueRef a, LLVMValueRef d)
     return LLVMBuildFMul(g->b, a, LLVMBuildSelect(g->b, is_final(g, y), y, better, ""), "");
 }
 
+/* y / 2 for the estimate y of an inverse root, and 0 for 0. Such a y is a normal number, 0 or
+ * infinity, so the exponent in its upper 16 bits becomes one less. Integers are subtracted by units
+ * that products do not keep busy, and 0 stays 0 because this subtraction ends there. */
+static LLVMValueRef half_of_estimate(df_gen *g, LLVMValueRef y)
+{
+    const uint32_t w = width(y);
+    LLVMTypeRef halves = df_gen_lanes(g->i16, 2 * w), words = df_gen_lanes(g->i32, w);
+    LLVMValueRef one = df_gen_splat(g, LLVMConstInt(g->i32, 1 << 23, 0), w);
+    LLVMValueRef s[2] = { LLVMBuildBitCast(g->b, y, halves, ""),
+                          LLVMBuildBitCast(g->b, one, halves, "") };
+    LLVMValueRef less = df_gen_intrinsic(g, "llvm.usub.sat", &halves, 1, s, 2);
+    return LLVMBuildBitCast(g->b, LLVMBuildBitCast(g->b, less, words, ""), LLVMTypeOf(y), "");
+}
+
 LLVMValueRef df_estimate_over_sqrt(df_gen *g, LLVMValueRef a, LLVMValueRef x)
 {
-    LLVMValueRef y = estimate(g, x, true);
+    LLVMValueRef y = estimate(g, x, true), low = real(g, -1, x);
     LLVMValueRef e = rest(g, LLVMBuildFMul(g->b, x, y, ""), y);
-    LLVMValueRef better = fused(g, e, half(g, y), y);
-    return LLVMBuildFMul(g->b, a, LLVMBuildSelect(g->b, is_final(g, y), y, better, ""), "");
+    /* Where y is 0 or infinite, e is NaN. This is the maximum of x86, which then gives -1, and
+     * y - y / 2 is y. Everywhere else e is almost 0. */
+    e = LLVMBuildSelect(g->b, LLVMBuildFCmp(g->b, LLVMRealOGT, e, low, ""), e, low, "");
+    return LLVMBuildFMul(g->b, a, fused(g, e, half_of_estimate(g, y), y), "");
 }
 
 LLVMValueRef df_estimate_sqrt(df_gen *g, LLVMValueRef x)
