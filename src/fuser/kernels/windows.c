@@ -4,8 +4,8 @@
  * windows, and that matrix is recorded as slices of the padded images that are joined
  * (lazy/calls/window.c):
  *
- *   padded  = update(zeros, x, the inside)          [N, C, H, W]
- *   images  = permute(padded)                       [C, N, H, W]
+ *   padded  = update(zeros, x, the inside)          [N, C, H, W], or [C, N, H, W]
+ *   images  = permute(padded), or padded            [C, N, H, W]
  *   joined  = update(.. update(empty, slice 0) .., slice T - 1)   [C, T, N, Ho, Wo]
  *   matrix  = reshape(joined)                       [C * T, N * Ho * Wo], or with groups before
  *   product = matmul(w, matrix) or matmul(dy, permute(matrix))
@@ -128,6 +128,15 @@ static bool match_join(pass *p, uint32_t node, windows *w)
     return true;
 }
 
+/* Whether update n surrounds an image with zeros on its last two axes. */
+static bool is_padding(const pass *p, uint32_t n)
+{
+    if (!df_surround_is(p, n) || node_of(p, n)->rank != 4) return false;
+    const uint32_t place = node_of(p, n)->src[2].i, number = df_surround_number(p, n);
+    if ((p->full[place] & 3u) != 3u) return false;
+    return windows_has_op(p, number, DF_OP_cst) && node_of(p, number)->attr == 0;
+}
+
 /* Whether strides on whatever `node` is a view of can show it. */
 static bool has_strides(pass *p, uint32_t node)
 {
@@ -151,7 +160,7 @@ static bool match_single(pass *p, uint32_t node, windows *w)
     if (!w->slice) return false;
     w->slice[0] = sliced ? node : DF_NONE;
     w->images = sliced ? node_of(p, node)->src[0].i : node;
-    return windows_has_op(p, w->images, DF_OP_permute);
+    return windows_has_op(p, w->images, DF_OP_permute) || is_padding(p, w->images);
 }
 
 /* Whether permute n exchanges the last two axes alone. */
@@ -200,45 +209,39 @@ static bool take(readers *r, uint32_t node, uint32_t n)
     return r->taken[node] == r->all[node];
 }
 
-/* Whether update n surrounds an image with zeros on its last two axes. */
-static bool is_padding(const pass *p, uint32_t n)
+/* Notes that windows read images. When all readers of the padding do, it is absorbed. */
+static void take_padding(pass *p, readers *r, uint32_t images)
 {
-    if (!df_surround_is(p, n) || node_of(p, n)->rank != 4) return false;
-    const uint32_t place = node_of(p, n)->src[2].i, number = df_surround_number(p, n);
-    if ((p->full[place] & 3u) != 3u) return false;
-    return windows_has_op(p, number, DF_OP_cst) && node_of(p, number)->attr == 0;
-}
-
-/* Notes that windows w, which are not stored, read their images. */
-static void take_images(pass *p, readers *r, const windows *w)
-{
-    for (uint32_t t = 0; t < w->n_taps; t++) {
-        const uint32_t s = w->slice[t];
-        if (s != DF_NONE && r->all[s] != 1) return;
-        if (!take(r, w->images, 1)) continue;
-        if (!windows_has_op(p, w->images, DF_OP_permute) || node_of(p, w->images)->attr != 0x3201)
-            return;
-        const uint32_t padded = node_of(p, w->images)->src[0].i;
-        if (take(r, padded, 1) && is_padding(p, padded)) p->absorbed[padded] = 1;
+    uint32_t padded = images;
+    if (windows_has_op(p, padded, DF_OP_permute)) {
+        if (node_of(p, padded)->attr != 0x3201) return;
+        padded = node_of(p, padded)->src[0].i;
+        if (!take(r, padded, 1)) return;
     }
+    if (is_padding(p, padded)) p->absorbed[padded] = 1;
 }
 
 /* Notes that a product reads windows w. When all readers of the joined windows do, they are
- * absorbed. */
+ * absorbed. Windows of several products may share slices. */
 static void take_matrix(pass *p, readers *r, const windows *w)
 {
     const uint32_t read = node_of(p, w->product)->src[1].i;
     if (w->is_transposed && !take(r, read, 1)) return;
     if (!take(r, w->reshaped, 1) || !take(r, w->joined, 1)) return;
-    for (uint32_t at = w->joined; windows_has_op(p, at, DF_OP_update);
-         at = node_of(p, at)->src[0].i) {
-        if (at != w->joined && r->all[at] != 1) return;
-        if (r->all[node_of(p, at)->src[1].i] != 1) return;
+    if (!windows_has_op(p, w->joined, DF_OP_update)) {
+        if (w->joined == w->images || take(r, w->images, 1)) take_padding(p, r, w->images);
+        return;
     }
     for (uint32_t at = w->joined; windows_has_op(p, at, DF_OP_update);
          at = node_of(p, at)->src[0].i)
+        if (at != w->joined && r->all[at] != 1) return;
+    for (uint32_t at = w->joined; windows_has_op(p, at, DF_OP_update);
+         at = node_of(p, at)->src[0].i) {
+        const uint32_t value = node_of(p, at)->src[1].i, slice = node_of(p, value)->src[0].i;
         p->absorbed[at] = 1;
-    take_images(p, r, w);
+        if (take(r, value, 1) && take(r, slice, 1) && take(r, w->images, 1))
+            take_padding(p, r, w->images);
+    }
 }
 
 deft_status df_fuse_find_windows(pass *p)

@@ -22,4 +22,18 @@ uint32_t df_join(deft_ctx *cx, const uint32_t *piece, size_t n, uint32_t axis, u
 uint32_t df_surround(deft_ctx *cx, uint32_t a, const int64_t *before, uint32_t fill,
                      const df_shape *out, uintptr_t site);
 
+/* A window that moves over images. Index 0 is for rows, 1 for columns. The element at position
+ * (i, j) of window (y, x) is at row start[0] + i * dilation[0] + y * stride[0] of the image, and
+ * at column start[1] + j * dilation[1] + x * stride[1]. */
+typedef struct df_window {
+    int64_t kernel[2]; /* positions of the window */
+    int64_t start[2], dilation[2], stride[2];
+    int64_t out[2]; /* windows */
+} df_window;
+
+/* All windows of images [C, N, H, W]. Each must lie within its image. The result is
+ * [C, kh * kw, N, Ho, Wo], or [C, N, Ho, Wo] for a window of one element. fuser/kernels/windows.c
+ * describes what is recorded. Resets the arena cx->pass. */
+uint32_t df_windows_of(deft_ctx *cx, uint32_t images, const df_window *w, uintptr_t site);
+
 #endif

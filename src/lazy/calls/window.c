@@ -20,9 +20,9 @@
  * The fuser recognizes this form, and on the CPU the windows are not stored: what is recorded here
  * must be what fuser/kernels/windows.c describes.
  *
- * Gradients are those of the parts. For the weights, that is one product with the same
- * windows. For x, it is one product whose rows are added in place slice by slice
- * (grad_shape.c).
+ * The gradient of the weights is that of the parts: one product with the same windows. The gradient
+ * of x is another convolution (grad/grad_windows.c), or for a window of one element that of the
+ * parts.
  */
 #include "deft/layers.h"
 #include "lazy/calls/compose.h"
@@ -42,6 +42,19 @@ enum {
 typedef struct window {
     int64_t kernel[2], stride[2], padding[2], dilation[2], out[2];
 } window;
+
+/* The same window, which moves over images that are padded. */
+static df_window over_padded(const window *w)
+{
+    df_window v = { .start = { 0, 0 } };
+    for (int i = 0; i < 2; i++) {
+        v.kernel[i] = w->kernel[i];
+        v.dilation[i] = w->dilation[i];
+        v.stride[i] = w->stride[i];
+        v.out[i] = w->out[i];
+    }
+    return v;
+}
 
 /* ---- checks ---- */
 
@@ -104,19 +117,38 @@ static uint32_t padded_images(deft_ctx *cx, uint32_t a, const window *w, uint32_
     return df_surround(cx, a, before, fill, &s, site);
 }
 
-/* Position k of every window of the padded images a. The shape is a's first two axes,
- * then w->out. */
-static uint32_t at_place(deft_ctx *cx, uint32_t a, const window *w, int64_t k, uintptr_t site)
+/* Position k of every window of images a. The shape is a's first two axes, then w->out. */
+static uint32_t at_place(deft_ctx *cx, uint32_t a, const df_window *w, int64_t k, uintptr_t site)
 {
     if (a == DF_BAD) return DF_BAD;
-    const int64_t start[4] = { 0, 0, k / w->kernel[1] * w->dilation[0],
-                               k % w->kernel[1] * w->dilation[1] };
+    const int64_t start[4] = { 0, 0, w->start[0] + k / w->kernel[1] * w->dilation[0],
+                               w->start[1] + k % w->kernel[1] * w->dilation[1] };
     const int64_t step[4] = { 1, 1, w->stride[0], w->stride[1] };
     df_shape s;
     df_rec_shape(&cx->rec, a, &s);
     s.dim[H] = w->out[0];
     s.dim[W] = w->out[1];
     return df_slice_node(cx, a, start, step, &s, site);
+}
+
+uint32_t df_windows_of(deft_ctx *cx, uint32_t images, const df_window *w, uintptr_t site)
+{
+    const int64_t n = w->kernel[0] * w->kernel[1];
+    if (images == DF_BAD || n == 1) return at_place(cx, images, w, 0, site);
+    const deft_dtype t = df_dtype_at(cx, images);
+    df_arena_reset(&cx->pass);
+    uint32_t *const piece = df_arena_new(&cx->pass, uint32_t, (size_t)n);
+    if (!piece) {
+        df_error(cx, DEFT_E_MEMORY, "conv2d: no memory for a window of %lld", (long long)n);
+        return DF_BAD;
+    }
+    for (int64_t k = 0; k < n; k++) {
+        const uint32_t a = at_place(cx, images, w, k, site);
+        if (a == DF_BAD) return DF_BAD;
+        piece[k] = df_append(cx, DF_OP_unsqueeze, t, 2, &a, NULL, 0, NULL, site);
+        if (piece[k] == DF_BAD) return DF_BAD;
+    }
+    return df_join(cx, piece, (size_t)n, 1, site);
 }
 
 /* ---- convolution ---- */
@@ -157,27 +189,13 @@ static bool check_conv(deft_ctx *cx, conv *c)
     return fit(cx, "conv2d", &c->x, &c->slide);
 }
 
-/* All windows of x: [C, kh * kw, N, Ho, Wo], or [C, N, Ho, Wo] for a window of one
- * element. */
+/* All windows of x, as df_windows_of gives them. */
 static uint32_t windows(deft_ctx *cx, const conv *c, uint32_t x, uintptr_t site)
 {
-    const int64_t n = c->slide.kernel[0] * c->slide.kernel[1];
-    const deft_dtype t = df_dtype_at(cx, x);
-    x = permuted(cx, padded_images(cx, x, &c->slide, df_cst(cx, t, 0, site), site), 0x3201, site);
-    if (n == 1) return at_place(cx, x, &c->slide, 0, site);
-    df_arena_reset(&cx->pass);
-    uint32_t *const piece = df_arena_new(&cx->pass, uint32_t, (size_t)n);
-    if (!piece) {
-        df_error(cx, DEFT_E_MEMORY, "conv2d: no memory for a window of %lld", (long long)n);
-        return DF_BAD;
-    }
-    for (int64_t k = 0; k < n; k++) {
-        const uint32_t a = at_place(cx, x, &c->slide, k, site);
-        if (a == DF_BAD) return DF_BAD;
-        piece[k] = df_append(cx, DF_OP_unsqueeze, t, 2, &a, NULL, 0, NULL, site);
-        if (piece[k] == DF_BAD) return DF_BAD;
-    }
-    return df_join(cx, piece, (size_t)n, 1, site);
+    const uint32_t zero = df_cst(cx, df_dtype_at(cx, x), 0, site);
+    const uint32_t padded = padded_images(cx, x, &c->slide, zero, site);
+    const df_window over = over_padded(&c->slide);
+    return df_windows_of(cx, permuted(cx, padded, 0x3201, site), &over, site);
 }
 
 /* The product, [out, N, Ho, Wo]. A single group has no axis of its own. */
@@ -382,11 +400,12 @@ static uint32_t combined(deft_ctx *cx, uint32_t x, const window *w, uint32_t fil
 {
     const uint32_t a = padded_images(cx, x, w, fill, site);
     const int64_t n = w->kernel[0] * w->kernel[1];
-    pooled out = { .value = at_place(cx, a, w, 0, site), .has_nan = DF_BAD };
+    const df_window over = over_padded(w);
+    pooled out = { .value = at_place(cx, a, &over, 0, site), .has_nan = DF_BAD };
     for (int i = 0; i < 2 * NEAR_EDGE; i++) out.begins[i / NEAR_EDGE][i % NEAR_EDGE] = DF_BAD;
     if (combine == greater && n > 1) out.has_nan = df_map1(cx, DF_OP_isnan, out.value, site);
     for (int64_t k = 1; k < n && out.value != DF_BAD; k++)
-        combine(cx, w, k, &out, at_place(cx, a, w, k, site), site);
+        combine(cx, w, k, &out, at_place(cx, a, &over, k, site), site);
     return out.value;
 }
 

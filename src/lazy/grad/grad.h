@@ -9,6 +9,7 @@
  *   custom.c             custom functions, hooks, stops
  *   grad_maps.c          rules of elementwise ops
  *   grad_shape.c         rules of views, reductions, indexing and products
+ *   grad_windows.c       gradients of images whose windows a product reads
  *   grad_loop.c          rules of loops and branches
  *   replay.c             records that are recorded again, with their annotations
  *   walk.c               the walk
@@ -153,6 +154,11 @@ DF_INLINE uint32_t df_grad_zeros(deft_ctx *cx, uint32_t k, uintptr_t site)
 
 /* a with the elements along one axis in reverse order. */
 uint32_t df_grad_turned(df_grad *w, uint32_t a, uint32_t axis);
+
+/* When operand 1 of product k shows windows of images, adds to the gradient of these images
+ * (grad_windows.c), and sets *is_done. Operand 1 itself then needs no gradient. g is that of k.
+ * Returns false with the error recorded. */
+bool df_grad_windows(df_grad *w, uint32_t k, uint32_t g, bool *is_done);
 
 /* Declares the rule of each op that has one, as a df_grad_rule. */
 #define OP(name, n_src, class, facets) facets

@@ -319,6 +319,9 @@ bool df_grad_matmul(df_grad *w, uint32_t k, uint32_t g)
     const uint32_t a = X, b = df_grad_src(w, k, 1), one = broadcast_matrix(w, b);
     if (df_grad_is_active(w, a) && !give_matmul(w, a, g, transposed(w, b))) return false;
     if (!df_grad_is_active(w, b)) return true;
+    bool is_done;
+    if (!df_grad_windows(w, k, g, &is_done)) return false;
+    if (is_done) return true;
     if (one == DF_BAD) return give_matmul(w, b, transposed(w, a), g);
     /* The matrix is shared by the batch: one product over all rows replaces a sum of one
      * product each. */
