@@ -116,6 +116,68 @@ Test(windows, rows_are_chains_in_order)
     }
 }
 
+/* Element x of row r of a panel whose piece table is filled by lanes: 0 without a piece. */
+static double of_panel(bool wide, const df_image_panel *p, int64_t lanes, int64_t r, int64_t x)
+{
+    const int64_t n_vectors = (p->n + lanes - 1) / lanes, lane = x % lanes;
+    const df_image_piece *const piece =
+        p->piece + (r % p->n_taps * n_vectors + x / lanes) * p->n_pieces;
+    double v = 0;
+    for (int64_t k = 0; k < p->n_pieces; k++)
+        if (piece[k].mask >> lane & 1)
+            v = get(wide, p->from, r / p->n_taps * p->channel + piece[k].offset + lane * p->step);
+    return v;
+}
+
+static void check_panel(int set, bool wide, const df_image_panel *p)
+{
+    for (int64_t i = 0; i < MOST * 4; i++) put(wide, got, i, -1);
+    sets[set][wide]->panel(p);
+    const int64_t end = (p->r1 - p->r0) * p->to_row;
+    for (int64_t i = 0; i < end + p->to_row; i++) { /* nothing is written behind the last row */
+        const int64_t x = i % p->to_row;
+        const double want = x < p->n && i < end ? of_panel(wide, p, sets[set][wide]->lanes,
+                                                           p->r0 + i / p->to_row, x)
+                                                : -1;
+        cr_assert(get(wide, got, i) == want, "set %d, step %d, %d columns, %d pieces: at %d", set,
+                  (int)p->step, (int)p->n, (int)p->n_pieces, (int)i);
+    }
+}
+
+/* Each vector has its lanes from several runs, of which some show nothing. */
+Test(windows, panels_consist_of_pieces)
+{
+    static df_image_piece piece[200];
+    find_sets();
+    for (int k = 0; k < 2 * n_sets; k++) {
+        const bool wide = k % 2;
+        const int64_t lanes = sets[k / 2][wide]->lanes;
+        if (!sets[k / 2][wide]->panel) continue;
+        fill(wide);
+        for (uint32_t turn = 0; turn < 3000; turn++) {
+            df_image_panel p = { .to = got,
+                                 .n = 1 + turn % (3 * lanes),
+                                 .from = from,
+                                 .channel = 90,
+                                 .step = turn % 5 == 4 ? -1 : 1 + (int64_t)(turn % 5 / 2),
+                                 .n_taps = 1 + turn % 4,
+                                 .n_pieces = 1 + turn / 7 % 4,
+                                 .piece = piece };
+            p.to_row = p.n + turn % 3;
+            p.r0 = turn % 6;
+            p.r1 = p.r0 + 1 + turn / 11 % 21;
+            for (uint32_t i = 0; i < 200; i++) {
+                const uint32_t run = i % (uint32_t)p.n_pieces;
+                const uint32_t each = (uint32_t)(lanes / p.n_pieces);
+                const uint32_t of_run = ((1u << each) - 1u) << run * each;
+                piece[i].mask = (turn + i) % 9 == 0 ? 0u : of_run & ~((turn + i) % 5 << run * each);
+                piece[i].offset = 60 + (turn * 7 + i * 13) % 80;
+            }
+            check_panel(k / 2, wide, &p);
+        }
+    }
+}
+
 /* Result (y, x) of a window of 3 x 3 elements. An element outside of the image is 0. */
 static double of_3x3(bool wide, const df_image_3x3 *r, int64_t y, int64_t x)
 {

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Packing of panels from images. Windows next to each other on one row of an image are a run. Their
- * elements under one tap are a strided row of the image, with zeros before and after. Only the
- * address of that row depends on the channel, so a run is copied for all channels at once.
+ * elements under one tap are a strided row of the image, with zeros before and after.
+ *
+ * With vectors of 64 bytes, a vector of a packed row consists of pieces, one for each run in it.
+ * Between channels, the pieces under a tap differ only by the address of the channel. So they are
+ * found once. Then a few channels at a time are packed under all taps: the rows of an image that
+ * the taps share stay in L1. Otherwise, a run is copied for all channels at once.
  */
 #include "runtime/matmul/windows.h"
 
@@ -61,13 +65,78 @@ static void pad_columns(char *to, int64_t n_rows, int64_t n, int64_t width, int6
         memset(to + (i * width + n) * size, 0, (size_t)((width - n) * size));
 }
 
+enum { MOST_PIECES = 512 }; /* 8 KiB */
+
+/* Sets what the run of n windows from p on, which begins at column `at` of a panel, shows under all
+ * taps. It is the piece count[v] of vector v, and is counted there. */
+static void set_pieces(const df_images *m, df_image_panel *panel, df_image_piece *piece,
+                       int64_t lanes, int64_t n_vectors, place p, int64_t n, int64_t at,
+                       int64_t count[DF_PANEL_VECTORS])
+{
+    for (int64_t t = 0; t < m->n_taps; t++) {
+        const shown s = shown_by(m, t, p, n);
+        for (int64_t v = at / lanes; v * lanes < at + n; v++) {
+            const int64_t a = df_max_i64(at + s.first - v * lanes, 0);
+            const int64_t b = df_min_i64(at + s.end - v * lanes, lanes);
+            if (a >= b) continue;
+            piece[(t * n_vectors + v) * panel->n_pieces + count[v]] =
+                (df_image_piece){ .offset = s.offset + (v * lanes - at) * panel->step,
+                                  .mask = ((1u << b) - 1u) & ~((1u << a) - 1u) };
+        }
+    }
+    for (int64_t v = at / lanes; v * lanes < at + n; v++) count[v]++;
+}
+
+/* Packs rows [r0, r1), counted through all batch entries, of columns [j0, j1), which are a few
+ * vectors. Returns false, and does nothing, when there would be too many pieces. */
+static bool pack_by_pieces(const df_images *m, const df_image_tiles *tiles, char *to, int64_t width,
+                           const char *images, int64_t r0, int64_t r1, int64_t j0, int64_t j1)
+{
+    const int64_t lanes = tiles->lanes, n_vectors = df_div_up(j1 - j0, lanes);
+    df_image_piece piece[MOST_PIECES];
+    int64_t runs[DF_PANEL_VECTORS] = { 0 }, count[DF_PANEL_VECTORS] = { 0 };
+    df_image_panel panel = { .to = to,
+                             .to_row = width,
+                             .n = j1 - j0,
+                             .from = images,
+                             .channel = m->channel,
+                             .step = m->step[1] * m->column,
+                             .n_taps = m->n_taps,
+                             .r0 = r0,
+                             .r1 = r1,
+                             .n_pieces = 1,
+                             .piece = piece };
+    df_assert(n_vectors <= DF_PANEL_VECTORS);
+    for (int64_t j = j0, n; j < j1; j += n) {
+        n = df_min_i64(m->out[1] - j % m->out[1], j1 - j);
+        for (int64_t v = (j - j0) / lanes; v * lanes < j - j0 + n; v++)
+            panel.n_pieces = df_max_i64(panel.n_pieces, ++runs[v]);
+    }
+    const int64_t n_pieces = m->n_taps * n_vectors * panel.n_pieces;
+    if (n_pieces > MOST_PIECES) return false;
+    memset(piece, 0, (size_t)n_pieces * sizeof *piece);
+    for (int64_t j = j0, n; j < j1; j += n) {
+        const place p = place_of(m, j);
+        n = df_min_i64(m->out[1] - p.x, j1 - j);
+        set_pieces(m, &panel, piece, lanes, n_vectors, p, n, j - j0, count);
+    }
+    tiles->panel(&panel);
+    return true;
+}
+
 static void pack_windows(const df_images *m, const df_image_tiles *tiles, int64_t size, char *to,
                          int64_t width, const char *images, int64_t first_row, int64_t k0,
                          int64_t k1, int64_t j0, int64_t j1)
 {
-    for (int64_t j = j0; j < j1;) {
+    for (int64_t j = j0, n; j < j1;) {
+        n = df_min_i64(DF_PANEL_VECTORS * tiles->lanes, j1 - j);
+        if (tiles->panel && pack_by_pieces(m, tiles, to + (j - j0) * size, width, images,
+                                           first_row + k0, first_row + k1, j, j + n)) {
+            j += n;
+            continue;
+        }
         const place p = place_of(m, j);
-        const int64_t n = df_min_i64(m->out[1] - p.x, j1 - j);
+        n = df_min_i64(m->out[1] - p.x, j1 - j);
         pack_run(m, tiles, size, to + (j - j0) * size, width, images, first_row + k0,
                  first_row + k1, p, n);
         j += n;

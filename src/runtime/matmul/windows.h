@@ -62,6 +62,28 @@ typedef struct df_image_3x3 {
     int64_t row, column; /* where the first window begins; may be outside of the image */
 } df_image_3x3;
 
+/* Lanes of a vector of packed elements. Lane l of `mask` is the element `offset` + l * step of a
+ * channel. Neither offset + l * step of other lanes nor, without a mask, `offset` need exist. */
+typedef struct df_image_piece {
+    int64_t offset;
+    uint32_t mask;
+} df_image_piece;
+
+/* Rows [r0, r1) of a few vectors of packed columns. Row r shows channel r / n_taps under tap
+ * r % n_taps. Each vector consists of n_pieces pieces, and is 0 in all other lanes. */
+typedef struct df_image_panel {
+    void *to;
+    int64_t to_row; /* elements from one row to the next */
+    int64_t n;      /* columns that are written */
+    const void *from;
+    int64_t channel, step;
+    int64_t n_taps, r0, r1;
+    int64_t n_pieces;
+    const df_image_piece *piece; /* per tap and vector: n_pieces of them */
+} df_image_panel;
+
+enum { DF_PANEL_VECTORS = 3 }; /* the most vectors of a df_image_panel, and the fastest */
+
 typedef struct df_image_tiles {
     /* For n_rows rows: to[x] = from[x * step] where first <= x < end, and 0 for other x < n. Rows
      * are to_row and from_row elements apart. `from` is the address of x = 0, which need not
@@ -74,6 +96,9 @@ typedef struct df_image_tiles {
                  int64_t n_taps);
     /* Reads the image itself. NULL: rows are computed from copies. */
     void (*rows_3x3)(const df_image_3x3 *r);
+    /* Packs rows of all taps of a channel before those of the next channel. NULL: not offered. */
+    void (*panel)(const df_image_panel *p);
+    int64_t lanes; /* of a vector of `panel` */
 } df_image_tiles;
 
 extern const df_image_tiles df_image_tiles_base_f32, df_image_tiles_base_f64;

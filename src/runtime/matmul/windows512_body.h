@@ -3,6 +3,7 @@
  * The functions of df_image_tiles with AVX-512, for one dtype T, of which a vector V holds W. NAME
  * names them. LOAD(p, m), SECOND(p, m) and GATHER(p, step, m) load the lanes of mask m, from
  * elements that are 1, 2 or `step` apart, and yield 0 in the other lanes. LOADU(p) loads a vector.
+ * OVER(v, p, m) and SELECT(v, m, u) are v but for the lanes of m, which are loaded or those of u.
  */
 
 /* The lanes [first - x, end - x) of a vector. */
@@ -48,6 +49,68 @@ AVX512 static void NAME(copy)(void *to, int64_t to_row, const void *from, int64_
         NAME(copy_step)(to, to_row, from, from_row, n_rows, 2, n, first, end);
     else
         NAME(copy_step)(to, to_row, from, from_row, n_rows, step, n, first, end);
+}
+
+/* Packs n channels from c on, under taps [t0, t1). step, n_vectors and n_pieces are those of the
+ * panel. */
+AVX512 DF_INLINE void NAME(panel_rows)(const df_image_panel *p, int64_t c, int n, int64_t t0,
+                                       int64_t t1, int64_t step, int n_vectors, int64_t n_pieces)
+{
+    const uint32_t last = NAME(lanes)(0, p->n, (n_vectors - 1) * W);
+    const T *const from = NAME(at)(p->from, c * p->channel);
+    const df_image_piece *piece = p->piece + t0 * n_vectors * n_pieces;
+    T *to = (T *)p->to + (c * p->n_taps + t0 - p->r0) * p->to_row;
+    for (int64_t t = t0; t < t1; t++, to += p->to_row)
+#pragma GCC unroll 3
+        for (int i = 0; i < n_vectors; i++, piece += n_pieces) {
+            V v[CHANNELS];
+            const T *first = NAME(at)(from, piece->offset);
+#pragma GCC unroll 4
+            for (int x = 0; x < n; x++, first = NAME(at)(first, p->channel))
+                v[x] = NAME(load)(first, step, piece->mask);
+            for (int64_t k = 1; k < n_pieces; k++) {
+                const T *q = NAME(at)(from, piece[k].offset);
+                const uint32_t m = piece[k].mask;
+#pragma GCC unroll 4
+                for (int x = 0; x < n; x++, q = NAME(at)(q, p->channel))
+                    v[x] = step == 1 ? OVER(v[x], q, m) : SELECT(v[x], m, NAME(load)(q, step, m));
+            }
+            T *row = to + i * W;
+#pragma GCC unroll 4
+            for (int x = 0; x < n; x++, row += p->n_taps * p->to_row) {
+                if (i < n_vectors - 1)
+                    STOREU(row, v[x]);
+                else
+                    STORE(row, last, v[x]);
+            }
+        }
+}
+
+AVX512 DF_INLINE void NAME(panel_of)(const df_image_panel *p, int64_t step, int n_vectors,
+                                     int64_t n_pieces)
+{
+    for (int64_t r = p->r0; r < p->r1;) {
+        const int64_t c = r / p->n_taps, t = r % p->n_taps;
+        if (t == 0 && p->r1 - r >= CHANNELS * p->n_taps) {
+            NAME(panel_rows)(p, c, CHANNELS, 0, p->n_taps, step, n_vectors, n_pieces);
+            r += CHANNELS * p->n_taps;
+        } else {
+            const int64_t end = df_min_i64(p->n_taps, t + p->r1 - r);
+            NAME(panel_rows)(p, c, 1, t, end, step, n_vectors, n_pieces);
+            r += end - t;
+        }
+    }
+}
+
+AVX512 static void NAME(panel)(const df_image_panel *p)
+{
+    const int n_vectors = (int)((p->n + W - 1) / W);
+    if (n_vectors == DF_PANEL_VECTORS && p->step == 1 && p->n_pieces == 1)
+        NAME(panel_of)(p, 1, DF_PANEL_VECTORS, 1);
+    else if (n_vectors == DF_PANEL_VECTORS && p->step == 1 && p->n_pieces == 2)
+        NAME(panel_of)(p, 1, DF_PANEL_VECTORS, 2);
+    else
+        NAME(panel_of)(p, p->step, n_vectors, p->n_pieces);
 }
 
 /* n vectors of a row, from element x on. */
@@ -140,6 +203,9 @@ AVX512 static void NAME(rows_3x3)(const df_image_3x3 *r)
 #undef FMA
 #undef LOAD
 #undef LOADU
+#undef OVER
+#undef SELECT
 #undef SECOND
 #undef GATHER
+#undef STOREU
 #undef STORE

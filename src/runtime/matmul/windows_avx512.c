@@ -7,6 +7,8 @@
 
 #include <immintrin.h>
 
+enum { CHANNELS = 4 }; /* that are packed side by side: their rows fit L1 whatever their distance */
+
 #define AVX512 __attribute__((target("avx512f,avx2,fma,bmi2")))
 
 /* Every second float from p on. Neighbours of the wanted elements are not touched. */
@@ -64,8 +66,11 @@ AVX512 DF_INLINE __m512d gather_f64(const double *p, int64_t step, uint32_t m)
 #define FMA(a, b, c) _mm512_fmadd_ps((a), (b), (c))
 #define LOAD(p, m) _mm512_maskz_loadu_ps((__mmask16)(m), (p))
 #define LOADU(p) _mm512_loadu_ps(p)
+#define OVER(v, p, m) _mm512_mask_loadu_ps((v), (__mmask16)(m), (p))
+#define SELECT(v, m, u) _mm512_mask_mov_ps((v), (__mmask16)(m), (u))
 #define SECOND(p, m) second_f32((p), (m))
 #define GATHER(p, step, m) gather_f32((p), (step), (m))
+#define STOREU(p, v) _mm512_storeu_ps((p), (v))
 #define STORE(p, m, v) _mm512_mask_storeu_ps((p), (__mmask16)(m), (v))
 #include "runtime/matmul/windows512_body.h"
 
@@ -78,12 +83,15 @@ AVX512 DF_INLINE __m512d gather_f64(const double *p, int64_t step, uint32_t m)
 #define FMA(a, b, c) _mm512_fmadd_pd((a), (b), (c))
 #define LOAD(p, m) _mm512_maskz_loadu_pd((__mmask8)(m), (p))
 #define LOADU(p) _mm512_loadu_pd(p)
+#define OVER(v, p, m) _mm512_mask_loadu_pd((v), (__mmask8)(m), (p))
+#define SELECT(v, m, u) _mm512_mask_mov_pd((v), (__mmask8)(m), (u))
 #define SECOND(p, m) second_f64((p), (m))
 #define GATHER(p, step, m) gather_f64((p), (step), (m))
+#define STOREU(p, v) _mm512_storeu_pd((p), (v))
 #define STORE(p, m, v) _mm512_mask_storeu_pd((p), (__mmask8)(m), (v))
 #include "runtime/matmul/windows512_body.h"
 
-const df_image_tiles df_image_tiles_avx512_f32 = { copy_f32, row_f32, df_image_sums_f32,
-                                                   rows_3x3_f32 };
-const df_image_tiles df_image_tiles_avx512_f64 = { copy_f64, row_f64, df_image_sums_f64,
-                                                   rows_3x3_f64 };
+const df_image_tiles df_image_tiles_avx512_f32 = { copy_f32,     row_f32,   df_image_sums_f32,
+                                                   rows_3x3_f32, panel_f32, 16 };
+const df_image_tiles df_image_tiles_avx512_f64 = { copy_f64,     row_f64,   df_image_sums_f64,
+                                                   rows_3x3_f64, panel_f64, 8 };
