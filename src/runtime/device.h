@@ -172,6 +172,10 @@ typedef struct df_launch_io {
     /* Per root: NULL on entry. On success, each root that was not written into memory of the caller
      * gets a new reference. The others stay NULL. Roots may share a buffer. */
     df_buffer **root;
+    /* Per root: memory of the caller that the root is to be stored in, row-major, or NULL. Roots
+     * that share its buffer are stored there, too, and get no reference. A device may ignore the
+     * wish: the root then gets a buffer. The array may be NULL. */
+    void *const *into;
     /* Per trace input: its buffer, which a root may reuse when the input is donated. The array, or
      * an entry, may be NULL: that input is then not donated. */
     const df_buffer *const *input;

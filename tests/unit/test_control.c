@@ -323,6 +323,83 @@ Test(control, scan_over_rows_that_lie_anyhow)
     EXPECT(out[2], 1, 4, 6, 16, 25, 48);
 }
 
+/* States a and b, and a row. What b becomes is stacked three times. a becomes what b was, which
+ * then lies among the rows of the iteration before. */
+FN(stacked_states)
+{
+    UNUSED;
+    deft_tensor *const sum = deft_sum(in[0], DEFT_ALL_AXES, 0);
+    deft_tensor *const fresh = deft_add(deft_mul(deft_sub(in[1], sum), 0.5), in[2]);
+    out[0] = in[1];
+    out[1] = out[2] = out[3] = fresh;
+    out[4] = deft_reshape(fresh, DEFT_SHAPE(2, 1));
+    out[5] = deft_mul(fresh, deft_sum(fresh, DEFT_ALL_AXES, 0));
+    return DEFT_OK;
+}
+
+enum { STACKED = 5 };
+
+/* The same in C. rows: of b, then of the products. */
+static void stack_in_c(float a[2], float b[2], const float *given, float rows[2][2 * STACKED])
+{
+    for (int i = 0; i < STACKED; i++) {
+        const float sum = a[0] + a[1];
+        for (int k = 0; k < 2; k++) {
+            a[k] = b[k];
+            rows[0][2 * i + k] = (b[k] - sum) * 0.5f + given[2 * i + k];
+        }
+        memcpy(b, &rows[0][2 * (size_t)i], 2 * sizeof *b);
+        for (int k = 0; k < 2; k++) rows[1][2 * i + k] = b[k] * (b[0] + b[1]);
+    }
+}
+
+Test(control, states_that_are_stacked_lie_among_the_rows)
+{
+    static const float given[2 * STACKED] = { 1, 2, -3, 4, 5, 6, 7, -8, 9, 10 };
+    float a[2] = { 1, 2 }, b[2] = { 3, 5 }, want[2][2 * STACKED];
+    stack_in_c(a, b, given, want);
+    for (int64_t length = STACKED; length >= 0; length -= STACKED) {
+        const deft_scope s = deft_scope_begin(cx);
+        deft_tensor *const init[] = { ROW(1, 2), ROW(3, 5) }, *out[6];
+        deft_tensor *const all = deft_from(cx, DEFT_SHAPE(length, 2), DEFT_F32, given,
+                                           (size_t)length * 2 * sizeof *given);
+        cr_assert(deft_scan(cx, stacked_states, NULL, init, 2, &all, 1, length, 4, out));
+        deft_keep(out[0]), deft_keep(out[1]);
+        OK(deft_eval(out, 6));
+        for (int i = 2; length && i < 6; i++)
+            expect(deft_reshape(out[i], DEFT_SHAPE(2 * STACKED)), 2 * STACKED, want[i == 5]);
+        OK(deft_scope_end(s));
+        /* The rows are gone, and other values have their memory. */
+        deft_tensor *other[8];
+        for (int i = 0; i < 8; i++)
+            other[i] = deft_keep(deft_full(cx, DEFT_SHAPE(STACKED, 2), DEFT_F32, -77));
+        OK(deft_eval(other, 8));
+        if (length) EXPECT(out[0], a[0], a[1]);
+        if (length) EXPECT(out[1], b[0], b[1]);
+        if (!length) EXPECT(out[0], 1, 2);
+        if (!length) EXPECT(out[1], 3, 5);
+        for (int i = 0; i < 8; i++) deft_drop(&other[i]);
+        deft_drop(&out[0]), deft_drop(&out[1]);
+    }
+}
+
+/* The rows of the first loop are gone before the second, which gets their memory. */
+Test(control, a_final_state_outlives_the_rows_it_lay_among)
+{
+    static const float given[2 * STACKED] = { 1, 2, -3, 4, 5, 6, 7, -8, 9, 10 };
+    float a[2] = { 1, 2 }, b[2] = { 3, 5 }, want[2][2 * STACKED];
+    deft_tensor *first[6], *second[6], *const init[] = { ROW(1, 2), ROW(3, 5) };
+    deft_tensor *const all = deft_from(cx, DEFT_SHAPE(STACKED, 2), DEFT_F32, given, sizeof given);
+    stack_in_c(a, b, given, want);
+    cr_assert(deft_scan(cx, stacked_states, NULL, init, 2, &all, 1, STACKED, 4, first));
+    deft_tensor *const sums = deft_sum(first[2], DEFT_AXES(0), 0), *const other[] = { sums, sums };
+    cr_assert(deft_scan(cx, stacked_states, NULL, other, 2, &all, 1, STACKED, 4, second));
+    deft_tensor *const both[] = { first[0], first[1], second[2] };
+    OK(deft_eval(both, 3));
+    EXPECT(first[0], a[0], a[1]);
+    EXPECT(first[1], b[0], b[1]);
+}
+
 /* state = 0.5 state + row, also a result: one kernel. */
 FN(average)
 {

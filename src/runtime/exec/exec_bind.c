@@ -66,6 +66,39 @@ void df_run_lay_out(df_run *r, df_bump *b)
 
 /* ---- buffers ---- */
 
+/* Returns the memory of the caller that root buffer i is to be stored in, or NULL. */
+static char *caller_memory(const df_plan *plan, const df_launch_io *io, uint32_t i)
+{
+    for (uint32_t k = 0; io->into && k < plan->n_roots; k++)
+        if (plan->root_buf[k].i == i && io->into[k]) return io->into[k];
+    return NULL;
+}
+
+/* Finds memory for root buffer i. */
+static deft_status take_root(df_run *r, df_diag *d, uint32_t i, const df_launch_io *io,
+                             df_run_stats *stats)
+{
+    deft_status st = DEFT_OK;
+    const df_plan_buf *const buf = &r->plan->bufs[i];
+    const int64_t bytes = df_bind_bytes(buf, r->slots);
+    r->base[i] = caller_memory(r->plan, io, i);
+    if (!r->base[i]) {
+        r->own[i] = df_bind_donated(r->plan, buf, r->t, r->slots, io);
+        if (r->own[i]) {
+            stats->donated++;
+            r->base[i] = r->own[i]->data;
+            return DEFT_OK;
+        }
+        TRY(df_buffer_create(d, r->x->allocator, bytes, &r->own[i]));
+        stats->bytes_allocated += (uint64_t)bytes;
+        r->base[i] = r->own[i]->data;
+    }
+    /* The plan writes only a part of the root. The rest keeps the donor's values. */
+    if (buf->keep) memcpy(r->base[i], r->t->inputs[buf->donor].data, (size_t)bytes);
+done:
+    return st;
+}
+
 deft_status df_run_take_buffers(df_run *r, df_diag *d, df_launch_io *io, df_buffer **arena,
                                 df_run_stats *stats)
 {
@@ -81,20 +114,7 @@ deft_status df_run_take_buffers(df_run *r, df_diag *d, df_launch_io *io, df_buff
         switch ((df_buf_kind)buf->kind) {
         case DF_BUF_INPUT:
         case DF_BUF_INTO: r->base[i] = r->t->inputs[buf->index].data; break;
-        case DF_BUF_ROOT:
-            r->own[i] = df_bind_donated(plan, buf, r->t, r->slots, io);
-            if (r->own[i]) {
-                stats->donated++;
-            } else {
-                const int64_t bytes = df_bind_bytes(buf, r->slots);
-                TRY(df_buffer_create(d, r->x->allocator, bytes, &r->own[i]));
-                stats->bytes_allocated += (uint64_t)bytes;
-                /* The plan writes only a part of the root. The rest keeps the donor's values. */
-                if (buf->keep)
-                    memcpy(r->own[i]->data, r->t->inputs[buf->donor].data, (size_t)bytes);
-            }
-            r->base[i] = r->own[i]->data;
-            break;
+        case DF_BUF_ROOT: TRY(take_root(r, d, i, io, stats)); break;
         case DF_BUF_TEMP:
             r->base[i] = (*arena ? (char *)(*arena)->data : (char *)r->threads) +
                          df_bind_region(plan, r->slots, buf->index);
@@ -110,7 +130,7 @@ void df_run_hand_out(df_run *r, df_launch_io *io)
     for (uint32_t i = 0; i < r->plan->n_roots; i++) {
         const df_buf b = r->plan->root_buf[i];
         if (b.i == DF_NONE || r->plan->bufs[b.i].kind != DF_BUF_ROOT) continue;
-        io->root[i] = df_buffer_ref(r->own[b.i]);
+        if (r->own[b.i]) io->root[i] = df_buffer_ref(r->own[b.i]);
     }
 }
 

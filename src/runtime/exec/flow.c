@@ -7,6 +7,9 @@
  *   cell    an address and the buffer that holds the data; buffer NULL: an input of the trace
  *   state   of a loop: a cell that passes from iteration to iteration. A plan may write the next
  *           state into its memory when nothing else refers to the buffer (DF_INPUT_SOLE)
+ *   row     of a loop that stacks results: where the result of one iteration lies among the others.
+ *           Iterations store there. A state that is such a result is read there by the next
+ *           iteration, and its cell has no buffer
  *
  * Only the last part writes memory that existed before the run, such as memory of the caller. So a
  * run that fails in an earlier part changes nothing.
@@ -36,6 +39,8 @@ typedef struct flow {
     cell *states;           /* states of the current loop */
     cell *rows;             /* stacked rows of the current loop, one cell per root */
     df_buffer **made;       /* per root of the current subplan: its result */
+    void **into;            /* per root of the current loop: its row of this iteration, or NULL */
+    uint32_t *row_of;       /* per root of the current loop: see flow_find_rows */
     void **starts;          /* run_tagged: `in`, the addresses that an iteration reads */
     void **ends;            /* run_tagged: `out`; run_whole: `init` */
     df_input *inputs;       /* per input of the current subplan */
@@ -117,8 +122,9 @@ static void bind_ports(flow *f, const df_subplan *b, df_input *inputs)
         bind_port(f, &b->port[i], &inputs[i], &f->bufs[i]);
 }
 
-/* Runs the plan of b once. Its results are in f->made. */
-static deft_status run_block(flow *f, const df_subplan *b)
+/* Runs the plan of b once. Its results are in f->made, unless they are stored in `into`
+ * (df_launch_io), which may be NULL. */
+static deft_status run_block(flow *f, const df_subplan *b, void *const *into)
 {
     df_trace t = b->trace;
     df_run_stats mine = { 0 };
@@ -131,6 +137,7 @@ static deft_status run_block(flow *f, const df_subplan *b)
     bind_ports(f, b, f->inputs);
     memset(f->made, 0, t.n_roots * sizeof *f->made);
     df_launch_io io = { .root = f->made,
+                        .into = into,
                         .input = f->bufs,
                         .interrupted = f->io->interrupted,
                         .user = f->io->user,
@@ -167,15 +174,32 @@ static deft_status may_go_on(flow *f, const df_part *part, bool *goes)
         return df_fail(f->d, DEFT_E_INTERRUPTED, "interrupted before iteration %lld of a loop",
                        (long long)f->iteration);
     if (!part->other.plan) return DEFT_OK;
-    deft_status st = run_block(f, &part->other);
+    deft_status st = run_block(f, &part->other, NULL);
     if (st == DEFT_OK) st = f->ops->holds(f->self, f->d, f->made[0]->data, goes);
     df_buffer_drop(&f->made[0]);
     return st;
 }
 
+/* Sets row_of: for each root that shares its buffer with stacked rows, the first root that these
+ * rows are made of; DF_NONE for other roots. */
+static void flow_find_rows(flow *f, const df_part *part)
+{
+    const df_plan *const plan = part->body.plan;
+    for (uint32_t i = 0; i < part->n_out; i++) {
+        f->row_of[i] = DF_NONE;
+        f->into[i] = NULL;
+        if (plan->root_cell) continue; /* a plan of parts has no root_buf */
+        const df_buf buf = plan->root_buf[i];
+        if (buf.i == DF_NONE || plan->bufs[buf.i].kind != DF_BUF_ROOT) continue;
+        for (uint32_t k = part->n_out; k-- > part->n_states;)
+            if (plan->root_buf[k].i == buf.i) f->row_of[i] = k;
+    }
+}
+
 static deft_status flow_begin_loop(flow *f, const df_part *part)
 {
     deft_status st = DEFT_OK;
+    flow_find_rows(f, part);
     for (uint32_t i = 0; i < part->n_states; i++)
         f->states[i] = flow_cell_share(&f->cells[part->init[i]]);
     for (uint32_t i = part->n_states; i < part->n_out; i++) {
@@ -207,6 +231,41 @@ static deft_status flow_write_iteration(flow *f, const df_part *part)
     return f->ops->put(f->self, f->d, f->number->data, (uint64_t)f->iteration, sizeof f->iteration);
 }
 
+/* Returns where row root k of this iteration lies among its rows. */
+static char *flow_row_at(const flow *f, const df_part *part, uint32_t k)
+{
+    return f->rows[k - part->n_states].data +
+           f->iteration * f->slots[part->row_bytes[k - part->n_states].i];
+}
+
+/* Runs the body of a loop once, and passes its results to the states and the rows. */
+static deft_status flow_iterate_once(flow *f, const df_part *part)
+{
+    deft_status st = DEFT_OK;
+    for (uint32_t k = part->n_states; k < part->n_out; k++)
+        f->into[k] = f->row_of[k] == k ? flow_row_at(f, part, k) : NULL;
+    TRY(run_block(f, &part->body, f->into));
+    for (uint32_t k = part->n_states; k < part->n_out; k++) {
+        char *const to = flow_row_at(f, part, k);
+        df_assert(f->made[k] || f->row_of[k] != DF_NONE);
+        const void *const from = f->made[k] ? f->made[k]->data : f->into[f->row_of[k]];
+        const int64_t bytes = f->slots[part->row_bytes[k - part->n_states].i];
+        if (from != to) TRY(f->ops->copy(f->self, f->d, to, from, (size_t)bytes));
+        df_buffer_drop(&f->made[k]);
+    }
+    for (uint32_t i = 0; i < part->n_states; i++) {
+        df_assert(f->made[i] || f->row_of[i] != DF_NONE);
+        flow_cell_drop(&f->states[i]);
+        if (f->made[i])
+            f->states[i] = (cell){ f->made[i]->data, f->made[i] };
+        else
+            f->states[i].data = f->into[f->row_of[i]];
+        f->made[i] = NULL;
+    }
+done:
+    return st;
+}
+
 static deft_status flow_iterate_loop(flow *f, const df_part *part)
 {
     deft_status st = DEFT_OK;
@@ -215,21 +274,28 @@ static deft_status flow_iterate_loop(flow *f, const df_part *part)
         TRY(flow_write_iteration(f, part));
         TRY(may_go_on(f, part, &goes));
         if (!goes) break;
-        TRY(run_block(f, &part->body));
-        for (uint32_t i = 0; i < part->n_states; i++) {
-            flow_cell_set(&f->states[i], f->made[i]);
-            f->made[i] = NULL;
-        }
-        for (uint32_t i = part->n_states; i < part->n_out; i++) {
-            const uint32_t k = i - part->n_states;
-            const int64_t bytes = f->slots[part->row_bytes[k].i];
-            TRY(f->ops->copy(f->self, f->d, f->rows[k].data + f->iteration * bytes,
-                             f->made[i]->data, (size_t)bytes));
-            df_buffer_drop(&f->made[i]);
-        }
+        TRY(flow_iterate_once(f, part));
     }
 done:
     for (uint32_t i = 0; i < part->n_out; i++) df_buffer_drop(&f->made[i]);
+    return st;
+}
+
+/* Copies final states that lie in a row, because their cells outlive the rows. */
+static deft_status flow_take_states(flow *f, const df_part *part)
+{
+    deft_status st = DEFT_OK;
+    for (uint32_t i = 0; i < part->n_states && f->iteration > 0; i++) {
+        if (f->states[i].buf || part->out[i] == DF_NONE) continue;
+        const int64_t bytes = f->slots[f->plan->cells[part->out[i]].bytes.i];
+        df_buffer *copy = NULL;
+        TRY(f->ops->create(f->self, f->d, bytes, &copy));
+        f->stats->bytes_allocated += (uint64_t)bytes;
+        const void *const from = f->states[i].data;
+        flow_cell_set(&f->states[i], copy);
+        TRY(f->ops->copy(f->self, f->d, copy->data, from, (size_t)bytes));
+    }
+done:
     return st;
 }
 
@@ -330,6 +396,7 @@ static deft_status run_loop(flow *f, const df_part *part)
     if (st != DEFT_OK || done) return st;
     st = flow_begin_loop(f, part);
     if (st == DEFT_OK) st = flow_iterate_loop(f, part);
+    if (st == DEFT_OK) st = flow_take_states(f, part);
     flow_end_loop(f, part, st == DEFT_OK);
     const uint64_t n = f->stats->forks - forks;
     f->stats->launches = launches + (n ? n : 1);
@@ -346,7 +413,7 @@ static deft_status run_part(flow *f, const df_part *part)
         if (done) return DEFT_OK;
         TRY(f->ops->holds(f->self, f->d, f->cells[part->cond].data, &takes_body));
     }
-    TRY(run_block(f, takes_body ? &part->body : &part->other));
+    TRY(run_block(f, takes_body ? &part->body : &part->other, NULL));
     take_outs(f, part);
 done:
     return st;
@@ -393,6 +460,8 @@ static void flow_allocate_arrays(flow *f, df_bump *b)
     f->states = df_bump_take(b, n_out * sizeof *f->states);
     f->rows = df_bump_take(b, n_out * sizeof *f->rows);
     f->made = df_bump_take(b, n_out * sizeof *f->made);
+    f->into = df_bump_take(b, n_out * sizeof *f->into);
+    f->row_of = df_bump_take(b, n_out * sizeof *f->row_of);
     f->starts = df_bump_take(b, n_in * sizeof *f->starts);
     f->ends = df_bump_take(b, n_out * sizeof *f->ends);
     f->inputs = df_bump_take(b, n_in * sizeof *f->inputs);
