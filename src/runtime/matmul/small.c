@@ -6,8 +6,8 @@
 enum {
     READ_MACS = 3, /* multiply-adds that take as long as transposing or reading one element of B */
     LOAD_MACS = 1, /* the same for an element that lies well in a cache */
-    PART_MACS = 60000, /* least part of a small product per thread: worth a fork-join */
-    FORK_MACS = 32000, /* multiply-adds that a thread does during a fork-join */
+    PART_MACS = 40000, /* least part of a small product per thread: worth a fork-join */
+    FORK_MACS = 8000,  /* multiply-adds that a thread does during a fork-join */
 };
 
 bool df_matmul_wants_dots(const df_matmul_job *j, const df_tiles *t)
