@@ -66,7 +66,8 @@ static bool plain(const df_scatter_job *j, char *out)
         for (int64_t r = 0; r < j->extent[1]; r++)
             for (int64_t w = 0; w < j->extent[2]; w++) {
                 int64_t at =
-                    index_at(j->index_dtype, j->index, o * j->index_step[0] + r * j->index_step[1]);
+                    index_at(j->index_dtype, j->index,
+                             o * j->index_step[0] + r * j->index_step[1] + w * j->index_step[2]);
                 at += at < 0 ? j->n : 0;
                 if (at < 0 || at >= j->n) return false;
                 add_one(j->dtype, out, at * j->step + w * j->out_step[2], j->value,
@@ -79,6 +80,7 @@ static void check(deft_dtype t, deft_dtype index_dtype, int64_t outer, int64_t r
                   int64_t n, bool has_bad)
 {
     const int64_t size = (int64_t)deft_dtype_size(t), gap = below(3);
+    const int64_t per_row = below(2) ? width : 1; /* indices */
     df_scatter_job j = { .dtype = t,
                          .index_dtype = index_dtype,
                          .n = n,
@@ -86,9 +88,9 @@ static void check(deft_dtype t, deft_dtype index_dtype, int64_t outer, int64_t r
                          .rank = 3,
                          .extent = { outer, rows, width },
                          .out_step = { 0, 0, width > 1 ? 1 : 0 },
-                         .index_step = { below(2) ? rows : 0, 1, 0 },
+                         .index_step = { below(2) ? rows * per_row : 0, per_row, per_row > 1 },
                          .value_step = { rows * width, width, 1 } };
-    const int64_t n_index = outer * rows, n_value = outer * rows * width;
+    const int64_t n_index = outer * rows * per_row, n_value = outer * rows * width;
     const size_t n_out = (size_t)(n * j.step * size);
     char *const index = malloc((size_t)n_index * 8);
     char *const value = malloc((size_t)(n_value * size));

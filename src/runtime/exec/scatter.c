@@ -44,7 +44,7 @@
 #define LONG_ROW 64      /* values of one index, so that the thread may look at indices of others */
 #define LEAST_VALUES 8   /* of a piece, for each element of the table that the piece adds to */
 enum { LINE = 64 };
-enum { BUCKETS = 256, MOST_CUTS = 32 };
+enum { BUCKETS = 256, MOST_CUTS = 32, SAMPLES = 16 };
 
 /* ---- the walk ---- */
 
@@ -357,22 +357,28 @@ static bool has_long_rows(const df_scatter_job *j)
            j->value_step[1] == 1 && j->extent[1] >= LONG_ROW;
 }
 
-/* Counts the indices of each bucket. A bucket is `width` elements of the indexed axis. Indices that
- * are out of range are left out. */
-static void count_indices(const df_scatter_job *j, int64_t width, int64_t n_in[BUCKETS])
+/* Counts the indices of each bucket, which is 2^shift elements of the indexed axis, and returns how
+ * many were looked at. Indices that are out of range are left out. The threads wait meanwhile, so
+ * that at most SAMPLES parts of all indices are looked at, at equal distances. */
+static int64_t count_indices(const df_scatter_job *j, int shift, int64_t n_in[BUCKETS])
 {
     const df_lane_ops *const ops = df_lane_ops_best();
     const int64_t bytes = j->index_step[0] * (int64_t)deft_dtype_size(j->index_dtype);
-    int64_t copy[DF_SCATTER_CHUNK];
-    for (int64_t begin = 0; begin < j->extent[0]; begin += DF_SCATTER_CHUNK) {
+    const int64_t n_parts = (j->extent[0] + DF_SCATTER_CHUNK - 1) / DF_SCATTER_CHUNK;
+    const int64_t n_samples = df_min_i64(n_parts, SAMPLES);
+    int64_t copy[DF_SCATTER_CHUNK], looked_at = 0;
+    for (int64_t sample = 0; sample < n_samples; sample++) {
+        const int64_t begin = sample * n_parts / n_samples * DF_SCATTER_CHUNK;
         const int64_t n = df_min_i64(j->extent[0] - begin, DF_SCATTER_CHUNK);
         const int64_t *const index = df_scatter_indices(
             ops, j->index_dtype, j->index + begin * bytes, j->index_step[0], n, copy);
         for (int64_t i = 0; i < n; i++) {
             int64_t at = index[i];
-            if (df_scatter_resolve(&at, j->n)) n_in[at / width]++;
+            if (df_scatter_resolve(&at, j->n)) n_in[at >> shift]++;
         }
+        looked_at += n;
     }
+    return looked_at;
 }
 
 /* Divides the indexed axis so that each piece has about as many indices. Returns false, and changes
@@ -382,18 +388,19 @@ static bool divide_by_rows(share *s, uint32_t n_threads)
     const df_scatter_job *const j = s->j;
     const int64_t n = n_threads < MOST_CUTS ? n_threads : MOST_CUTS;
     if (!has_long_rows(j) || j->n < n) return false;
-    const int64_t width = (j->n + BUCKETS - 1) / BUCKETS, fair = j->extent[0] / n;
     int64_t n_in[BUCKETS] = { 0 }, cut[MOST_CUTS + 1] = { 0 }, n_before = 0, n_at_cut = 0;
     int64_t piece = 1;
-    count_indices(j, width, n_in);
+    int shift = 0;
+    while ((j->n - 1) >> shift >= BUCKETS) shift++;
+    const int64_t n_all = count_indices(j, shift, n_in), fair = n_all / n;
     for (int64_t b = 0; b < BUCKETS && piece < n; b++) {
         n_before += n_in[b];
         if (n_before < fair * piece) continue;
         if (n_before - n_at_cut > fair + fair / 4) return false;
-        cut[piece++] = df_min_i64((b + 1) * width, j->n);
+        cut[piece++] = df_min_i64((b + 1) << shift, j->n);
         n_at_cut = n_before;
     }
-    if (piece < n || j->extent[0] - n_at_cut > fair + fair / 4) return false;
+    if (piece < n || n_all - n_at_cut > fair + fair / 4) return false;
     cut[n] = j->n;
     memcpy(s->cut, cut, sizeof cut);
     s->has_cuts = true;

@@ -49,6 +49,20 @@ static bool takes_i32(const nest *x)
     return x->index_dtype == DEFT_I32 && x->index_step[0] == 1 && x->n <= INT32_MAX;
 }
 
+/* Whether this walk adds the values of all indices. */
+static bool takes_all(const nest *x)
+{
+    return x->low == 0 && x->end == x->n;
+}
+
+/* Whether the rows of x are so short that one call for each costs more than their additions, and
+ * are neighbours everywhere. */
+static bool has_simple_rows(const nest *x)
+{
+    return takes_i32(x) && takes_all(x) && x->way == 0 && x->extent[0] <= CHUNK &&
+           x->out_step[0] == 1 && x->value_step[0] == 1;
+}
+
 /* Returns true when this walk adds to `index`. Clears *ok when the index is out of range. */
 DF_INLINE bool is_mine(const nest *x, int64_t *index, bool *ok)
 {
@@ -77,16 +91,23 @@ static void add_line(const nest *x, void *out, const void *value, int64_t n, siz
                 *to = (T)(*to + value[(i + k) * value_step]);                                      \
             }                                                                                      \
     }                                                                                              \
+    DF_INLINE void name##_add_row##bits(T *out, const T *value, const int##bits##_t *index,        \
+                                        int64_t n, int64_t step)                                   \
+    {                                                                                              \
+        for (int64_t i = 0; i < n; i++) {                                                          \
+            T *const to = &out[index[i] * step + i];                                               \
+            *to = (T)(*to + value[i]);                                                             \
+        }                                                                                          \
+    }                                                                                              \
     static void name##_simple##bits(const nest *x, T *out, const T *value,                         \
                                     const int##bits##_t *index, int64_t n)                         \
     {                                                                                              \
         const int64_t step = x->step, vs = x->value_step[0], whole = n - n % WAYS;                 \
         const T one = *value;                                                                      \
-        for (int64_t i = 0; x->way == 0 && i < n; i++) {                                           \
-            T *const to = &out[index[i] * step + i];                                               \
-            *to = (T)(*to + value[i]);                                                             \
+        if (x->way == 0) {                                                                         \
+            name##_add_row##bits(out, value, index, n, step);                                      \
+            return;                                                                                \
         }                                                                                          \
-        if (x->way == 0) return;                                                                   \
         if (vs == 0)                                                                               \
             name##_turns##bits(out, &one, index, whole, x->way, 0);                                \
         else                                                                                       \
@@ -124,8 +145,7 @@ static void add_line(const nest *x, void *out, const void *value, int64_t n, siz
     {                                                                                              \
         const int64_t bytes = (int64_t)deft_dtype_size(x->index_dtype) * x->index_step[0];         \
         const int64_t os = x->out_step[0], vs = x->value_step[0];                                  \
-        const bool is_simple =                                                                     \
-            x->way > 0 || (x->low == 0 && x->end == x->n && os == 1 && vs == 1);                   \
+        const bool is_simple = x->way > 0 || (takes_all(x) && os == 1 && vs == 1);                 \
         const bool is_short = is_simple && takes_i32(x);                                           \
         int64_t copy[CHUNK];                                                                       \
         for (int64_t begin = 0; begin < x->extent[0]; begin += CHUNK) {                            \
@@ -148,11 +168,30 @@ static void add_line(const nest *x, void *out, const void *value, int64_t n, siz
                 name##_line(x, to, from, some, n, x->step, os, vs, ok);                            \
         }                                                                                          \
     }                                                                                              \
+    /* The same for many rows, none of which is longer than a chunk. */                            \
+    static void name##_rows(const nest *x, T *out, const T *value, bool *ok)                       \
+    {                                                                                              \
+        const int64_t n = x->extent[0], step = x->step;                                            \
+        const int32_t *index = (const int32_t *)(const void *)x->index;                            \
+        for (int64_t row = 0; row < x->extent[1]; row++) {                                         \
+            if (DF_LIKELY(are_within32(index, n, x->n)))                                           \
+                name##_add_row32(out, value, index, n, step);                                      \
+            else                                                                                   \
+                name##_each(x, out, (const char *)index, value, ok);                               \
+            index += x->index_step[1];                                                             \
+            value += x->value_step[1];                                                             \
+            out += x->out_step[1];                                                                 \
+        }                                                                                          \
+    }                                                                                              \
     static bool name(const nest *x, char *out_at, const char *value_at)                            \
     {                                                                                              \
         T *const out = (T *)(void *)out_at;                                                        \
         const T *const value = (const T *)(const void *)value_at;                                  \
         bool ok = true;                                                                            \
+        if (has_simple_rows(x)) {                                                                  \
+            name##_rows(x, out, value, &ok);                                                       \
+            return ok;                                                                             \
+        }                                                                                          \
         for (int64_t i = 0; i < x->extent[1]; i++) {                                               \
             const int64_t bytes = (int64_t)deft_dtype_size(x->index_dtype) * x->index_step[1];     \
             const char *const index = x->index + i * bytes;                                        \
