@@ -414,11 +414,11 @@ static deft_tensor *chain_of(deft_ctx *c, chain which)
 static double distance(chain which, int i, double z, double sum)
 {
     const double a = of_bf16(half_x[i]), b = of_bf16(half_y[i]), p = a * b;
-    const double want = which == CHAIN  ? p * b - a
-                        : which == RELU ? fmax(p, 0)
-                        : which == SUM  ? sum
-                                        : p;
-    return want == 0 ? fabs(z) : fabs(z - want) / ldexp(1, ilogb(want) - 8);
+    const double exact = which == CHAIN  ? p * b - a
+                         : which == RELU ? fmax(p, 0)
+                         : which == SUM  ? sum
+                                         : p;
+    return exact == 0 ? fabs(z) : fabs(z - exact) / ldexp(1, ilogb(exact) - 8);
 }
 
 Test(fast, a_chain_of_halves_rounds_what_it_stores)

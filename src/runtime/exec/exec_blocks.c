@@ -81,7 +81,6 @@ typedef struct block_seg {
                       * product: rows of C, counted over the batch */
     bool by_inner;   /* a MAP without outer axes: its INNER axis is divided */
     df_matmul_job job;
-    int64_t c_columns;
 } block_seg;
 
 /* A thread's own run of the body, and its memory. */
@@ -91,7 +90,7 @@ typedef struct worker {
     char *memory;      /* what the members of `run` point into */
     char **scratch;    /* per buffer of the plan: its piece of a block; NULL: not in blocks */
     char **states[2];  /* per state: memory of a block. The second is NULL where a state is
-                          * replaced in place */
+                        * replaced in place */
     int64_t iteration; /* what a NUMBER port reads */
     size_t memory_size;
 } worker;
@@ -198,7 +197,6 @@ static bool seg_has_rows(const block_loop *l, const df_seg *seg, block_seg *out)
     for (uint32_t i = 0; i < seg->n_batch; i++) n *= loop_slot(l, seg->batch[i]);
     n *= rows;
     out->per_row = n / l->n_rows;
-    out->c_columns = columns;
     return n > 0 && columns > 0 && n % l->n_rows == 0 &&
            (!k || kernel_has_rows(l, seg, k, seg->c_access, false)) &&
            matrix_has_rows(l, seg, &seg->a, rows, depth, true) &&
