@@ -41,32 +41,48 @@ static void collect_one(deft_ctx *cx, deft_tensor *t, void *user)
  * in as much memory as the states have.
  */
 
-/* Whether some tensor takes a value that exists already. */
-static bool hands_values_on(const deft_ctx *cx)
+/* The entries whose tensors take values that exist already, in the order of the log. */
+typedef struct takers {
+    size_t *at, n; /* in cx->pass */
+} takers;
+
+/* Without memory there are no takers: results then get other memory. */
+static takers find_takers(deft_ctx *cx)
 {
-    for (size_t i = 0; i < cx->undo.n; i++)
-        if (cx->undo.at[i].t->value && !(cx->undo.at[i].t->flags & DF_HANDLE_MUT)) return true;
-    return false;
+    takers t = { NULL, 0 };
+    for (size_t i = 0; i < cx->undo.n; i++) {
+        const deft_tensor *const taker = cx->undo.at[i].t;
+        if (!taker->value || taker->flags & DF_HANDLE_MUT) continue;
+        if (!t.at) {
+            df_arena_reset(&cx->pass);
+            t.at = df_arena_new(&cx->pass, size_t, cx->undo.n);
+        }
+        if (!t.at) break;
+        t.at[t.n++] = i;
+    }
+    return t;
 }
 
-/* The entry whose tensor takes the old value of entry i; DF_NONE: there is none. The search goes
- * backwards from i, because programs hand a value on just before they replace it. */
-static size_t taker_of(const deft_ctx *cx, size_t i)
+/* The entry whose tensor takes the old value of entry i; DF_NONE: there is none. When there are
+ * several, it is the nearest one before i in the log, which begins again at its end. Programs hand
+ * a value on just before they replace it. */
+static size_t taker_of(const deft_ctx *cx, const takers *t, size_t i)
 {
-    const size_t n = cx->undo.n;
-    for (size_t k = 1; k < n; k++) {
-        const df_undo *const u = &cx->undo.at[(i + n - k) % n];
-        if (u->t->value == cx->undo.at[i].value && !(u->t->flags & DF_HANDLE_MUT))
-            return (i + n - k) % n;
+    size_t found = DF_NONE;
+    for (size_t k = 0; k < t->n; k++) {
+        const size_t at = t->at[k];
+        if (at == i || cx->undo.at[at].t->value != cx->undo.at[i].value) continue;
+        const bool is_nearer = found == DF_NONE || (found < i) <= (at < i);
+        if (is_nearer) found = at;
     }
-    return DF_NONE;
+    return found;
 }
 
 /* The entry whose old value gives its memory to the result of entry i. */
-static const df_undo *giver_of(const deft_ctx *cx, size_t i, bool hands_on)
+static const df_undo *giver_of(const deft_ctx *cx, const takers *t, size_t i)
 {
-    for (size_t turn = 0; hands_on && cx->undo.at[i].value && turn < cx->undo.n; turn++) {
-        const size_t taker = taker_of(cx, i);
+    for (size_t turn = 0; t->n > 0 && cx->undo.at[i].value && turn < cx->undo.n; turn++) {
+        const size_t taker = taker_of(cx, t, i);
         if (taker == DF_NONE) break;
         i = taker;
     }
@@ -77,13 +93,13 @@ static const df_undo *giver_of(const deft_ctx *cx, size_t i, bool hands_on)
  * afterwards. */
 static void collect_assigned(deft_ctx *cx, bool *ok, bool commit)
 {
-    const bool hands_on = commit && hands_values_on(cx);
+    const takers hand_on = commit ? find_takers(cx) : (takers){ NULL, 0 };
     for (size_t i = 0; i < cx->undo.n; i++) {
         const df_undo *const u = &cx->undo.at[i];
         if (!df_is_pending(cx, u->t) || u->t->flags & DF_HANDLE_MUT || df_own_value(cx, u->t->node))
             continue;
         df_want w = { .node = u->t->node, .donor_refs = 1 };
-        const df_undo *const from = giver_of(cx, i, hands_on);
+        const df_undo *const from = giver_of(cx, &hand_on, i);
         if (commit && from->value) {
             w.donor = from->value;
             w.giver = from->t;
