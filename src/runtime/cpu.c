@@ -215,6 +215,7 @@ deft_status df_cpu_create(df_diag *d, const df_mem *mem, const df_log *log, cons
     TRY(df_allocator_create(d, mem, max_cached, &c->exec.allocator));
     TRY(df_packs_create(d, mem, c->exec.allocator, max_cached, &c->exec.packs));
     TRY(df_pool_create(d, mem, o->n_threads, &c->exec.pool));
+    TRY(df_pool_create(d, mem, 1, &c->exec.alone));
     TRY(df_tiers_create(d, mem, log, c->has_compiler ? &c->compiler : NULL, o->tier,
                         o->max_code ? o->max_code : DEFAULT_CODE, o->variant_after,
                         &c->exec.tiers));
@@ -254,6 +255,7 @@ void df_cpu_destroy(df_device **out)
     df_tiers_destroy(&c->exec.tiers);
     df_naming_close(&c->naming);
     df_pool_destroy(&c->exec.pool);
+    df_pool_destroy(&c->exec.alone);
     df_executor_finish(&c->exec);
     df_packs_destroy(&c->exec.packs);
     df_allocator_destroy(&c->exec.allocator);

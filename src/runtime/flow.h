@@ -27,7 +27,11 @@ typedef struct df_flow_construct {
      * reads (part->out) stays NULL. The callee sets entries only when it succeeds with *done
      * true. */
     df_buffer **made;
+    df_run_stats *stats; /* of the run; the callee adds to it, but counts no launches */
 } df_flow_construct;
+
+/* Runs a construct in another way than part by part. When *done is false, nothing was done. */
+typedef deft_status df_flow_run_fn(void *self, df_diag *d, const df_flow_construct *w, bool *done);
 
 /* What a device does for a run of a plan of parts. `self` belongs to the device and to one run.
  * All functions enqueue or execute their work in the order of the calls. */
@@ -57,12 +61,11 @@ typedef struct df_flow_ops {
     deft_status (*run_tagged)(void *self, df_diag *d, const df_plan *plan, const df_part *part,
                               const int64_t *slots, void *const *in, void *const *out, bool *done);
     /* Runs a branch, or a loop with a test, so that the device decides, without waiting for the
-     * host. When *done is false, nothing was done, and the host decides. The member may be NULL:
-     * the host always decides. */
-    deft_status (*run_whole)(void *self, df_diag *d, const df_flow_construct *w, bool *done);
-    /* Runs all iterations of a loop without a test in another way than one by one. When *done is
-     * false, nothing was done. The member may be NULL. */
-    deft_status (*run_loop)(void *self, df_diag *d, const df_flow_construct *w, bool *done);
+     * host. When it refuses, the host decides. May be NULL: the device always refuses. */
+    df_flow_run_fn *run_whole;
+    /* Runs all iterations of a loop without a test. When it refuses, they run one by one. May be
+     * NULL. */
+    df_flow_run_fn *run_loop;
     bool reads_host; /* plans can read memory of the host: iteration numbers need no copy */
 } df_flow_ops;
 

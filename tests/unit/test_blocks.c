@@ -81,6 +81,18 @@ static size_t results(rig *own, body b, int64_t n, bool by_hand, float *out)
     return total;
 }
 
+/* Each of the at least two segments of an iteration counts. */
+Test(blocks, iterations_in_blocks_are_counted)
+{
+    static float out[3 * MOST_ROWS * (2 * WIDTH + TURNS)];
+    rig own;
+    rig_interpret(&own, 2);
+    const uint64_t before = rig_stats(&own).interpreted;
+    (void)results(&own, BODY_SWAPS, MOST_ROWS, false, out);
+    cr_assert_geq(rig_stats(&own).interpreted - before, 2 * TURNS);
+    rig_close(&own);
+}
+
 Test(blocks, loops_have_the_bits_of_their_iterations)
 {
     enum { ROOM = 3 * MOST_ROWS * (2 * WIDTH + TURNS) };

@@ -356,7 +356,7 @@ static deft_status run_within(void *self, df_diag *d, const df_plan *plan, const
     return df_executor_run(self, d, plan, t, slots, io, stats);
 }
 
-static deft_status run_loop_at_once(void *self, df_diag *d, const df_flow_construct *w, bool *done)
+static deft_status run_loop_blocks(void *self, df_diag *d, const df_flow_construct *w, bool *done)
 {
     return df_run_loop_by_blocks(self, d, w, done);
 }
@@ -403,7 +403,7 @@ deft_status df_executor_run(df_executor *x, df_diag *d, const df_plan *plan, con
                                   .copy = copy_bytes,
                                   .put = exec_write_number,
                                   .holds = exec_read_condition,
-                                  .run_loop = run_loop_at_once,
+                                  .run_loop = run_loop_blocks,
                                   .reads_host = true };
         return df_flow_run(&ops, x, d, plan, t, slots, io, stats);
     }

@@ -20,8 +20,9 @@ typedef struct df_executor {
     df_allocator *allocator;
     df_packs *packs; /* packed copies of weights */
     df_pool *pool;
-    df_tiers *tiers;                       /* NULL: every kernel is interpreted */
-    df_blas *_Atomic blas;                 /* NULL: not opened, or there is none */
+    df_pool *alone;        /* has no workers: for what one thread of `pool` computes by itself */
+    df_tiers *tiers;       /* NULL: every kernel is interpreted */
+    df_blas *_Atomic blas; /* NULL: not opened, or there is none */
     const df_gemm_kernel *_Atomic gemm[2]; /* f32, f64; NULL: the tiles in C */
     df_bf16_use bf16;
     double stream_bytes;          /* launches that move more may stream (exec_stream.c) */

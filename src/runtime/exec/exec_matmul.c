@@ -284,11 +284,11 @@ void df_run_place_product(const df_run *r, const df_seg *seg, df_matmul_job *job
 }
 
 void df_run_product_rows(const df_run *r, const df_seg *seg, const df_seg_run *s,
-                         df_matmul_job *part, int64_t row0, df_pool *alone)
+                         df_matmul_job *part, int64_t row0)
 {
     epilogue e = { r, s, seg->c_access, row0 };
     if (part->epilogue) part->user = &e;
-    df_matmul_run(part, df_run_product_code(r, seg->dtype), NULL, alone, r->matmul_work);
+    df_matmul_run(part, df_run_product_code(r, seg->dtype), NULL, r->x->alone, r->matmul_work);
 }
 
 /* Returns the workspace of a product, with the copies of its operands. */

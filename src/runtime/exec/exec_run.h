@@ -10,6 +10,7 @@
  *   exec_matmul.c    products and their epilogues
  *   exec_weights.c   packed copies of weights
  *   exec_routine.c   routines (routine.h)
+ *   exec_rows.c      which rows of a loop do not depend on each other
  *   exec_blocks.c    loops that run block by block
  *   exec_masked.c    what causal attention leaves out there
  *   exec_notes.c     notes and times of launches
@@ -165,12 +166,12 @@ const df_gemm_kernel *df_run_product_code(const df_run *r, deft_dtype t);
 
 /* The next three are for rows of products that one thread computes. Operands must have the dtype of
  * the product. The first makes the job of the whole product, without addresses. The second sets the
- * addresses in this run. The third computes a part of it: rows of the batch from row0 on, of which
- * `part` is the job. `alone` is a pool without workers. */
+ * addresses in this run. The third computes a part of it on the calling thread: rows of the batch
+ * from row0 on, of which `part` is the job. */
 void df_run_describe_product(const df_run *r, const df_seg *seg, df_matmul_job *job);
 void df_run_place_product(const df_run *r, const df_seg *seg, df_matmul_job *job);
 void df_run_product_rows(const df_run *r, const df_seg *seg, const df_seg_run *s,
-                         df_matmul_job *part, int64_t row0, df_pool *alone);
+                         df_matmul_job *part, int64_t row0);
 
 /* ---- exec_weights.c ---- */
 

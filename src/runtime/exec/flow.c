@@ -351,9 +351,7 @@ done:
 
 /* Runs a loop or a branch by `run`: run_whole or run_loop of the device. *done is false when the
  * device refused. */
-static deft_status
-run_as_whole(flow *f, const df_part *part,
-             deft_status (*run)(void *, df_diag *, const df_flow_construct *, bool *), bool *done)
+static deft_status run_as_whole(flow *f, const df_part *part, df_flow_run_fn *run, bool *done)
 {
     const bool is_loop = part->kind == DF_PART_LOOP;
     const df_flow_construct w = { .plan = f->plan,
@@ -365,7 +363,8 @@ run_as_whole(flow *f, const df_part *part,
                                   .other = f->others,
                                   .init = f->ends,
                                   .cond = is_loop ? NULL : f->cells[part->cond].data,
-                                  .made = f->made };
+                                  .made = f->made,
+                                  .stats = f->stats };
     *done = false;
     f->iteration = 0;
     for (uint32_t i = 0; is_loop && i < part->n_states; i++)
@@ -390,8 +389,7 @@ static deft_status run_loop(flow *f, const df_part *part)
         f->stats->launches += done;
         return st;
     }
-    deft_status (*const run)(void *, df_diag *, const df_flow_construct *, bool *) =
-        part->other.plan ? f->ops->run_whole : f->ops->run_loop;
+    df_flow_run_fn *const run = part->other.plan ? f->ops->run_whole : f->ops->run_loop;
     if (run) st = run_as_whole(f, part, run, &done);
     if (st != DEFT_OK || done) return st;
     st = flow_begin_loop(f, part);
