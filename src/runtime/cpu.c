@@ -219,6 +219,7 @@ deft_status df_cpu_create(df_diag *d, const df_mem *mem, const df_log *log, cons
     TRY(df_tiers_create(d, mem, log, c->has_compiler ? &c->compiler : NULL, o->tier,
                         o->max_code ? o->max_code : DEFAULT_CODE, o->variant_after,
                         &c->exec.tiers));
+    df_tiers_widen(c->exec.tiers, df_pool_threads(c->exec.pool) / 2);
     for (int i = 0; i < 2; i++)
         c->product[i] = (product_code){ .job = { .run = make_product_code, .user = &c->product[i] },
                                         .c = c,

@@ -3,12 +3,12 @@
  * The kernel cache and its tiers.
  *
  * A kernel is looked up by its canonical bytes. The interpreter can run a new kernel at once. The
- * compile thread then makes O0 code and later O2 code, and publishes each by one atomic pointer.
+ * compile threads then make O0 code and later O2 code, and publish each by one atomic pointer.
  * Timing never changes a result. In strict mode all tiers give equal bits. A kernel in fast mode
  * (DF_KERNEL_FAST) always waits for O2 code, unless the tier is INTERP or O0.
  *
- * Any thread may call all functions. df_tiers_create, df_tiers_name and df_tiers_destroy must not
- * run while another thread uses the same tiers.
+ * Any thread may call all functions. df_tiers_create, df_tiers_name, df_tiers_widen and
+ * df_tiers_destroy must not run while another thread uses the same tiers.
  */
 #ifndef DF_RUNTIME_TIER_H
 #define DF_RUNTIME_TIER_H
@@ -49,7 +49,7 @@ typedef struct df_exec {
     df_watch watch;            /* counts how many launches in a row were alike (variant.h) */
 } df_exec;
 
-typedef struct df_tiers df_tiers; /* the kernel cache with its compile thread */
+typedef struct df_tiers df_tiers; /* the kernel cache with its compile threads */
 struct df_naming;                 /* names of code for profilers and debuggers (naming.h) */
 
 /* Writes the name of a kernel in the structured log: the hash of its canonical bytes, in hex. */
@@ -71,7 +71,7 @@ typedef struct df_tier_stats {
 /* Creates the kernel cache.
  *
  * mem, log and c are borrowed until df_tiers_destroy. With c NULL every kernel is interpreted. The
- * compiler is called on the compile thread. It is also called by df_tiers_attach without a waiter,
+ * compiler is called on compile threads. It is also called by df_tiers_attach without a waiter,
  * and in tier O2 by the launch that asks for a variant. The code in the cache is bounded by
  * max_bytes. With 0, general code is not bounded, and no variant is kept.
  *
@@ -85,7 +85,10 @@ deft_status df_tiers_create(df_diag *d, const df_mem *mem, const df_log *log, co
 /* From now on, code that is compiled gets names. Must be called before the first plan is attached.
  * n is borrowed. With n NULL, code gets no names. */
 void df_tiers_name(df_tiers *t, struct df_naming *n);
-/* Stops the compile thread first. All plans must have been detached, and no thread may be in a
+/* Permits up to n_threads compile threads, at most DF_MAX_COMPILE_THREADS. They start when there is
+ * work for them. Without this call there is one. */
+void df_tiers_widen(df_tiers *t, uint32_t n_threads);
+/* Stops the compile threads first. All plans must have been detached, and no thread may be in a
  * call. *t may be NULL, and is NULL afterwards. */
 void df_tiers_destroy(df_tiers **t);
 
@@ -100,22 +103,24 @@ bool df_tiers_start(df_tiers *t);
  * In the tiers O0 and O2, and in AUTO for kernels in fast mode, the call returns when these kernels
  * are compiled. A kernel that cannot be compiled is interpreted, and the call succeeds.
  *
- * With a waiter, the compile thread compiles, if that thread can be started. With w NULL the caller
- * compiles, on a new thread when its own stack is too small. For O2 code, the compile thread then
- * takes a part when it is idle. When the waiter stops the wait,
+ * With a waiter, the compile threads compile, if one can be started. With w NULL the caller
+ * compiles, on a new thread when its own stack is too small. For O2 code, the compile threads
+ * then take a part when they are idle. When the waiter stops the wait,
  * compilation continues, and the call fails with DEFT_E_INTERRUPTED. */
 deft_status df_tiers_attach(df_tiers *t, df_diag *d, df_plan *plan, df_waiter *w);
 /* Drops the references of plan->execs, which may be NULL and is NULL afterwards. */
 void df_tiers_detach(df_tiers *t, df_plan *plan);
 
-/* Returns the general code to run a kernel with, or NULL to interpret. Must be called before the
- * kernel runs, and counts the launch. The code is valid while the caller holds the reference of
- * plan->execs.
+/* Returns the general code to run a kernel of the plan with, or NULL to interpret. Must be called
+ * before the kernel runs, and counts the launch. The code is valid while the caller holds the
+ * reference of plan->execs.
  *
  * `elements` is the work of this launch. In AUTO the call waits for O0 code when interpreting would
  * take longer, and a long LOOP waits for O2 code. w may be NULL. A waiter that stops ends only the
- * wait. */
-const df_code *df_tiers_code(df_tiers *t, df_exec *e, double elements, df_waiter *w);
+ * wait. The second launch asks for O2 code, for all kernels of the plan that have been launched.
+ * Those with the most work are compiled first. */
+const df_code *df_tiers_code(df_tiers *t, const df_plan *plan, df_kern kernel, double elements,
+                             df_waiter *w);
 
 /* Returns the code for a launch of e: `general`, or the code of a variant whose facts hold.
  * `general` is the result of df_tiers_code and must not be NULL. The call compares the launch with
@@ -128,7 +133,7 @@ const df_code *df_tiers_choose(df_tiers *t, df_exec *e, const df_code *general, 
                                bool *is_inside);
 void df_tiers_leave(df_tiers *t);
 
-/* Work for the compile thread that is not a kernel. The owner embeds it and sets `run`, `user`, and
+/* Work for a compile thread that is not a kernel. The owner embeds it and sets `run`, `user`, and
  * all other members to zero. It must live until df_tiers_destroy. */
 typedef struct df_tier_job {
     void (*run)(void *user);
@@ -138,13 +143,13 @@ typedef struct df_tier_job {
     struct df_tier_job *next;
 } df_tier_job;
 
-/* Runs j->run once. In tier AUTO the compile thread runs it, after the kernels that need O0 code
+/* Runs j->run once. In tier AUTO a compile thread runs it, after the kernels that need O0 code
  * and before those that need O2 code. In the other tiers, when `now` is true, and when there is no
  * compile thread, the caller runs it before the call returns. Later calls with the same job do
  * nothing. In a forked child, a job that the parent did not finish counts as new. */
 void df_tiers_do(df_tiers *t, df_tier_job *j, bool now);
 
-/* Waits until the compile thread has nothing to do. Callers may still compile. For tests and
+/* Waits until the compile threads have nothing to do. Callers may still compile. For tests and
  * benchmarks. */
 void df_tiers_wait_idle(df_tiers *t);
 /* Returns the statistics so far. */

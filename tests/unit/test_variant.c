@@ -116,7 +116,8 @@ static const df_facts *launch_of(rig *r, const df_plan *plan, int64_t rows, int6
     const uint64_t num[] = { F(number) };
     const df_kargs args = { .extent = extent, .num = num };
     const df_call c = { .args = &args, .rows = true, .all = true, .n_rows = rows, .ns = ns };
-    const df_code *const general = df_tiers_code(r->t, plan->execs[0], (double)(rows * n), NULL);
+    const df_code *const general =
+        df_tiers_code(r->t, plan, (df_kern){ 0 }, (double)(rows * n), NULL);
     if (!general) return NULL;
     const df_code *const code = df_tiers_choose(r->t, plan->execs[0], general, &c, &is_inside);
     const df_facts *const facts = code->owner;
@@ -162,7 +163,7 @@ Test(variant, parts_of_a_launch_do_not_get_it)
     const uint64_t num[] = { F(3) };
     const df_kargs args = { .extent = extent, .num = num };
     const df_call c = { .args = &args, .rows = true, .n_rows = 3, .ns = 100 };
-    const df_code *const general = df_tiers_code(r.t, r.plan.execs[0], 21, NULL);
+    const df_code *const general = df_tiers_code(r.t, &r.plan, (df_kern){ 0 }, 21, NULL);
     cr_assert_eq(df_tiers_choose(r.t, r.plan.execs[0], general, &c, &is_inside), general);
     if (is_inside) df_tiers_leave(r.t);
     close_rig(&r);

@@ -59,7 +59,7 @@ static double count_bytes(const df_run *r, const df_seg *seg, const df_kernel *k
 const df_code *df_run_code(const df_run *r, const df_seg *seg, const df_seg_run *s)
 {
     if (!r->x->tiers || !r->plan->execs) return NULL;
-    return df_tiers_code(r->x->tiers, r->plan->execs[seg->kernel.i], s->elements, r->waiter);
+    return df_tiers_code(r->x->tiers, r->plan, seg->kernel, s->elements, r->waiter);
 }
 
 static bool exec_buffer_is_empty(const df_run *r, df_buf buf)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernel cache and the compile thread.
+ * The kernel cache and the compile threads.
  *
  * The store (cache/cache.h) finds an *entry* by the canonical bytes of a kernel. Plans hold counted
  * references to entries. An entry owns a copy of its kernel and up to two pieces of code, which
@@ -11,9 +11,10 @@
  *                                   launched again: queue[O2] --> code[O2] published over it
  *
  * One lock guards the queues and the states of entries. One condition is signalled after every
- * change. The compiler is called without the lock. New kernels of one plan are neighbours in the
- * queue, with one batch number, and are compiled as one module, which is a third cheaper. When that
- * fails, they are compiled one by one, so that a refused kernel does not affect the others.
+ * change. The compiler is called without the lock. Kernels of one plan have one batch number and
+ * are compiled as modules of several (tier_queue.c). When that fails, they are compiled one by one,
+ * so that a refused kernel does not affect the others. When a kernel asks for O2 code, those of its
+ * plan that have run once do too, so that the most expensive one is first.
  *
  * Waiting. A kernel without code is interpreted, unless this would take longer than to compile it.
  * A LOOP kernel that will run long waits for O2 code, because a loop may be launched only once. O0
@@ -34,8 +35,6 @@
 #include "runtime/cpu.h"
 #include "runtime/os.h"
 
-enum { MAX_BATCH = 16 };
-
 /* Estimates in ns. Measured: the interpreter takes 0.04 to 0.1 ns per instruction and element; the
  * compiler at O0 takes 0.4 ms for a small kernel and 5 ms for 300 instructions. */
 #define INTERP_NS_PER_OP 0.1
@@ -49,6 +48,9 @@ enum { MAX_BATCH = 16 };
 #define O2_NS_PER_INS 3e5
 
 #define LAUNCHES_FOR_O2 2
+
+/* More work than any launch has. */
+#define MOST_WORK 1e300
 
 /* ---- states ---- */
 
@@ -151,7 +153,7 @@ static void make_event(df_event *out, const entry *e, df_opt level, uint32_t n, 
 static deft_status call_compiler(df_tiers *t, df_diag *d, entry *const *e, uint32_t n, df_opt level,
                                  df_code *out)
 {
-    const df_kernel *kernels[MAX_BATCH];
+    const df_kernel *kernels[DF_MAX_MODULE];
     for (uint32_t i = 0; i < n; i++) kernels[i] = &e[i]->kernel;
     atomic_fetch_add(&t->n_in_compiler, 1);
     const deft_status st = t->compiler->compile(t->compiler->self, d, kernels, n, level, out);
@@ -191,9 +193,9 @@ static void tier_fail_entries(df_tiers *t, entry *const *e, uint32_t n, df_opt l
 static void tier_compile_entries(df_tiers *t, entry *const *e, uint32_t n, df_opt level)
 {
     df_diag d = { 0 };
-    df_code code[MAX_BATCH];
-    bool ok[MAX_BATCH] = { false };
-    df_event event[MAX_BATCH];
+    df_code code[DF_MAX_MODULE];
+    bool ok[DF_MAX_MODULE] = { false };
+    df_event event[DF_MAX_MODULE];
     if (!df_tiers_start(t)) {
         tier_fail_entries(t, e, n, level);
         return;
@@ -244,19 +246,13 @@ static void tier_compile_entries(df_tiers *t, entry *const *e, uint32_t n, df_op
     if (tell) df_logf(t->log, error, "compile: %s; interpreted instead (told once)", d.text);
 }
 
-/* Takes the next entries of one level and one batch from the queues. The caller gets the references
- * of the queue. The caller holds `lock`. */
+/* Takes the entries of the next module from the queues. The caller gets the references of the
+ * queue. The caller holds `lock`. */
 static uint32_t take_jobs(df_tiers *t, entry **out, df_opt *level)
 {
-    uint32_t n = 0;
-    *level = t->head[DF_OPT_O0] ? DF_OPT_O0 : DF_OPT_O2;
-    while (n < MAX_BATCH && t->head[*level] &&
-           (n == 0 || t->head[*level]->batch == out[0]->batch)) {
-        entry *const e = t->head[*level];
-        t->head[*level] = e->next[*level];
-        set_state(&e->exec, *level, STATE_BUSY);
-        out[n++] = e;
-    }
+    *level = t->queue[DF_OPT_O0].head ? DF_OPT_O0 : DF_OPT_O2;
+    const uint32_t n = df_tier_queue_take(&t->queue[*level], *level, t->most_threads, out);
+    for (uint32_t i = 0; i < n; i++) set_state(&out[i]->exec, *level, STATE_BUSY);
     return n;
 }
 
@@ -273,7 +269,7 @@ static void call_job(df_tiers *t, const df_tier_job *j)
 static bool tier_run_job(df_tiers *t)
 {
     df_tier_job *const j = t->first_job;
-    if (!j || t->head[DF_OPT_O0]) return false;
+    if (!j || t->queue[DF_OPT_O0].head) return false;
     t->first_job = j->next;
     pthread_mutex_unlock(&t->lock);
     call_job(t, j);
@@ -287,7 +283,7 @@ static bool tier_run_job(df_tiers *t)
 static void *compile_thread(void *user)
 {
     df_tiers *const t = user;
-    entry *jobs[MAX_BATCH];
+    entry *jobs[DF_MAX_MODULE];
     df_opt level;
     pthread_mutex_lock(&t->lock);
     while (!t->stop) {
@@ -299,6 +295,7 @@ static void *compile_thread(void *user)
             pthread_cond_wait(&t->changed, &t->lock);
             continue;
         }
+        t->n_busy++;
         pthread_mutex_unlock(&t->lock);
         if (variant)
             df_variant_make(t, variant);
@@ -309,6 +306,7 @@ static void *compile_thread(void *user)
             df_counted_drop(&ref);
         }
         pthread_mutex_lock(&t->lock);
+        t->n_busy--;
         t->n_pending -= n;
         pthread_cond_broadcast(&t->changed);
     }
@@ -318,22 +316,25 @@ static void *compile_thread(void *user)
 
 bool df_tiers_need_thread(df_tiers *t)
 {
-    if (!t->has_thread) t->has_thread = df_os_thread(&t->thread, compile_thread, t, -1);
-    return t->has_thread;
+    const uint32_t n_free = t->n_threads - t->n_busy;
+    const uint32_t n_queued = t->queue[DF_OPT_O0].n + t->queue[DF_OPT_O2].n;
+    const bool is_short = t->n_threads == 0 || n_queued > n_free * DF_LEAST_MODULE;
+    if (is_short && t->n_threads < t->most_threads &&
+        df_os_thread(&t->thread[t->n_threads], compile_thread, t, -1))
+        t->n_threads++;
+    return t->n_threads > 0;
 }
 
-/* Appends e to the queue of a level. Without a compile thread nothing is queued: the kernel is
+/* Adds e to the queue of a level. Without a compile thread nothing is queued: the kernel is
  * interpreted, and the next attach tries again. The caller holds `lock`. */
 static void tier_enqueue_entry(df_tiers *t, entry *e, df_opt level)
 {
-    if (!df_tiers_need_thread(t)) return;
+    df_tier_queue_add(&t->queue[level], e, level);
+    if (!df_tiers_need_thread(t)) {
+        memset(&t->queue[level], 0, sizeof t->queue[level]); /* it had no other entry */
+        return;
+    }
     df_counted_ref(&e->ref);
-    e->next[level] = NULL;
-    if (t->head[level])
-        t->tail[level]->next[level] = e;
-    else
-        t->head[level] = e;
-    t->tail[level] = e;
     e->generation = t->generation;
     set_state(&e->exec, level, STATE_QUEUED);
     t->n_pending++;
@@ -365,8 +366,8 @@ void df_tiers_check_fork(df_tiers *t)
     t->variants = t->retired = NULL; /* exec.variant stays valid; retired variants are leaked */
     t->variant_bytes = 0;
     atomic_store(&t->inside, 0);
-    t->has_thread = false;
-    t->head[0] = t->head[1] = NULL; /* the references of the queues are never dropped */
+    t->n_threads = t->n_busy = 0;
+    memset(t->queue, 0, sizeof t->queue); /* the references of the queues are never dropped */
     t->n_pending = 0;
     t->generation++;
     if (atomic_load(&t->n_in_compiler) > 0) {
@@ -416,7 +417,7 @@ static deft_status find_or_add(df_tiers *t, df_diag *d, const df_plan *plan, df_
     return DEFT_OK;
 }
 
-/* Takes up to MAX_BATCH entries that no thread has begun, and sets them BUSY at *level. With a
+/* Takes up to DF_MAX_MODULE entries that no thread has begun, and sets them BUSY at *level. With a
  * waiter, they are queued for the compile thread instead. *n_others counts the entries that are
  * queued or that other threads compile. The caller holds `lock`. */
 static uint32_t tier_claim_entries(const df_wait *s, entry **jobs, df_opt *level,
@@ -424,7 +425,7 @@ static uint32_t tier_claim_entries(const df_wait *s, entry **jobs, df_opt *level
 {
     uint32_t n_jobs = 0;
     *n_others = 0;
-    for (uint32_t i = 0; i < s->n && n_jobs < MAX_BATCH; i++) {
+    for (uint32_t i = 0; i < s->n && n_jobs < DF_MAX_MODULE; i++) {
         df_opt want;
         entry *const e = df_entry_of(s->execs[i]);
         if (!df_wait_level(s, i, &want)) continue;
@@ -468,9 +469,9 @@ static void compile_for_caller(df_tiers *t, entry *const *e, uint32_t n, df_opt 
     pthread_mutex_unlock(&t->lock);
 }
 
-/* Queues about half of the entries that need O2 code for the compile thread, when that is idle: two
- * threads compile 1.7 times as fast as one. Each entry goes to the thread that has less to do by
- * then. The caller holds `lock`. */
+/* Queues a part of the entries that need O2 code for the compile threads, when these are idle: two
+ * threads compile 1.7 times as fast as one. Each entry goes to those who have less to do by then.
+ * The caller holds `lock`. */
 static void tier_share_entries(const df_wait *s)
 {
     double here = 0, there = 0;
@@ -481,7 +482,7 @@ static void tier_share_entries(const df_wait *s)
         if (!df_wait_level(s, i, &want) || want != DF_OPT_O2) continue;
         if (df_exec_state(&e->exec, want) != STATE_NONE) continue;
         const double cost = O2_NS + O2_NS_PER_INS * e->kernel.n_ins;
-        if (here <= there) {
+        if (here * s->t->most_threads <= there) {
             here += cost;
         } else {
             there += cost;
@@ -495,7 +496,7 @@ static void tier_share_entries(const df_wait *s)
  * stopped the wait. */
 static bool compile_now(df_tiers *t, void *const *execs, uint32_t n, df_waiter *w)
 {
-    entry *jobs[MAX_BATCH];
+    entry *jobs[DF_MAX_MODULE];
     df_wait s = { .t = t, .w = w, .execs = execs, .n = n };
     bool goes_on = true;
     pthread_mutex_lock(&t->lock);
@@ -582,7 +583,7 @@ static double start_ns(const df_tiers *t)
     return atomic_load_explicit(&t->has_started, memory_order_relaxed) ? 0 : START_NS;
 }
 
-/* For a kernel without code in tier AUTO: waits for O0 when this is faster than interpreting. */
+/* Waits for O0 code when this is faster than interpreting. */
 static const df_code *wait_or_interpret(df_tiers *t, df_exec *x, double elements, df_waiter *w)
 {
     const double interp_ns = x->kernel->cost * elements * INTERP_NS_PER_OP;
@@ -600,22 +601,67 @@ static bool is_long_loop(df_tiers *t, const df_exec *x, double elements)
     return k->cost * elements * LOOP_O0_NS_PER_OP > start_ns(t) + O2_NS + O2_NS_PER_INS * k->n_ins;
 }
 
-static void ask_for_o2(df_tiers *t, df_exec *x)
+/* Notes the work of a launch, by which the queue for O2 code is ordered. */
+static void note_work(df_tiers *t, df_exec *x, double elements)
 {
+    entry *const e = df_entry_of(x);
     pthread_mutex_lock(&t->lock);
-    forget_lost(t, df_entry_of(x));
-    if (df_exec_state(x, DF_OPT_O2) == STATE_NONE) tier_enqueue_entry(t, df_entry_of(x), DF_OPT_O2);
+    if (df_exec_state(x, DF_OPT_O2) == STATE_NONE) e->work = x->kernel->cost * elements;
     pthread_mutex_unlock(&t->lock);
 }
 
-const df_code *df_tiers_code(df_tiers *t, df_exec *x, double elements, df_waiter *w)
+/* Adds e to the queue for O2 code, unless it was there before. The caller holds `lock`. */
+static void ask_for_o2(df_tiers *t, entry *e)
 {
+    forget_lost(t, e);
+    if (df_exec_state(&e->exec, DF_OPT_O2) == STATE_NONE) tier_enqueue_entry(t, e, DF_OPT_O2);
+}
+
+/* Asks for O2 code of x, and of all kernels of its plan that have been launched. */
+static void ask_for_plan(df_tiers *t, const df_plan *plan, const df_exec *x)
+{
+    pthread_mutex_lock(&t->lock);
+    for (uint32_t i = 0; i < plan->n_kernels; i++) {
+        df_exec *const y = plan->execs[i];
+        if (df_tier_for(t, y->kernel) != DF_TIER_AUTO) continue;
+        if (y == x || atomic_load_explicit(&y->launches, memory_order_relaxed) > 0)
+            ask_for_o2(t, df_entry_of(y));
+    }
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* Asks for O2 code of a loop whose launch waits for it: it is the next to be compiled. */
+static void ask_for_loop(df_tiers *t, df_exec *x)
+{
+    entry *const e = df_entry_of(x);
+    pthread_mutex_lock(&t->lock);
+    if (df_exec_state(x, DF_OPT_O2) == STATE_NONE) e->work = MOST_WORK;
+    ask_for_o2(t, e);
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* For a launch that finds no code in tier AUTO: asks for O0 code, and waits for it when this is
+ * faster than interpreting. */
+static const df_code *ask_for_o0(df_tiers *t, df_exec *x, double elements, df_waiter *w)
+{
+    pthread_mutex_lock(&t->lock);
+    entry *const e = df_entry_of(x);
+    forget_lost(t, e);
+    if (df_exec_state(x, DF_OPT_O0) == STATE_NONE) tier_enqueue_entry(t, e, DF_OPT_O0);
+    pthread_mutex_unlock(&t->lock);
+    return wait_or_interpret(t, x, elements, w);
+}
+
+const df_code *df_tiers_code(df_tiers *t, const df_plan *plan, df_kern kernel, double elements,
+                             df_waiter *w)
+{
+    df_exec *const x = plan->execs[kernel.i];
     const df_code *code = atomic_load_explicit(&x->code, memory_order_acquire);
     /* A count that gets lost between two threads does no harm. */
     const uint64_t launches = atomic_load_explicit(&x->launches, memory_order_relaxed) + 1;
     atomic_store_explicit(&x->launches, launches, memory_order_relaxed);
     if (is_long_loop(t, x, elements)) {
-        ask_for_o2(t, x);
+        ask_for_loop(t, x);
         return tier_wait_for_code(t, x, DF_OPT_O2, w);
     }
     if (t->tier != DF_TIER_AUTO || df_exec_state(x, DF_OPT_O2) != STATE_NONE) {
@@ -623,16 +669,10 @@ const df_code *df_tiers_code(df_tiers *t, df_exec *x, double elements, df_waiter
     }
     df_tiers_check_fork(t);
     if (df_tier_for(t, x->kernel) != DF_TIER_AUTO) return code;
-    if (!code) {
-        pthread_mutex_lock(&t->lock);
-        entry *const e = df_entry_of(x);
-        forget_lost(t, e);
-        if (df_exec_state(x, DF_OPT_O0) == STATE_NONE) tier_enqueue_entry(t, e, DF_OPT_O0);
-        pthread_mutex_unlock(&t->lock);
-        code = wait_or_interpret(t, x, elements, w);
-    }
+    note_work(t, x, elements);
+    if (!code) code = ask_for_o0(t, x, elements, w);
     if (code && launches >= LAUNCHES_FOR_O2 && df_exec_state(x, DF_OPT_O2) == STATE_NONE)
-        ask_for_o2(t, x);
+        ask_for_plan(t, plan, x);
     return code;
 }
 
@@ -741,6 +781,7 @@ deft_status df_tiers_create(df_diag *d, const df_mem *mem, const df_log *log, co
     }
     t->max_bytes = max_bytes;
     t->variant_after = variants_after(t->tier, variant_after);
+    t->most_threads = 1;
     pthread_mutex_init(&t->variant_lock, NULL);
     pthread_mutex_init(&t->lock, NULL); /* on Linux these only fill in fields */
     pthread_cond_init(&t->changed, NULL);
@@ -754,24 +795,28 @@ void df_tiers_name(df_tiers *t, df_naming *n)
     t->naming = n;
 }
 
+void df_tiers_widen(df_tiers *t, uint32_t n_threads)
+{
+    t->most_threads = n_threads < 2                        ? 1
+                      : n_threads < DF_MAX_COMPILE_THREADS ? n_threads
+                                                           : DF_MAX_COMPILE_THREADS;
+}
+
 void df_tiers_destroy(df_tiers **out)
 {
     df_tiers *const t = *out;
     if (!t) return;
     *out = NULL;
     df_tiers_check_fork(t);
-    if (t->has_thread) {
-        pthread_mutex_lock(&t->lock);
-        t->stop = true;
-        pthread_cond_broadcast(&t->changed);
-        pthread_mutex_unlock(&t->lock);
-        pthread_join(t->thread, NULL);
-    }
+    pthread_mutex_lock(&t->lock);
+    t->stop = true;
+    pthread_cond_broadcast(&t->changed);
+    pthread_mutex_unlock(&t->lock);
+    for (uint32_t i = 0; i < t->n_threads; i++) pthread_join(t->thread[i], NULL);
     for (df_opt level = DF_OPT_O0; level <= DF_OPT_O2; level++)
-        while (t->head[level]) {
-            entry *const e = t->head[level];
+        for (entry *e = t->queue[level].head, *next; e; e = next) {
             df_counted *ref = &e->ref;
-            t->head[level] = e->next[level];
+            next = e->next[level];
             df_counted_drop(&ref);
         }
     for (entry *e; (e = df_variant_take(t)) != NULL;) {

@@ -2,7 +2,8 @@
  *
  * Internal header of the tiers: the types that all their files share.
  *
- *   tier.c           the kernel cache; general code; the compile thread
+ *   tier.c           the kernel cache; general code; the compile threads
+ *   tier_queue.c     the order in which they take kernels
  *   tier_choose.c    the choice between general code and variants, per launch
  *   tier_variant.c   making and freeing variants
  *   tier_wait.c      waiting for the compiler
@@ -56,6 +57,8 @@ struct entry {
     df_code code[2]; /* by df_opt */
     bool has_code[2];
     struct entry *next[2]; /* in the queue of a level */
+    double work;           /* instructions times elements of one launch, when O2 code was asked for;
+                              0 for code that was asked for before any launch */
     uint64_t batch;        /* number of the df_tiers_attach that created it */
     uint32_t generation;   /* df_tiers.generation when it was queued last */
 
@@ -68,6 +71,16 @@ struct entry {
     uint32_t owner, plan_number;
     char ops[128];
 };
+
+/* Threads share the kernels that wait for code. A module with fewer kernels than DF_LEAST_MODULE
+ * would save less time than it costs, so such a part is not divided. */
+enum { DF_LEAST_MODULE = 4, DF_MAX_MODULE = 16, DF_MAX_COMPILE_THREADS = 4 };
+
+/* Kernels that wait for the compile threads at one level, in the order of tier_queue.c. */
+typedef struct df_tier_queue {
+    entry *head, *tail;
+    uint32_t n;
+} df_tier_queue;
 
 struct df_tiers {
     const df_mem *mem;
@@ -85,14 +98,17 @@ struct df_tiers {
     _Atomic uint64_t inside;        /* see INSIDE_BITS */
     pthread_mutex_t lock;           /* guards all below, and states and links of entries */
     pthread_cond_t changed;         /* signalled after every change of a state or queue */
-    entry *head[2], *tail[2];       /* the queue of each level */
+    df_tier_queue queue[2];         /* of each level */
     df_tier_job *first_job;         /* the queue of jobs: a few at most, the latest one last */
     entry *first_wish, *last_wish;  /* the queue of variants */
-    uint32_t n_pending;             /* jobs of the compile thread, queued or in progress */
+    uint32_t n_pending;             /* jobs of the compile threads, queued or in progress */
     uint32_t generation;            /* incremented in a forked child */
     uint64_t n_batches;
-    pthread_t thread;
-    bool has_thread, stop, failure_told;
+    pthread_t thread[DF_MAX_COMPILE_THREADS];
+    uint32_t most_threads; /* how many compile threads there may be */
+    uint32_t n_threads;    /* compile threads that run */
+    uint32_t n_busy;       /* those of them that compile */
+    bool stop, failure_told;
     df_tier_stats stats;
     df_listener *listeners;
 
@@ -155,9 +171,20 @@ bool df_wait_once(df_wait *s);
 /* In a forked child, resets what the child cannot use. Called without locks, before they are
  * taken. */
 void df_tiers_check_fork(df_tiers *t);
-/* Starts the compile thread, unless it runs. Returns false when it cannot be started. The caller
- * holds `lock`. */
+/* Starts a compile thread when none runs, or when more kernels wait than those that are free would
+ * take at once and there may be one more. Returns false when none runs and none can be started. The
+ * caller holds `lock`. */
 bool df_tiers_need_thread(df_tiers *t);
+
+/* ---- tier_queue.c. The caller holds the lock of the tiers. ---- */
+
+/* Adds e: at O0 as the last, at O2 before those with less work. */
+void df_tier_queue_add(df_tier_queue *q, entry *e, df_opt level);
+/* Takes the kernels of the next module, all of one batch. Returns their number; 0: none waits.
+ * n_threads share the queue. */
+uint32_t df_tier_queue_take(df_tier_queue *q, df_opt level, uint32_t n_threads,
+                            entry *out[DF_MAX_MODULE]);
+
 /* ---- tier_code.c ---- */
 
 /* Gives the code that the compiler made for e a name for profilers and debuggers. Called before any

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The compile threads: which kernels they take first, and how they share them. The compiler here
+ * makes nothing that could run, and notes what it was asked for. A kernel is told by its number of
+ * instructions.
+ */
+#include <criterion/criterion.h>
+
+#include <pthread.h>
+#include <time.h>
+
+#include "runtime/tier.h"
+#include "unit/hand_kernels.h"
+
+enum { MOST = 64, KERNELS = 16, PLAIN = 3 /* instructions of kernel 0 */ };
+
+/* What the compiler was asked for, in order. Guarded by `lock`. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static uint32_t n_modules, n_inside, most_inside, n_awaited;
+static struct {
+    df_opt level;
+    uint32_t n, kernel[KERNELS];
+} module[MOST];
+
+static void nothing(const df_kargs *a, int64_t o0, int64_t o1, int64_t i0, int64_t i1)
+{
+    (void)a, (void)o0, (void)o1, (void)i0, (void)i1;
+}
+
+/* Stays inside until n_awaited threads are, for at most 20 seconds. */
+static void wait_for_others(void)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 20;
+    if (++n_inside > most_inside) most_inside = n_inside;
+    pthread_cond_broadcast(&changed);
+    while (most_inside < n_awaited && pthread_cond_timedwait(&changed, &lock, &until) == 0) {
+    }
+    n_inside--;
+}
+
+static deft_status compile(void *self, df_diag *d, const df_kernel *const *k, uint32_t n,
+                           df_opt level, df_code *out)
+{
+    (void)self, (void)d;
+    pthread_mutex_lock(&lock);
+    cr_assert(n_modules < MOST && n <= KERNELS);
+    module[n_modules].level = level;
+    module[n_modules].n = n;
+    for (uint32_t i = 0; i < n; i++) module[n_modules].kernel[i] = k[i]->n_ins - PLAIN;
+    n_modules++;
+    wait_for_others();
+    pthread_mutex_unlock(&lock);
+    for (uint32_t i = 0; i < n; i++) out[i] = (df_code){ .main = nothing, .bytes = 100 };
+    return DEFT_OK;
+}
+
+static void release(void *self, df_code *code)
+{
+    (void)self, (void)code;
+}
+
+static const df_compiler compiler = { .vector_bytes = 64, .compile = compile, .release = release };
+
+/* A plan of n kernels of the form y = x + c, of which kernel i has i more constants. */
+typedef struct rig {
+    df_tiers *t;
+    kb built[KERNELS];
+    df_kernel kernels[KERNELS];
+    df_plan plan;
+} rig;
+
+static void open_rig(rig *r, uint32_t n, uint32_t n_threads)
+{
+    df_diag d = { 0 };
+    memset(r, 0, sizeof *r);
+    n_modules = most_inside = n_awaited = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        kb *const b = &r->built[i];
+        kb_init(b, DF_MODE_MAP, "i", 1);
+        const uint32_t x =
+            kb_ins(b, DF_K_load, DEFT_F32, 0, 0, 0, kb_access(b, DF_ACCESS_LOAD, DEFT_F32, "1"));
+        const uint32_t y = kb_ins(b, DF_K_neg, DEFT_F32, x, 0, 0, 0);
+        kb_ins(b, DF_K_store, DEFT_F32, y, 0, 0, kb_access(b, DF_ACCESS_STORE, DEFT_F32, "1"));
+        for (uint32_t c = 0; c < i; c++) kb_ins(b, DF_K_const, DEFT_F32, 0, 0, 0, c);
+        kb_seal(b);
+        b->k.cost = 1;
+        r->kernels[i] = b->k;
+    }
+    cr_assert(df_tiers_create(&d, &df_mem_system, NULL, &compiler, DF_TIER_AUTO, 1 << 20,
+                              UINT32_MAX, &r->t) == DEFT_OK);
+    df_tiers_widen(r->t, n_threads);
+    r->plan = (df_plan){ .kernels = r->kernels, .n_kernels = n };
+    cr_assert(df_tiers_attach(r->t, &d, &r->plan, NULL) == DEFT_OK, "%s", d.text);
+}
+
+static void close_rig(rig *r)
+{
+    df_tiers_detach(r->t, &r->plan);
+    df_tiers_destroy(&r->t);
+}
+
+/* Launches kernels 0 to n - 1 once, each with its number of elements. */
+static void launch(rig *r, const double *elements, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        (void)df_tiers_code(r->t, &r->plan, (df_kern){ i }, elements[i], NULL);
+}
+
+/* The number of kernels that module m has, or 0 when it is not one of O2 code. */
+static uint32_t size_of_o2(uint32_t m)
+{
+    return m < n_modules && module[m].level == DF_OPT_O2 ? module[m].n : 0;
+}
+
+Test(tiers, the_kernel_with_most_work_is_first)
+{
+    rig r;
+    open_rig(&r, 3, 1);
+    launch(&r, (const double[]){ 10, 1000, 100 }, 3);
+    df_tiers_wait_idle(r.t);
+    const uint32_t first = n_modules;
+    launch(&r, (const double[]){ 10 }, 1);
+    df_tiers_wait_idle(r.t);
+    cr_assert_eq(n_modules, first + 3, "each is three quarters of what waits");
+    const uint32_t expected[] = { 1, 2, 0 };
+    for (uint32_t i = 0; i < 3; i++) {
+        cr_assert_eq(size_of_o2(first + i), 1);
+        cr_expect_eq(module[first + i].kernel[0], expected[i]);
+    }
+    launch(&r, (const double[]){ 10, 1000, 100 }, 3);
+    df_tiers_wait_idle(r.t);
+    cr_expect_eq(n_modules, first + 3, "nothing is compiled twice");
+    close_rig(&r);
+}
+
+Test(tiers, kernels_with_equal_work_share_a_module)
+{
+    rig r;
+    const double elements[8] = { 5, 5, 5, 5, 5, 5, 5, 5 };
+    open_rig(&r, 8, 1);
+    launch(&r, elements, 8);
+    df_tiers_wait_idle(r.t);
+    const uint32_t first = n_modules;
+    launch(&r, elements, 1);
+    df_tiers_wait_idle(r.t);
+    cr_assert_eq(n_modules, first + 2);
+    cr_expect_eq(size_of_o2(first), 6);
+    cr_expect_eq(size_of_o2(first + 1), 2);
+    for (uint32_t i = 0; i < 6; i++) cr_expect_eq(module[first].kernel[i], i, "in their order");
+    close_rig(&r);
+}
+
+Test(tiers, a_kernel_that_has_not_run_waits_for_its_own_launches)
+{
+    rig r;
+    open_rig(&r, 3, 1);
+    launch(&r, (const double[]){ 1, 1 }, 2);
+    df_tiers_wait_idle(r.t);
+    const uint32_t first = n_modules;
+    launch(&r, (const double[]){ 1 }, 1);
+    df_tiers_wait_idle(r.t);
+    cr_assert_eq(n_modules, first + 1);
+    cr_expect_eq(size_of_o2(first), 2, "kernel 2 has not run");
+    close_rig(&r);
+}
+
+Test(tiers, threads_share_the_kernels_of_a_plan)
+{
+    rig r;
+    pthread_mutex_lock(&lock);
+    open_rig(&r, 16, 4);
+    n_awaited = 4;
+    pthread_mutex_unlock(&lock);
+    df_tiers_wait_idle(r.t);
+    cr_expect_eq(most_inside, 4, "%u threads compiled at once", most_inside);
+    cr_assert_eq(n_modules, 4);
+    bool seen[16] = { false };
+    for (uint32_t m = 0; m < 4; m++)
+        for (uint32_t i = 0; i < module[m].n; i++) seen[module[m].kernel[i]] = true;
+    for (uint32_t i = 0; i < 16; i++) cr_expect(seen[i], "kernel %u", i);
+    close_rig(&r);
+}
+
+Test(tiers, one_thread_takes_them_all_at_once)
+{
+    rig r;
+    open_rig(&r, 16, 1);
+    df_tiers_wait_idle(r.t);
+    uint32_t n = 0;
+    for (uint32_t m = 0; m < n_modules; m++) n += module[m].n;
+    cr_expect_eq(n, 16);
+    cr_expect_eq(most_inside, 1);
+    close_rig(&r);
+}
