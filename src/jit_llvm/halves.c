@@ -168,7 +168,7 @@ static bool starts_short(const df_gen *g, uint32_t i)
 static bool is_arithmetic(df_kop op)
 {
     return op == DF_K_add || op == DF_K_sub || op == DF_K_mul || op == DF_K_div || op == DF_K_fma ||
-           op == DF_K_sqrt;
+           op == DF_K_scale || op == DF_K_sqrt;
 }
 
 /* Whether a NaN that op gives has the bits of an operand, but for the sign. */

@@ -66,6 +66,43 @@ static LLVMValueRef lower_unary(df_gen *g, const char *name, LLVMValueRef x)
     return df_gen_intrinsic(g, name, &type, 1, &x, 1);
 }
 
+/* p 2^n in one instruction of AVX-512, or NULL when there is none for w lanes. */
+static LLVMValueRef scale_at_once(df_gen *g, deft_dtype t, LLVMValueRef p, LLVMValueRef n,
+                                  uint32_t w)
+{
+    static const char *const names[2][3] = {
+        { "llvm.x86.avx512.mask.scalef.ps.128", "llvm.x86.avx512.mask.scalef.ps.256",
+          "llvm.x86.avx512.mask.scalef.ps.512" },
+        { "llvm.x86.avx512.mask.scalef.pd.128", "llvm.x86.avx512.mask.scalef.pd.256",
+          "llvm.x86.avx512.mask.scalef.pd.512" }
+    };
+    const uint32_t bytes = w * (uint32_t)deft_dtype_size(t);
+    if (g->t->arch != DF_ARCH_X86_64 || g->t->vector_bytes != 64) return NULL;
+    if (bytes != 16 && bytes != 32 && bytes != 64) return NULL;
+    const uint32_t size = bytes == 64 ? 2 : bytes == 32 ? 1 : 0;
+    const uint32_t mask_bits = w < 8 ? 8 : w;
+    LLVMTypeRef mask = LLVMIntTypeInContext(g->ctx, mask_bits);
+    LLVMValueRef s[5] = { p, n, LLVMConstNull(LLVMTypeOf(p)), LLVMConstAllOnes(mask),
+                          LLVMConstInt(g->i32, 4, 0) /* rounded as MXCSR says */ };
+    return df_gen_intrinsic(g, names[t == DEFT_F64][size], NULL, 0, s, size == 2 ? 5 : 4);
+}
+
+/* src0 2^src1 (kops.def). Both ways give the same bits. */
+static LLVMValueRef lower_scale(df_gen *g, deft_dtype t, LLVMValueRef s[3], uint32_t w)
+{
+    LLVMValueRef at_once = scale_at_once(g, t, s[0], s[1], w);
+    if (at_once) return at_once;
+    const deft_dtype word = t == DEFT_F64 ? DEFT_I64 : DEFT_I32;
+    LLVMTypeRef real = LLVMTypeOf(s[0]), words = df_gen_lanes(df_gen_type(g, word), w);
+    LLVMValueRef fraction = k(g, word, t == DEFT_F64 ? 52 : 23, w), one = k(g, word, 1, w);
+    LLVMValueRef bits = LLVMBuildBitCast(g->b, s[2], words, "");
+    LLVMValueRef half = LLVMBuildLShr(g->b, bits, one, "");
+    LLVMValueRef rest = LLVMBuildSub(g->b, bits, half, "");
+    LLVMValueRef a = LLVMBuildBitCast(g->b, LLVMBuildShl(g->b, half, fraction, ""), real, "");
+    LLVMValueRef b = LLVMBuildBitCast(g->b, LLVMBuildShl(g->b, rest, fraction, ""), real, "");
+    return LLVMBuildFMul(g->b, LLVMBuildFMul(g->b, s[0], a, ""), b, "");
+}
+
 static LLVMValueRef is_less(df_gen *g, deft_dtype t, LLVMValueRef a, LLVMValueRef b)
 {
     if (df_is_real(t)) return fcmp(g, LLVMRealOLT, a, b);
@@ -291,6 +328,7 @@ LLVMValueRef df_lower_op(df_gen *g, const df_ins *ins, deft_dtype src, LLVMValue
         LLVMTypeRef type = LLVMTypeOf(s[0]);
         return df_gen_intrinsic(g, "llvm.fma", &type, 1, s, 3);
     }
+    case DF_K_scale: return lower_scale(g, t, s, w);
     case DF_K_neg: return real ? LLVMBuildFNeg(b, s[0], "") : LLVMBuildNeg(b, s[0], "");
     case DF_K_abs: return lower_abs(g, t, s[0]);
     case DF_K_sqrt:

@@ -5,6 +5,8 @@
 #ifndef DF_OPS_KOP_H
 #define DF_OPS_KOP_H
 
+#include <string.h>
+
 #include "base/compiler.h"
 #include "ops/dtype.h"
 
@@ -114,6 +116,29 @@ DF_INLINE uint64_t df_kop_identity(df_kop op, deft_dtype t)
     case DF_N_KOPS: break;
     }
     df_unreachable();
+}
+
+/* The op `scale`, which needs n only where there is an instruction for it. */
+DF_INLINE float df_kop_scale_f32(float p, float n, float sum)
+{
+    (void)n;
+    uint32_t bits;
+    memcpy(&bits, &sum, sizeof bits);
+    const uint32_t powers[2] = { bits >> 1 << 23, (bits - (bits >> 1)) << 23 };
+    float factor[2];
+    memcpy(factor, powers, sizeof factor);
+    return p * factor[0] * factor[1];
+}
+
+DF_INLINE double df_kop_scale_f64(double p, double n, double sum)
+{
+    (void)n;
+    uint64_t bits;
+    memcpy(&bits, &sum, sizeof bits);
+    const uint64_t powers[2] = { bits >> 1 << 52, (bits - (bits >> 1)) << 52 };
+    double factor[2];
+    memcpy(factor, powers, sizeof factor);
+    return p * factor[0] * factor[1];
 }
 
 #endif

@@ -127,6 +127,12 @@ static inline rid r_fma(rb f, rid a, rid b, rid c)
     return r_ins(f, DF_K_fma, a, b, c);
 }
 
+/* p 2^n, rounded once; `sum` is the rounding sum whose low bits are n + 2 bias (kops.def). */
+static inline rid r_scale(rb f, rid p, rid n, rid sum)
+{
+    return r_ins(f, DF_K_scale, p, n, sum);
+}
+
 static inline rid r_select(rb f, rid condition, rid a, rid b)
 {
     return r_ins(f, DF_K_select, condition, a, b);
@@ -211,17 +217,23 @@ static inline rid r_rounder(rb f, int extra)
     return r_k(f, (f.t == DEFT_F64 ? 0x1.8p52 : 0x1.8p23) + extra);
 }
 
-/* n is x * scale rounded to an integer, as a float. low is an integer whose low bits are those of
- * n + extra. */
+/* n is x * scale rounded to an integer, as a float. The low bits of `sum` are those of n +
+ * extra. */
 typedef struct r_rounded {
-    rid n, low;
+    rid n, sum;
 } r_rounded;
 
 static inline r_rounded r_round(rb f, rid x, rid scale, int extra)
 {
     const rid rounder = r_rounder(f, extra);
     const rid sum = r_fma(f, x, scale, rounder);
-    return (r_rounded){ r_sub(f, sum, rounder), r_bits(f, sum) };
+    return (r_rounded){ r_sub(f, sum, rounder), sum };
+}
+
+/* An integer whose low bits are those of n + extra. */
+static inline rid r_low(rb f, r_rounded k)
+{
+    return r_bits(f, k.sum);
 }
 
 /* The float whose sign and exponent bits are the low bits of i: 2^(i - bias). */

@@ -114,7 +114,7 @@ static tail tail_f32(rb f, rid a, double scale, double s2, int shift)
     /* This is -r / s2; the coefficients contain the factor s2. */
     const rid rest = r_fma(d, k.n, r_k(d, 0x1.62e42fefa39efp-1 / s2), square);
     const rid p = scaled_poly(f, r_cast(f, rest), exp_f32, DF_LEN(exp_f32), -s2);
-    return (tail){ r_mul(d, r_cast(d, p), r_power(d, k.low)),
+    return (tail){ r_mul(d, r_cast(d, p), r_power(d, r_low(d, k))),
                    scaled_poly(d, a, erfcx_top_f32, DF_LEN(erfcx_top_f32), scale),
                    scaled_poly(d, a, erfcx_bottom_f32, DF_LEN(erfcx_bottom_f32), scale) };
 }
@@ -130,7 +130,7 @@ static tail tail_fast(rb f, rid a, double scale, double s2, int shift)
     rid rest = r_fma(f, k.n, r_k(f, 0x1.62e4p-1 / s2), h);
     rest = r_add(f, r_fma(f, k.n, r_k(f, 0x1.7f7d1cp-20 / s2), rest), l);
     const rid p = scaled_poly(f, rest, exp_f32, DF_LEN(exp_f32), -s2);
-    return (tail){ r_mul(f, p, r_power(f, k.low)),
+    return (tail){ r_mul(f, p, r_power(f, r_low(f, k))),
                    scaled_poly(f, a, erfcx_top_f32, DF_LEN(erfcx_top_f32), scale),
                    scaled_poly(f, a, erfcx_bottom_f32, DF_LEN(erfcx_bottom_f32), scale) };
 }
@@ -143,7 +143,7 @@ static tail tail_bf16(rb f, rid a, double scale, double s2, int shift)
     const r_rounded k = r_round(f, h, r_k(f, -s2 * 0x1.715476p0), r_bias(f) + shift);
     const rid rest = r_fma(f, k.n, r_k(f, 0x1.62e43p-1 / s2), h);
     const rid p = scaled_poly(f, rest, exp_bf16, DF_LEN(exp_bf16), -s2);
-    return (tail){ r_mul(f, p, r_power(f, k.low)),
+    return (tail){ r_mul(f, p, r_power(f, r_low(f, k))),
                    scaled_poly(f, a, erfcx_top_bf16, DF_LEN(erfcx_top_bf16), scale),
                    scaled_poly(f, a, erfcx_bottom_bf16, DF_LEN(erfcx_bottom_bf16), scale) };
 }
@@ -213,7 +213,8 @@ static decay decay_of(rb f, rid a, double s2)
     const r_rounded k = r_round(f, h, r_k(f, -s2 * 0x1.71547652b82fep0), r_bias(f) + LIFT);
     rid rest = r_fma(f, k.n, r_k(f, 0x1.62e42fefa39efp-1 / s2), h);
     rest = r_add(f, r_fma(f, k.n, r_k(f, 0x1.abc9e3b39803fp-56 / s2), rest), l);
-    return (decay){ df_recipe_expm1_of_rest(f, r_mul(f, rest, r_k(f, -s2))), r_power(f, k.low) };
+    return (decay){ df_recipe_expm1_of_rest(f, r_mul(f, rest, r_k(f, -s2))),
+                    r_power(f, r_low(f, k)) };
 }
 
 /* An unevaluated sum, value + low. */

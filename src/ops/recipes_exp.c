@@ -7,10 +7,10 @@
  * comment of a table gives its interval, and the greatest relative error of the rounded polynomial
  * in f32 and in f64.
  *
- * 2^n is not a normal number for every n that occurs. exp multiplies by two factors whose product
- * is 2^n. Other functions need exp of negative numbers only, whose result may be denormal but does
- * not overflow. They compute with 2^(n + LIFT) and multiply by 2^-LIFT at the end, so that a
- * denormal result is rounded once.
+ * 2^n is not a normal number for every n that occurs. exp scales by it in one op. Other
+ * functions need exp of negative numbers only, whose result may be denormal but does not overflow.
+ * They compute with 2^(n + LIFT) and multiply by 2^-LIFT at the end, so that a denormal result is
+ * rounded once.
  */
 #include "ops/recipe_parts.h"
 
@@ -128,16 +128,17 @@ static const double log1p01_f64[] = {
     -0x1.16320ec13be18p-16,
 };
 
-/* x = n ln 2 + r, |n| < 2^12; low holds n + extra. */
+/* x = n ln 2 + r, |n| < 2^12. */
 typedef struct parts {
-    rid r, low;
+    rid r;
+    r_rounded whole; /* n */
 } parts;
 
 static parts split_exponent(rb f, rid x, int extra)
 {
     const r_rounded k = r_round(f, x, r_log2e(f), extra);
     const rid r = r_fma(f, k.n, r_neg_ln2_hi(f), x);
-    return (parts){ r_fma(f, k.n, r_neg_ln2_lo(f), r), k.low };
+    return (parts){ r_fma(f, k.n, r_neg_ln2_lo(f), r), k };
 }
 
 static rid exp_of_rest(rb f, rid r)
@@ -151,19 +152,11 @@ rid df_recipe_expm1_of_rest(rb f, rid r)
     return r_fma(f, r_mul(f, r, r), R_POLY(f, r, expm1), r);
 }
 
-/* p 2^n in two steps; low holds n + 2 bias. */
-static rid scale(rb f, rid p, rid low)
-{
-    const rb i = r_int(f);
-    const rid half = r_lshr(i, low, r_ki(i, 1));
-    return r_mul(f, r_mul(f, p, r_power(f, half)), r_power(f, r_sub(i, low, half)));
-}
-
 static rid build_exp(rb f, rid x)
 {
     x = r_max(f, r_kk(f, -105, -746), r_min(f, r_kk(f, 89, 710), x));
     const parts k = split_exponent(f, x, 2 * r_bias(f));
-    return scale(f, exp_of_rest(f, k.r), k.low);
+    return r_scale(f, exp_of_rest(f, k.r), k.whole.n, k.whole.sum);
 }
 
 static rid build_exp2(rb f, rid x)
@@ -171,8 +164,8 @@ static rid build_exp2(rb f, rid x)
     x = r_max(f, r_kk(f, -151, -1076), r_min(f, r_kk(f, 129, 1025), x));
     const rid rounder = r_rounder(f, 2 * r_bias(f));
     const rid sum = r_add(f, x, rounder);
-    const rid r = r_sub(f, x, r_sub(f, sum, rounder));
-    return scale(f, R_POLY(f, r, exp2), r_bits(f, sum));
+    const rid n = r_sub(f, sum, rounder);
+    return r_scale(f, R_POLY(f, r_sub(f, x, n), exp2), n, sum);
 }
 
 /* x where x^2 is negligible beside x, else y. For -0 and denormals. */
@@ -187,7 +180,7 @@ static rid build_expm1(rb f, rid x)
     const rid y = r_max(f, r_kk(f, -18, -38), r_min(f, r_kk(f, 89, 710), x));
     const parts k = split_exponent(f, y, r_bias(f) - 1);
     const rid p = df_recipe_expm1_of_rest(f, k.r);
-    const rid s = r_power(f, k.low);
+    const rid s = r_power(f, r_low(f, k.whole));
     const rid half = r_fma(f, s, p, r_sub(f, s, r_k(f, 0.5)));
     return tiny_or(f, x, r_add(f, half, half));
 }
@@ -204,7 +197,7 @@ static hyperbolic hyperbolic_of(rb f, rid x)
     const rid a = r_min(f, r_kk(f, 89.5, 710.5), r_abs(f, x));
     const parts k = split_exponent(f, a, r_bias(f) - 2);
     const rid r2 = r_mul(f, k.r, k.r);
-    const rid up = r_power(f, k.low);
+    const rid up = r_power(f, r_low(f, k.whole));
     /* The exponent fields add up to 2 bias - 4; 0 will do for powers that are too small. */
     const rb i = r_int(f);
     const rid sum = r_ki(i, (int64_t)(2 * r_bias(f) - 4) << (f.t == DEFT_F64 ? 52 : 23));
@@ -245,7 +238,7 @@ rid df_recipe_one_minus_exp_neg(rb f, rid y)
     const r_rounded k = r_round(f, y, r_kk(f, -0x1.715476p0, -0x1.71547652b82fep0), r_bias(f));
     const rid r = r_fma(f, k.n, r_kk(f, 0x1.62e43p-1, 0x1.62e42fefa39efp-1), y);
     const rid p = r_fma(f, r_mul(f, r, r), R_POLY(f, r, neg_expm1), r);
-    const rid s = r_power(f, k.low);
+    const rid s = r_power(f, r_low(f, k));
     return r_fma(f, s, p, r_sub(f, r_k(f, 1), s));
 }
 
@@ -259,7 +252,7 @@ static rid build_tanh(rb f, rid x)
     const rid y = r_min(f, r_kk(f, 20, 40), r_add(f, a, a));
     const r_rounded k = r_round(f, y, r_log2e(f), r_bias(f));
     const rid p = exp_of_rest(f, r_fma(f, k.n, r_neg_ln2_hi(f), y));
-    const rid sum = r_fma(f, p, r_power(f, k.low), r_k(f, 1));
+    const rid sum = r_fma(f, p, r_power(f, r_low(f, k)), r_k(f, 1));
     const rid far = r_sub(f, r_k(f, 1), r_div(f, r_k(f, 2), sum));
     return r_with_sign(f, r_select(f, r_lt(f, a, r_k(f, 0.625)), near, far), x);
 }
@@ -279,7 +272,7 @@ static rid lowering_factor(rb f)
 static rid lifted_exp(rb f, rid y)
 {
     const parts k = split_exponent(f, y, r_bias(f) + lift_exponent(f));
-    return r_mul(f, exp_of_rest(f, k.r), r_power(f, k.low));
+    return r_mul(f, exp_of_rest(f, k.r), r_power(f, r_low(f, k.whole)));
 }
 
 /* With e = exp(-|x|): 1 / (1 + e), or e / (1 + e) where x < 0. Numerator and denominator are
@@ -292,7 +285,7 @@ static rid build_sigmoid(rb f, rid x)
     const rid c = r_k(f, 1.5);
     const rid q = r_fma(f, R_POLY(f, k.r, exp15), k.r, c);
     const rid p = r_fma(f, q, k.r, c);
-    const rid e = r_mul(f, r_mul(f, p, r_power(f, k.low)), lowering_factor(f));
+    const rid e = r_mul(f, r_mul(f, p, r_power(f, r_low(f, k.whole))), lowering_factor(f));
     const rid top = r_select(f, r_lt(f, x, r_k(f, 0)), e, c);
     return r_div(f, top, r_add(f, c, e));
 }
@@ -306,7 +299,7 @@ static rid build_silu(rb f, rid x)
     const rid y = r_max(f, r_kk(f, -110, -752), r_neg_abs(f, x));
     const parts k = split_exponent(f, y, r_bias(f) + lift_exponent(f));
     const rid q = r_fma(f, r_mul(f, k.r, k.r), R_POLY(f, k.r, exp), k.r);
-    const rid s = r_power(f, k.low), one = r_k(f, 1);
+    const rid s = r_power(f, r_low(f, k.whole)), one = r_k(f, 1);
     const rid power = r_mul(f, s, lowering_factor(f)), above = r_add(f, one, power);
     const rid sum = r_fma(f, power, q, above);
     const rid lost = r_fma(f, power, q, r_sub(f, above, sum));

@@ -92,17 +92,14 @@ static two log2_of(rb f, rid a)
 /* 2^(h + l). For |h| >= 1100, l has no meaning and is not used. */
 static rid exp2_of(rb f, two t)
 {
-    const rb i = r_i64(f);
     const rid bound = r_k(f, 1100);
     const rid h = r_max(f, r_k(f, -1100), r_min(f, bound, t.h));
     const rid l = r_select(f, r_lt(f, r_abs(f, t.h), bound), t.l, r_k(f, 0));
     const rid rounder = r_rounder(f, 2 * r_bias(f));
     const rid sum = r_add(f, h, rounder);
-    const rid r = r_add(f, r_sub(f, h, r_sub(f, sum, rounder)), l);
-    const rid p = r_poly(f, r, exp2_table, DF_LEN(exp2_table));
-    const rid half = r_lshr(i, r_bits(f, sum), r_ki(i, 1));
-    const rid other = r_sub(i, r_bits(f, sum), half);
-    return r_mul(f, r_mul(f, p, r_power(f, half)), r_power(f, other));
+    const rid n = r_sub(f, sum, rounder);
+    const rid r = r_add(f, r_sub(f, h, n), l);
+    return r_scale(f, r_poly(f, r, exp2_table, DF_LEN(exp2_table)), n, sum);
 }
 
 rid df_recipe_pow_f64(rb f, rid x, rid y)

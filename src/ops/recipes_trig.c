@@ -44,7 +44,7 @@ static reduced reduce_small(rb f, rid x, const double part[3], double inverse, b
     } else {
         const r_rounded k = r_round(f, x, r_k(f, inverse), 0);
         n = k.n;
-        parity = k.low;
+        parity = r_low(f, k);
     }
     rid r = x;
     for (int i = 0; i < 3 && part[i] != 0; i++) r = r_fma(f, n, r_k(f, -part[i]), r);

@@ -135,7 +135,7 @@ uint32_t recipe_cost(const recipe_prog *p)
         }                                                                                          \
     } while (0)
 
-#define FLOAT_OPS(name, T, FMA, SQRT, FLOOR, CEIL, TRUNC, RINT, FABS, FMOD)                        \
+#define FLOAT_OPS(name, T, FMA, LDEXP, SQRT, FLOOR, CEIL, TRUNC, RINT, FABS, FMOD)                 \
     static bool name(const recipe_prog *p, const recipe_ins *i, size_t n)                          \
     {                                                                                              \
         switch ((int)i->op) {                                                                      \
@@ -145,6 +145,7 @@ uint32_t recipe_cost(const recipe_prog *p)
         case DF_K_div: LANES(T, a / b); return true;                                               \
         case DF_K_rem: LANES(T, FMOD(a, b)); return true;                                          \
         case DF_K_fma: LANES(T, FMA(a, b, c)); return true;                                        \
+        case DF_K_scale: LANES(T, b != b ? b : LDEXP(a, (int)b)); return true;                     \
         case DF_K_neg: LANES(T, -a); return true;                                                  \
         case DF_K_abs: LANES(T, FABS(a)); return true;                                             \
         case DF_K_sqrt: LANES(T, SQRT(a)); return true;                                            \
@@ -157,8 +158,8 @@ uint32_t recipe_cost(const recipe_prog *p)
         default: return false;                                                                     \
         }                                                                                          \
     }
-FLOAT_OPS(run_f32, float, __builtin_fmaf, sqrtf, floorf, ceilf, truncf, rintf, fabsf, fmodf)
-FLOAT_OPS(run_f64, double, __builtin_fma, sqrt, floor, ceil, trunc, rint, fabs, fmod)
+FLOAT_OPS(run_f32, float, __builtin_fmaf, ldexpf, sqrtf, floorf, ceilf, truncf, rintf, fabsf, fmodf)
+FLOAT_OPS(run_f64, double, __builtin_fma, ldexp, sqrt, floor, ceil, trunc, rint, fabs, fmod)
 
 /* U computes, S is the signed type, W the width in bits; fill: the value of an overlong shr. */
 #define INT_OPS(name, U, S, W, fill)                                                               \

@@ -90,6 +90,7 @@ static uint64_t eval_float(df_kop op, uint8_t t, uint64_t a, uint64_t b, uint64_
     case DF_K_div: return BOTH(x / y, p / q);
     case DF_K_rem: return BOTH(fmodf(x, y), fmod(p, q));
     case DF_K_fma: return BOTH(fmaf(x, y, z), fma(p, q, r));
+    case DF_K_scale: return BOTH(y != y ? y : ldexpf(x, (int)y), q != q ? q : ldexp(p, (int)q));
     case DF_K_neg: return BOTH(-x, -p);
     case DF_K_abs: return BOTH(fabsf(x), fabs(p));
     case DF_K_sqrt: return BOTH(sqrtf(x), sqrt(p));

@@ -504,6 +504,7 @@ static uint64_t float_ins(df_kop op, deft_dtype t, const scalar *s, uint32_t a, 
     case DF_K_div: return put_f(t, x / y);
     case DF_K_rem: return put_f(t, fmod(x, y));
     case DF_K_fma: return put_f(t, fma(x, y, z));
+    case DF_K_scale: return put_f(t, y != y ? y : ldexp(x, (int)y));
     case DF_K_sqrt: return put_f(t, sqrt(x));
     case DF_K_abs: return put_f(t, fabs(x));
     case DF_K_floor: return put_f(t, floor(x));

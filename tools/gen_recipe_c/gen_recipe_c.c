@@ -246,6 +246,7 @@ static void expression(FILE *f, const recorder *r, const ins *in, const char *fu
         snprintf(both, sizeof both, "%s, %s, %s", a, b, c);
         call(f, "fma", t, both);
         return;
+    case DF_K_scale: fprintf(f, "dr_scale_%s(%s, %s)", short_names[t], a, c); return;
     case DF_K_neg:
         if (fl)
             fprintf(f, "-%s", a);
@@ -362,7 +363,13 @@ static const char preamble[] =
     "DR_INLINE float dr_bits_f32(int32_t b) { float f; memcpy(&f, &b, 4); return f; }\n"
     "DR_INLINE double dr_bits_f64(int64_t b) { double f; memcpy(&f, &b, 8); return f; }\n"
     "DR_INLINE int32_t dr_bits_i32(float f) { int32_t b; memcpy(&b, &f, 4); return b; }\n"
-    "DR_INLINE int64_t dr_bits_i64(double f) { int64_t b; memcpy(&b, &f, 8); return b; }\n";
+    "DR_INLINE int64_t dr_bits_i64(double f) { int64_t b; memcpy(&b, &f, 8); return b; }\n"
+    "DR_INLINE float dr_scale_f32(float p, float sum)\n{\n"
+    "    const uint32_t b = (uint32_t)dr_bits_i32(sum), h = b >> 1;\n"
+    "    return p * dr_f32(h << 23) * dr_f32((b - h) << 23);\n}\n"
+    "DR_INLINE double dr_scale_f64(double p, double sum)\n{\n"
+    "    const uint64_t b = (uint64_t)dr_bits_i64(sum), h = b >> 1;\n"
+    "    return p * dr_f64(h << 52) * dr_f64((b - h) << 52);\n}\n";
 
 /* Value conversions saturate and take NaN to 0; integer division by 0 gives 0, and MIN / -1 is MIN.
  */

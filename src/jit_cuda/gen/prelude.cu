@@ -174,6 +174,11 @@ DEV f32 mul_f32(f32 x, f32 y) { return __fmul_rn(x, y); }
 DEV f32 div_f32(f32 x, f32 y) { return __fdiv_rn(x, y); }
 DEV f32 sqrt_f32(f32 x) { return __fsqrt_rn(x); }
 DEV f32 fma_f32(f32 x, f32 y, f32 z) { return __fmaf_rn(x, y, z); }
+DEV f32 scale_f32(f32 p, f32, f32 sum)
+{
+    const u32 bits = __float_as_uint(sum), half = bits >> 1;
+    return __fmul_rn(__fmul_rn(p, f32_of(half << 23)), f32_of((bits - half) << 23));
+}
 DEV f32 rem_f32(f32 x, f32 y) { return fmodf(x, y); }
 DEV f32 neg_f32(f32 x) { return f32_of(__float_as_uint(x) ^ 0x80000000u); }
 DEV f32 abs_f32(f32 x) { return f32_of(__float_as_uint(x) & 0x7FFFFFFFu); }
@@ -187,6 +192,11 @@ DEV f64 mul_f64(f64 x, f64 y) { return __dmul_rn(x, y); }
 DEV f64 div_f64(f64 x, f64 y) { return __ddiv_rn(x, y); }
 DEV f64 sqrt_f64(f64 x) { return __dsqrt_rn(x); }
 DEV f64 fma_f64(f64 x, f64 y, f64 z) { return __fma_rn(x, y, z); }
+DEV f64 scale_f64(f64 p, f64, f64 sum)
+{
+    const u64 bits = (u64)__double_as_longlong(sum), half = bits >> 1;
+    return __dmul_rn(__dmul_rn(p, f64_of(half << 52)), f64_of((bits - half) << 52));
+}
 DEV f64 rem_f64(f64 x, f64 y) { return fmod(x, y); }
 DEV f64 neg_f64(f64 x) { return f64_of((u64)__double_as_longlong(x) ^ 0x8000000000000000ull); }
 DEV f64 abs_f64(f64 x) { return f64_of((u64)__double_as_longlong(x) & 0x7FFFFFFFFFFFFFFFull); }

@@ -54,7 +54,7 @@ static uint64_t ins_flops(const df_kernel *k, const df_ins *ins)
     const deft_dtype dtype =
         df_kop_infos[k_op].n_src ? (deft_dtype)k->ins[ins->src[0]].dtype : (deft_dtype)ins->dtype;
     if (!df_is_float(dtype)) return 0;
-    if (k_op == DF_K_fma) return 2;
+    if (k_op == DF_K_fma || k_op == DF_K_scale) return 2;
     if (k_op == DF_K_select || k_op == DF_K_cast || k_op == DF_K_bitcast) return 0;
     const df_kop_kind kind = (df_kop_kind)df_kop_infos[k_op].kind;
     return kind == DF_KOP_map || kind == DF_KOP_reduce || kind == DF_KOP_scan;
