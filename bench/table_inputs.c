@@ -68,17 +68,18 @@ static uint16_t f16_of(float f)
 
 static bool store(table_input *in, uint64_t i, double value)
 {
-    switch (in->dtype) {
-    case DEFT_F32: ((float *)in->data)[i] = (float)value; return true;
-    case DEFT_I32: ((int32_t *)in->data)[i] = (int32_t)value; return true;
-    case DEFT_BF16: ((uint16_t *)in->data)[i] = bf16_of((float)value); return true;
-    case DEFT_F16: ((uint16_t *)in->data)[i] = f16_of((float)value); return true;
-    case DEFT_BOOL:
-    case DEFT_U8:
-    case DEFT_I64:
-    case DEFT_F64: break;
-    }
-    return false;
+    const deft_dtype t = in->dtype;
+    if (t == DEFT_F32)
+        ((float *)in->data)[i] = (float)value;
+    else if (t == DEFT_I32)
+        ((int32_t *)in->data)[i] = (int32_t)value;
+    else if (t == DEFT_BF16)
+        ((uint16_t *)in->data)[i] = bf16_of((float)value);
+    else if (t == DEFT_F16)
+        ((uint16_t *)in->data)[i] = f16_of((float)value);
+    else
+        return false;
+    return true;
 }
 
 static const char *fill(table_input *in, kind k, uint64_t seed)

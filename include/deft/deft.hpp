@@ -46,6 +46,10 @@ using if_number = std::enable_if_t<
 template <class T>
 using if_integer = std::enable_if_t<std::is_integral_v<T>, int>;
 
+/** Whether T is an unsigned integer type whose numbers int64_t may not hold. */
+template <class T>
+inline constexpr bool is_large = std::is_unsigned_v<T> && sizeof(T) == sizeof(uint64_t);
+
 /** DEFT_SHAPE, DEFT_AXES and DEFT_ALL_AXES of tensor.h. */
 template <class... I>
 inline deft_shape shape_of(I... extent)
@@ -88,11 +92,15 @@ inline deft_tensor *deft_slice(deft_tensor *t, R... range)
     return deft_slice_n(t, sizeof...(R), ranges);
 }
 
-/** deft_full, deft_pad, deft_clamp and deft_arange with integers call the _i functions. */
+/** deft_full, deft_pad, deft_clamp and deft_arange with integers call the _i functions, and
+ * deft_full calls deft_full_u for unsigned integers of 64 bits. */
 template <class N, ::deft::detail::if_integer<N> = 0>
 inline deft_tensor *deft_full(deft_ctx *cx, deft_shape shape, deft_dtype dtype, N value)
 {
-    return deft_full_i(cx, shape, dtype, static_cast<int64_t>(value));
+    if constexpr (::deft::detail::is_large<N>)
+        return deft_full_u(cx, shape, dtype, value);
+    else
+        return deft_full_i(cx, shape, dtype, static_cast<int64_t>(value));
 }
 
 /** deft_pad_i, for an integer. */
@@ -127,6 +135,8 @@ inline deft_tensor *deft_arange(deft_ctx *cx, A start, B stop, C step, deft_dtyp
     {                                                                                              \
         if constexpr (std::is_floating_point_v<N>)                                                 \
             return deft_##name##_f(a, static_cast<double>(b));                                     \
+        else if constexpr (::deft::detail::is_large<N>)                                            \
+            return deft_##name##_u(a, b);                                                          \
         else                                                                                       \
             return deft_##name##_i(a, static_cast<int64_t>(b));                                    \
     }
@@ -152,9 +162,14 @@ inline deft_tensor *deft_lerp(deft_tensor *a, deft_tensor *b, N weight)
     }
 DEFT_HPP_ITEM(float, f32)
 DEFT_HPP_ITEM(double, f64)
+DEFT_HPP_ITEM(int8_t, i8)
+DEFT_HPP_ITEM(int16_t, i16)
 DEFT_HPP_ITEM(int32_t, i32)
 DEFT_HPP_ITEM(int64_t, i64)
 DEFT_HPP_ITEM(uint8_t, u8)
+DEFT_HPP_ITEM(uint16_t, u16)
+DEFT_HPP_ITEM(uint32_t, u32)
+DEFT_HPP_ITEM(uint64_t, u64)
 DEFT_HPP_ITEM(bool, bool)
 #undef DEFT_HPP_ITEM
 
@@ -300,6 +315,8 @@ inline deft_tensor *left(N value, tensor like)
 {
     if constexpr (std::is_floating_point_v<N>)
         return deft_num(like.ctx(), static_cast<double>(value));
+    else if constexpr (is_large<N>)
+        return deft_num_u(like.ctx(), value);
     else
         return deft_num_i(like.ctx(), static_cast<int64_t>(value));
 }

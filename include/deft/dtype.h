@@ -23,11 +23,16 @@ typedef enum deft_dtype {
     DEFT_F32 = 4,  /**< IEEE binary32, the float of C. */
     DEFT_F64 = 5,  /**< IEEE binary64, the double of C. */
     DEFT_F16 = 6,  /**< IEEE binary16, 2 bytes. */
-    DEFT_BF16 = 7  /**< bfloat16, 2 bytes: the upper half of an f32. */
+    DEFT_BF16 = 7, /**< bfloat16, 2 bytes: the upper half of an f32. */
+    DEFT_I8 = 8,   /**< Signed, 8 bits. */
+    DEFT_I16 = 9,  /**< Signed, 16 bits. */
+    DEFT_U16 = 10, /**< Unsigned, 16 bits. */
+    DEFT_U32 = 11, /**< Unsigned, 32 bits. */
+    DEFT_U64 = 12  /**< Unsigned, 64 bits. */
 } deft_dtype;
 
 /** The number of dtypes. */
-#define DEFT_N_DTYPES 8
+#define DEFT_N_DTYPES 13
 
 /** The largest rank, the number of axes, of a tensor. */
 #define DEFT_MAX_RANK 8
@@ -40,8 +45,9 @@ DEFT_API size_t deft_dtype_size(deft_dtype dtype);
 DEFT_API const char *deft_dtype_name(deft_dtype dtype);
 
 /** The dtype to which operands of dtypes a and b are promoted. docs/promotion.md has the
- * table. When only one argument is a dtype, the result is that argument. When none is, the
- * result is b. Any thread. */
+ * table. u64 and a signed integer have no common dtype. The result is then DEFT_N_DTYPES,
+ * which is no dtype. When only one argument is a dtype, the result is that argument. When
+ * none is, the result is b. Any thread. */
 DEFT_API deft_dtype deft_promote(deft_dtype a, deft_dtype b);
 
 #ifdef __cplusplus

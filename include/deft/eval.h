@@ -35,7 +35,8 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_eval(deft_tensor *const *list, size_t 
  * deft_cast does. bytes must be exactly their size, else the status is DEFT_E_ARG.
  *
  * In C, a constant dtype and a pointer to another type of number do not compile. DEFT_F32
- * takes float, DEFT_I32 takes int32_t or uint32_t, halves take uint16_t, and so on. A
+ * takes float, DEFT_I32 takes int32_t or uint32_t, as DEFT_U32 does, halves take uint16_t,
+ * and so on. A
  * pointer to void or to characters is always allowed. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_read(deft_tensor *t, deft_dtype dtype, void *dst,
                                                size_t bytes);
@@ -45,9 +46,14 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_read(deft_tensor *t, deft_dtype dtype,
  * out. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_item_f32(deft_tensor *t, float *out);
 DEFT_API DEFT_MUST_CHECK deft_status deft_item_f64(deft_tensor *t, double *out);
+DEFT_API DEFT_MUST_CHECK deft_status deft_item_i8(deft_tensor *t, int8_t *out);
+DEFT_API DEFT_MUST_CHECK deft_status deft_item_i16(deft_tensor *t, int16_t *out);
 DEFT_API DEFT_MUST_CHECK deft_status deft_item_i32(deft_tensor *t, int32_t *out);
 DEFT_API DEFT_MUST_CHECK deft_status deft_item_i64(deft_tensor *t, int64_t *out);
 DEFT_API DEFT_MUST_CHECK deft_status deft_item_u8(deft_tensor *t, uint8_t *out);
+DEFT_API DEFT_MUST_CHECK deft_status deft_item_u16(deft_tensor *t, uint16_t *out);
+DEFT_API DEFT_MUST_CHECK deft_status deft_item_u32(deft_tensor *t, uint32_t *out);
+DEFT_API DEFT_MUST_CHECK deft_status deft_item_u64(deft_tensor *t, uint64_t *out);
 DEFT_API DEFT_MUST_CHECK deft_status deft_item_bool(deft_tensor *t, bool *out);
 
 /** What deft_map lends. */

@@ -20,11 +20,11 @@
  *   - comparisons, tests such as deft_isnan, and logical operators return bools.
  * docs/ops.md has the rule of each operator.
  *
- * Numbers. deft_NAME takes two tensors. deft_NAME_f and deft_NAME_i take a number as b. In C
- * the macros at the end choose the function by the type of b. The number is an argument of
+ * Numbers. deft_NAME takes two tensors. deft_NAME_f, deft_NAME_i and deft_NAME_u take a number
+ * as b. In C the macros at the end choose the function by the type of b. The number is an argument of
  * the trace: another number reuses the plan. It takes the dtype of a, with two exceptions. A
  * double with an integer or bool tensor makes both f32. An integer with a bool tensor makes
- * both i64. A number that does not fit its dtype gives DEFT_E_RANGE. In a captured function
+ * both i64, or u64 when i64 cannot hold it. A number that does not fit its dtype gives DEFT_E_RANGE. In a captured function
  * a C number gives DEFT_E_STATE (capture.h).
  *
  * deft_pow_i with an exponent of 0 to 16 multiplies repeatedly. It keeps an integer dtype,
@@ -122,110 +122,137 @@ DEFT_API deft_tensor *deft_bitwise_not(deft_tensor *x);
 DEFT_API deft_tensor *deft_add(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_add_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_add_i(deft_tensor *a, int64_t b);
+DEFT_API deft_tensor *deft_add_u(deft_tensor *a, uint64_t b);
 /** a - b. */
 DEFT_API deft_tensor *deft_sub(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_sub_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_sub_i(deft_tensor *a, int64_t b);
+DEFT_API deft_tensor *deft_sub_u(deft_tensor *a, uint64_t b);
 /** a * b. */
 DEFT_API deft_tensor *deft_mul(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_mul_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_mul_i(deft_tensor *a, int64_t b);
+DEFT_API deft_tensor *deft_mul_u(deft_tensor *a, uint64_t b);
 /** a / b. Integers are divided as floats. */
 DEFT_API deft_tensor *deft_div(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_div_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_div_i(deft_tensor *a, int64_t b);
+DEFT_API deft_tensor *deft_div_u(deft_tensor *a, uint64_t b);
 /** floor(a / b). An integer divided by 0 gives 0. */
 DEFT_API deft_tensor *deft_floor_div(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_floor_div_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_floor_div_i(deft_tensor *a, int64_t b);
+DEFT_API deft_tensor *deft_floor_div_u(deft_tensor *a, uint64_t b);
 /** a - b * floor(a / b), which has the sign of b. An integer a gives a when b is 0. */
 DEFT_API deft_tensor *deft_remainder(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_remainder_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_remainder_i(deft_tensor *a, int64_t b);
+DEFT_API deft_tensor *deft_remainder_u(deft_tensor *a, uint64_t b);
 /** The exact remainder of a / b, with the sign of a. An integer a gives a when b is 0. */
 DEFT_API deft_tensor *deft_fmod(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_fmod_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_fmod_i(deft_tensor *a, int64_t b);
+DEFT_API deft_tensor *deft_fmod_u(deft_tensor *a, uint64_t b);
 /** a to the power b. */
 DEFT_API deft_tensor *deft_pow(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_pow_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_pow_i(deft_tensor *a, int64_t b);
+DEFT_API deft_tensor *deft_pow_u(deft_tensor *a, uint64_t b);
 /** The angle of the point (b, a), in radians, from -pi to pi. */
 DEFT_API deft_tensor *deft_atan2(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_atan2_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_atan2_i(deft_tensor *a, int64_t b);
+DEFT_API deft_tensor *deft_atan2_u(deft_tensor *a, uint64_t b);
 /** sqrt(a * a + b * b), without overflow in between. */
 DEFT_API deft_tensor *deft_hypot(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_hypot_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_hypot_i(deft_tensor *a, int64_t b);
+DEFT_API deft_tensor *deft_hypot_u(deft_tensor *a, uint64_t b);
 /** The magnitude of a with the sign of b. */
 DEFT_API deft_tensor *deft_copysign(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_copysign_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_copysign_i(deft_tensor *a, int64_t b);
+DEFT_API deft_tensor *deft_copysign_u(deft_tensor *a, uint64_t b);
 /** The lesser of a and b. NaN when either is NaN. */
 DEFT_API deft_tensor *deft_minimum(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_minimum_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_minimum_i(deft_tensor *a, int64_t b);
+DEFT_API deft_tensor *deft_minimum_u(deft_tensor *a, uint64_t b);
 /** The greater of a and b. NaN when either is NaN. */
 DEFT_API deft_tensor *deft_maximum(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_maximum_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_maximum_i(deft_tensor *a, int64_t b);
+DEFT_API deft_tensor *deft_maximum_u(deft_tensor *a, uint64_t b);
 /** The bits that are set in both a and b. For bools, the logical and. */
 DEFT_API deft_tensor *deft_bitwise_and(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_bitwise_and_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_bitwise_and_i(deft_tensor *a, int64_t b);
+DEFT_API deft_tensor *deft_bitwise_and_u(deft_tensor *a, uint64_t b);
 /** The bits that are set in a or b. For bools, the logical or. */
 DEFT_API deft_tensor *deft_bitwise_or(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_bitwise_or_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_bitwise_or_i(deft_tensor *a, int64_t b);
+DEFT_API deft_tensor *deft_bitwise_or_u(deft_tensor *a, uint64_t b);
 /** The bits that are set in only one of a and b. For bools, the exclusive or. */
 DEFT_API deft_tensor *deft_bitwise_xor(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_bitwise_xor_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_bitwise_xor_i(deft_tensor *a, int64_t b);
+DEFT_API deft_tensor *deft_bitwise_xor_u(deft_tensor *a, uint64_t b);
 /** a shifted left by b bits. A b outside 0 to the width minus 1 gives 0. */
 DEFT_API deft_tensor *deft_shift_left(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_shift_left_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_shift_left_i(deft_tensor *a, int64_t b);
+DEFT_API deft_tensor *deft_shift_left_u(deft_tensor *a, uint64_t b);
 /** a shifted right by b bits; the sign is kept. A b outside the width leaves only the sign. */
 DEFT_API deft_tensor *deft_shift_right(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_shift_right_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_shift_right_i(deft_tensor *a, int64_t b);
+DEFT_API deft_tensor *deft_shift_right_u(deft_tensor *a, uint64_t b);
 /** Whether a == b, as a bool. */
 DEFT_API deft_tensor *deft_eq(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_eq_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_eq_i(deft_tensor *a, int64_t b);
+DEFT_API deft_tensor *deft_eq_u(deft_tensor *a, uint64_t b);
 /** Whether a != b, as a bool. */
 DEFT_API deft_tensor *deft_ne(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_ne_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_ne_i(deft_tensor *a, int64_t b);
+DEFT_API deft_tensor *deft_ne_u(deft_tensor *a, uint64_t b);
 /** Whether a < b, as a bool. */
 DEFT_API deft_tensor *deft_lt(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_lt_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_lt_i(deft_tensor *a, int64_t b);
+DEFT_API deft_tensor *deft_lt_u(deft_tensor *a, uint64_t b);
 /** Whether a <= b, as a bool. */
 DEFT_API deft_tensor *deft_le(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_le_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_le_i(deft_tensor *a, int64_t b);
+DEFT_API deft_tensor *deft_le_u(deft_tensor *a, uint64_t b);
 /** Whether a > b, as a bool. */
 DEFT_API deft_tensor *deft_gt(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_gt_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_gt_i(deft_tensor *a, int64_t b);
+DEFT_API deft_tensor *deft_gt_u(deft_tensor *a, uint64_t b);
 /** Whether a >= b, as a bool. */
 DEFT_API deft_tensor *deft_ge(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_ge_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_ge_i(deft_tensor *a, int64_t b);
+DEFT_API deft_tensor *deft_ge_u(deft_tensor *a, uint64_t b);
 /** Whether a and b are both not 0, as a bool. */
 DEFT_API deft_tensor *deft_logical_and(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_logical_and_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_logical_and_i(deft_tensor *a, int64_t b);
+DEFT_API deft_tensor *deft_logical_and_u(deft_tensor *a, uint64_t b);
 /** Whether a or b is not 0, as a bool. */
 DEFT_API deft_tensor *deft_logical_or(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_logical_or_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_logical_or_i(deft_tensor *a, int64_t b);
+DEFT_API deft_tensor *deft_logical_or_u(deft_tensor *a, uint64_t b);
 /** Whether exactly one of a and b is not 0, as a bool. */
 DEFT_API deft_tensor *deft_logical_xor(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_logical_xor_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_logical_xor_i(deft_tensor *a, int64_t b);
+DEFT_API deft_tensor *deft_logical_xor_u(deft_tensor *a, uint64_t b);
 
 /** The operators above, for bindings: each list calls the macro X(name) once for each. */
 #define DEFT_UNARY_OPS(X)                                                                          \
@@ -245,8 +272,8 @@ DEFT_API deft_tensor *deft_logical_xor_i(deft_tensor *a, int64_t b);
 #endif
 
 #if !defined(__cplusplus) && !defined(DEFT_NO_GENERIC)
-/* In C, these macros choose the function by the type of the last operand: a tensor, a number
- * with a fraction (_f), or an integer (_i). Defining DEFT_NO_GENERIC before the first header
+/* In C, these macros choose the function by the type of the last operand. That is a tensor, a
+ * number with a fraction (_f), an integer (_i), or an unsigned integer of 64 bits (_u). Defining DEFT_NO_GENERIC before the first header
  * of deft is included leaves them out. */
 #define deft_add(a, b) DEFT_PICK(deft_add, b)((a), (b))
 #define deft_sub(a, b) DEFT_PICK(deft_sub, b)((a), (b))
@@ -276,12 +303,14 @@ DEFT_API deft_tensor *deft_logical_xor_i(deft_tensor *a, int64_t b);
 #define deft_logical_or(a, b) DEFT_PICK(deft_logical_or, b)((a), (b))
 #define deft_logical_xor(a, b) DEFT_PICK(deft_logical_xor, b)((a), (b))
 #define deft_assign(a, b) DEFT_PICK(deft_assign, b)((a), (b))
-#define deft_lerp(a, b, w) DEFT_PICK(deft_lerp, w)((a), (b), (w))
+#define deft_lerp(a, b, w) DEFT_PICK_OF((w), deft_lerp_f, deft_lerp_i, deft_lerp_i, deft_lerp)((a), (b), (w))
 /** In C, deft_item chooses the function (eval.h) by the type of the variable that out points
  * to. */
 #define deft_item(t, out)                                                                          \
-    _Generic((out), float *: deft_item_f32, double *: deft_item_f64, int32_t *: deft_item_i32,     \
-        int64_t *: deft_item_i64, uint8_t *: deft_item_u8, bool *: deft_item_bool)((t), (out))
+    _Generic((out), float *: deft_item_f32, double *: deft_item_f64, int8_t *: deft_item_i8,       \
+        int16_t *: deft_item_i16, int32_t *: deft_item_i32, int64_t *: deft_item_i64,              \
+        uint8_t *: deft_item_u8, uint16_t *: deft_item_u16, uint32_t *: deft_item_u32,             \
+        uint64_t *: deft_item_u64, bool *: deft_item_bool)((t), (out))
 #endif
 
 #endif

@@ -27,10 +27,11 @@
 #define DEFT_TEXT(...) DEFT_TEXT_NOW(__VA_ARGS__)
 #define DEFT_TEXT_NOW(...) #__VA_ARGS__
 
-/* Chooses a function by the type of b: name_f for a float or double, name_i for an integer or
- * bool, and name for any other type. DEFT_PICK_OF does the same for three given functions. */
-#define DEFT_PICK(name, b) DEFT_PICK_OF((b), name##_f, name##_i, name)
-#define DEFT_PICK_OF(b, of_float, of_int, of_other)                                                \
+/* Chooses a function by the type of b. This is name_f for a float or double, name_i for an
+ * integer or bool, and name for any other type. An unsigned long, which int64_t may not hold,
+ * chooses name_u. DEFT_PICK_OF does the same for four given functions. */
+#define DEFT_PICK(name, b) DEFT_PICK_OF((b), name##_f, name##_i, name##_u, name)
+#define DEFT_PICK_OF(b, of_float, of_int, of_large, of_other)                                      \
     _Generic((b), float                                                                            \
              : of_float, double                                                                    \
              : of_float, _Bool                                                                     \
@@ -43,9 +44,9 @@
              : of_int, unsigned                                                                    \
              : of_int, long                                                                        \
              : of_int, unsigned long                                                               \
-             : of_int, long long                                                                   \
+             : of_large, long long                                                                 \
              : of_int, unsigned long long                                                          \
-             : of_int, default                                                                     \
+             : of_large, default                                                                   \
              : of_other)
 
 /* DEFT_COUNT gives the number of its arguments, and DEFT_LAST the last of them. There are 1 to
@@ -109,20 +110,23 @@
         default: 0u)
 
 /* DEFT_BITS_AT gives the bits of all dtypes whose elements p may point to. These are the
- * dtypes of that C type, signed or not, and both halves for uint16_t. Pointers to void, to
+ * integer dtypes of that size, signed or not, and both halves for uint16_t. Pointers to void, to
  * characters, and to types that are no number (structs, rows of an array) may point to
  * elements of any dtype.
  *
  * DEFT_MAY_HOLD is 1 when p may point to elements of dtype, or when dtype is no constant. */
-#define DEFT_INTEGERS(size) DEFT_BIT((size) == 8 ? DEFT_I64 : DEFT_I32)
-#define DEFT_HALVES (DEFT_BIT(DEFT_F16) | DEFT_BIT(DEFT_BF16))
+#define DEFT_INTEGERS(size)                                                                        \
+    ((size) == 8 ? DEFT_BIT(DEFT_I64) | DEFT_BIT(DEFT_U64)                                         \
+                 : DEFT_BIT(DEFT_I32) | DEFT_BIT(DEFT_U32))
+#define DEFT_SHORTS                                                                                \
+    (DEFT_BIT(DEFT_I16) | DEFT_BIT(DEFT_U16) | DEFT_BIT(DEFT_F16) | DEFT_BIT(DEFT_BF16))
 #define DEFT_BITS_AT(p)                                                                            \
     _Generic((p),                                                                                  \
         float *: DEFT_BIT(DEFT_F32), double *: DEFT_BIT(DEFT_F64), _Bool *: DEFT_BIT(DEFT_BOOL),   \
-        short *: DEFT_HALVES, unsigned short *: DEFT_HALVES, int *: DEFT_BIT(DEFT_I32),            \
-        unsigned *: DEFT_BIT(DEFT_I32), long *: DEFT_INTEGERS(sizeof(long)),                       \
-        unsigned long *: DEFT_INTEGERS(sizeof(long)), long long *: DEFT_BIT(DEFT_I64),             \
-        unsigned long long *: DEFT_BIT(DEFT_I64), default: ~0u)
+        short *: DEFT_SHORTS, unsigned short *: DEFT_SHORTS, int *: DEFT_INTEGERS(4),              \
+        unsigned *: DEFT_INTEGERS(4), long *: DEFT_INTEGERS(sizeof(long)),                         \
+        unsigned long *: DEFT_INTEGERS(sizeof(long)), long long *: DEFT_INTEGERS(8),               \
+        unsigned long long *: DEFT_INTEGERS(8), default: ~0u)
 #define DEFT_MAY_HOLD(p, dtype) ((DEFT_BIT_OF_CONSTANT(dtype) & ~DEFT_BITS_AT(p)) == 0)
 
 #endif

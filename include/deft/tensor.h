@@ -150,9 +150,11 @@ DEFT_API deft_tensor *deft_ones(deft_ctx *cx, deft_shape shape, deft_dtype dtype
  * DEFT_E_RANGE.
  *
  * The value is an argument of the trace: another value reuses the same plan. In C,
- * deft_full also takes an integer and then calls deft_full_i, which keeps all 64 bits. */
+ * deft_full also takes an integer and then calls deft_full_i or deft_full_u, which keep all
+ * 64 bits. */
 DEFT_API deft_tensor *deft_full(deft_ctx *cx, deft_shape shape, deft_dtype dtype, double value);
 DEFT_API deft_tensor *deft_full_i(deft_ctx *cx, deft_shape shape, deft_dtype dtype, int64_t value);
+DEFT_API deft_tensor *deft_full_u(deft_ctx *cx, deft_shape shape, deft_dtype dtype, uint64_t value);
 
 /** A bare number: a 0-d tensor without a dtype of its own, for calls that take tensors, such
  * as deft_sub(deft_num(cx, 1), x).
@@ -160,13 +162,15 @@ DEFT_API deft_tensor *deft_full_i(deft_ctx *cx, deft_shape shape, deft_dtype dty
  * Wherever the number meets tensors, it takes the dtype to which these promote. There are
  * two exceptions: deft_num makes f32 of integers and bools, and deft_num_i makes i64 of
  * bools. Where a number meets only numbers or nothing, deft_num is f32 and deft_num_i is
- * i64.
+ * i64. deft_num_u is the same as deft_num_i for a number that i64 holds. Any other number is
+ * u64 where deft_num_i would be i64.
  *
  * A number that does not fit its dtype gives DEFT_E_RANGE at the call that uses it.
  * deft_cast converts the number as it was written. Calls that ask whether it is 0 also look
  * at the number as it was written, such as deft_where and deft_logical_and. */
 DEFT_API deft_tensor *deft_num(deft_ctx *cx, double value);
 DEFT_API deft_tensor *deft_num_i(deft_ctx *cx, int64_t value);
+DEFT_API deft_tensor *deft_num_u(deft_ctx *cx, uint64_t value);
 
 /** The numbers start, start + step, ... while they are below stop, or above it when step is
  * negative. There are ceil((stop - start) / step) elements, or none when that is negative.
@@ -249,6 +253,7 @@ DEFT_API deft_tensor *deft_assign(deft_tensor *dst, deft_tensor *src);
  * numbers and calls these functions. */
 DEFT_API deft_tensor *deft_assign_f(deft_tensor *dst, double value);
 DEFT_API deft_tensor *deft_assign_i(deft_tensor *dst, int64_t value);
+DEFT_API deft_tensor *deft_assign_u(deft_tensor *dst, uint64_t value);
 
 /* ---- views ----
  *
@@ -485,10 +490,10 @@ DEFT_API deft_tensor *deft_lerp_i(deft_tensor *a, deft_tensor *b, int64_t weight
  * bits do not depend on the number of threads.
  */
 
-/** The sum. Integers and bools are added in i64. */
+/** The sum. Unsigned integers are added in u64, other integers and bools in i64. */
 DEFT_API deft_tensor *deft_sum(deft_tensor *t, deft_axes axes, bool keepdims);
 
-/** The product. Integers and bools are multiplied in i64. */
+/** The product. Unsigned integers are multiplied in u64, other integers and bools in i64. */
 DEFT_API deft_tensor *deft_prod(deft_tensor *t, deft_axes axes, bool keepdims);
 
 /** The least and the greatest element; NaN when any element is NaN. */
@@ -515,7 +520,8 @@ DEFT_API deft_tensor *deft_argmin(deft_tensor *t, deft_axes axes, bool keepdims)
 /** The same for the greatest element. */
 DEFT_API deft_tensor *deft_argmax(deft_tensor *t, deft_axes axes, bool keepdims);
 
-/** Running sums along axis, added in order. Integers and bools are added in i64. */
+/** Running sums along axis, added in order. Unsigned integers are added in u64, other integers
+ * and bools in i64. */
 DEFT_API deft_tensor *deft_cumsum(deft_tensor *t, int axis);
 
 /* ---- products, normalization, losses ---- */
@@ -553,13 +559,16 @@ DEFT_API deft_tensor *deft_cross_entropy(deft_tensor *logits, deft_tensor *label
 /** In C, these macros choose the function by the types of the numbers. Defining
  * DEFT_NO_GENERIC before the first header of deft is included leaves them out. */
 #define deft_full(...)                                                                             \
-    DEFT_PICK_OF((DEFT_LAST(__VA_ARGS__)), deft_full, deft_full_i, deft_full)(__VA_ARGS__)
+    DEFT_PICK_OF((DEFT_LAST(__VA_ARGS__)), deft_full, deft_full_i, deft_full_u, deft_full)         \
+    (__VA_ARGS__)
 #define deft_pad(...)                                                                              \
-    DEFT_PICK_OF((DEFT_LAST(__VA_ARGS__)), deft_pad, deft_pad_i, deft_pad)(__VA_ARGS__)
+    DEFT_PICK_OF((DEFT_LAST(__VA_ARGS__)), deft_pad, deft_pad_i, deft_pad_i, deft_pad)(__VA_ARGS__)
 #define deft_clamp(t, low, high)                                                                   \
-    DEFT_PICK_OF((low) + (high), deft_clamp, deft_clamp_i, deft_clamp)((t), (low), (high))
+    DEFT_PICK_OF((low) + (high), deft_clamp, deft_clamp_i, deft_clamp_i, deft_clamp)               \
+    ((t), (low), (high))
 #define deft_arange(cx, start, stop, step, dtype)                                                  \
-    DEFT_PICK_OF((start) + (stop) + (step), deft_arange, deft_arange_i, deft_arange)               \
+    DEFT_PICK_OF((start) + (stop) + (step), deft_arange, deft_arange_i, deft_arange_i,             \
+                 deft_arange)                                                                      \
     ((cx), (start), (stop), (step), (dtype))
 #endif
 

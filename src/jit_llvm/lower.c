@@ -122,10 +122,15 @@ static LLVMValueRef quotient(df_gen *g, deft_dtype t, LLVMValueRef a, LLVMValueR
 {
     const bool sign = df_is_signed(t);
     const uint32_t bits = df_bits_of(t);
-    if (w == 1 || bits > 32 || (bits == 32 && !sign))
+    if (w == 1 || bits > 32)
         return sign ? LLVMBuildSDiv(g->b, a, d, "") : LLVMBuildUDiv(g->b, a, d, "");
     LLVMTypeRef real = df_gen_lanes(bits <= 16 ? g->f32 : g->f64, w);
     LLVMTypeRef wide = df_gen_lanes(g->i32, w);
+    if (bits == 32 && !sign) {
+        a = LLVMBuildUIToFP(g->b, a, real, "");
+        d = LLVMBuildUIToFP(g->b, d, real, "");
+        return LLVMBuildFPToUI(g->b, LLVMBuildFDiv(g->b, a, d, ""), wide, "");
+    }
     if (bits < 32) {
         a = sign ? LLVMBuildSExt(g->b, a, wide, "") : LLVMBuildZExt(g->b, a, wide, "");
         d = sign ? LLVMBuildSExt(g->b, d, wide, "") : LLVMBuildZExt(g->b, d, wide, "");
@@ -220,16 +225,35 @@ static LLVMValueRef float_to_signed(df_gen *g, deft_dtype to, deft_dtype from, L
     return lower_select(g, fcmp(g, LLVMRealOLT, x, low), k(g, to, min, w), v);
 }
 
-/* Converts through a signed dtype that holds all values of `to`. */
+/* Converts to less than 32 bits through i32, which holds all values of `to`: every instruction set
+ * has that conversion for vectors. */
+static LLVMValueRef float_to_narrow(df_gen *g, deft_dtype to, deft_dtype from, LLVMValueRef x,
+                                    uint32_t w)
+{
+    LLVMValueRef v = float_to_signed(g, DEFT_I32, from, x, w);
+    v = extreme(g, DEFT_I32, v, k(g, DEFT_I32, df_int_bits(DEFT_I32, df_int_least(to)), w), true);
+    v = extreme(g, DEFT_I32, v, k(g, DEFT_I32, df_int_greatest(to), w), false);
+    return LLVMBuildTrunc(g->b, v, df_gen_lanes(df_gen_type(g, to), w), "");
+}
+
 static LLVMValueRef float_to_unsigned(df_gen *g, deft_dtype to, deft_dtype from, LLVMValueRef x,
                                       uint32_t w)
 {
-    const deft_dtype wide = df_bits_of(to) < 32 ? DEFT_I32 : DEFT_I64;
-    df_assert(df_bits_of(to) < df_bits_of(wide));
-    LLVMValueRef v = float_to_signed(g, wide, from, x, w);
-    v = extreme(g, wide, v, k(g, wide, 0, w), true);
-    v = extreme(g, wide, v, k(g, wide, (uint64_t)df_int_greatest(to), w), false);
-    return LLVMBuildTrunc(g->b, v, df_gen_lanes(df_gen_type(g, to), w), "");
+    const double top = 2 * (double)df_sign_bit(to);
+    LLVMValueRef high = k(g, from, bits_of_real(from, top), w), zero = k(g, from, 0, w);
+    LLVMValueRef not_low = fcmp(g, LLVMRealOGE, x, zero); /* false for NaN */
+    LLVMValueRef fits = LLVMBuildAnd(g->b, not_low, fcmp(g, LLVMRealOLT, x, high), "");
+    LLVMValueRef safe = lower_select(g, fits, x, zero);
+    LLVMValueRef v = LLVMBuildFPToUI(g->b, safe, df_gen_lanes(df_gen_type(g, to), w), "");
+    return lower_select(g, fcmp(g, LLVMRealOGE, x, high), k(g, to, df_all_bits(to), w), v);
+}
+
+static LLVMValueRef float_to_int(df_gen *g, deft_dtype to, deft_dtype from, LLVMValueRef x,
+                                 uint32_t w)
+{
+    if (df_bits_of(to) < 32) return float_to_narrow(g, to, from, x, w);
+    return df_is_signed(to) ? float_to_signed(g, to, from, x, w)
+                            : float_to_unsigned(g, to, from, x, w);
 }
 
 static LLVMValueRef lower_cast(df_gen *g, deft_dtype to, deft_dtype from, LLVMValueRef x,
@@ -253,9 +277,7 @@ static LLVMValueRef lower_cast(df_gen *g, deft_dtype to, deft_dtype from, LLVMVa
     if (df_is_real(to))
         return df_is_signed(from) ? LLVMBuildSIToFP(g->b, x, type, "")
                                   : LLVMBuildUIToFP(g->b, x, type, "");
-    if (df_is_real(from))
-        return df_is_signed(to) ? float_to_signed(g, to, from, x, w)
-                                : float_to_unsigned(g, to, from, x, w);
+    if (df_is_real(from)) return float_to_int(g, to, from, x, w);
     if (df_bytes_of(to) < df_bytes_of(from)) return LLVMBuildTrunc(g->b, x, type, "");
     if (df_bytes_of(to) == df_bytes_of(from)) return x;
     return df_is_signed(from) ? LLVMBuildSExt(g->b, x, type, "") : LLVMBuildZExt(g->b, x, type, "");

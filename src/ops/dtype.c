@@ -22,7 +22,8 @@ static bool is_dtype(deft_dtype t)
     return (unsigned)t < DEFT_N_DTYPES;
 }
 
-/* Whether op sums or multiplies many elements, which it does in 64 bits for integers. */
+/* Whether op sums or multiplies many elements, which it does in 64 bits for integers: in u64 for
+ * unsigned ones, else in i64. */
 static bool accumulates(df_op op)
 {
     return op == DF_OP_sum || op == DF_OP_prod || op == DF_OP_cumsum;
@@ -48,8 +49,8 @@ static const char *refuse(df_op op, deft_dtype t)
     case DF_DTYPE_scatter:
         if (rule_of(op) == DF_DTYPE_scatter && df_is_half(t)) return "halves are added up in f32";
         if (t == DEFT_BOOL) return "arithmetic needs numbers";
-        if (accumulates(op) && df_is_int(t) && t != DEFT_I64)
-            return "integers are accumulated as i64";
+        if (accumulates(op) && df_is_int(t) && df_bits_of(t) != 64)
+            return "integers are accumulated as i64 or u64";
         return NULL;
     case DF_DTYPE_floating:
     case DF_DTYPE_test: return df_is_float(t) ? NULL : "needs a float";
@@ -120,12 +121,12 @@ const char *deft_dtype_name(deft_dtype dtype)
     return is_dtype(dtype) ? names[dtype] : "?";
 }
 
-/* The first signed integer dtype of at least that many bits; i64 when there is none. */
+/* The signed integer dtype of that many bits; DF_NO_DTYPE when there is none. */
 static deft_dtype signed_of(uint32_t bits)
 {
     for (int t = 0; t < DEFT_N_DTYPES; t++)
-        if (df_is_signed((deft_dtype)t) && df_bits_of((deft_dtype)t) >= bits) return (deft_dtype)t;
-    return DEFT_I64;
+        if (df_is_signed((deft_dtype)t) && df_bits_of((deft_dtype)t) == bits) return (deft_dtype)t;
+    return DF_NO_DTYPE;
 }
 
 static deft_dtype promote_floats(deft_dtype a, deft_dtype b)
@@ -192,7 +193,7 @@ deft_status df_dtype_operand(df_diag *d, df_op op, deft_dtype t, deft_dtype *out
     if (!is_dtype(t))
         return df_fail(d, DEFT_E_DTYPE, "%s: %d is no dtype", df_op_infos[op].name, (int)t);
     if (accumulates(op) && !df_is_float(t))
-        want = DEFT_I64;
+        want = df_is_unsigned(t) ? DEFT_U64 : DEFT_I64;
     else if ((rule == DF_DTYPE_floating || rule == DF_DTYPE_test) && !df_is_float(t))
         want = DEFT_F32;
     else if (rule == DF_DTYPE_wide || (rule == DF_DTYPE_scatter && df_is_half(t)))

@@ -148,19 +148,26 @@ DF_INLINE int64_t df_int_least(deft_dtype t)
     return df_is_signed(t) ? -(int64_t)(df_all_bits(t) >> 1) - 1 : 0;
 }
 
-DF_INLINE int64_t df_int_greatest(deft_dtype t)
+DF_INLINE uint64_t df_int_greatest(deft_dtype t)
 {
     if (t == DEFT_BOOL) return 1;
-    return (int64_t)(df_is_signed(t) ? df_all_bits(t) >> 1 : df_all_bits(t));
+    return df_is_signed(t) ? df_all_bits(t) >> 1 : df_all_bits(t);
 }
 
-/* The bits of v in an integer dtype or bool. v wraps. */
+/* Whether an integer dtype or bool holds v. */
+DF_INLINE bool df_int_holds(deft_dtype t, int64_t v)
+{
+    return v < 0 ? v >= df_int_least(t) : (uint64_t)v <= df_int_greatest(t);
+}
+
+/* The bits of v in an integer dtype or bool. v wraps. A v of u64 is given by its bits. */
 DF_INLINE uint64_t df_int_bits(deft_dtype t, int64_t v)
 {
     return t == DEFT_BOOL ? v != 0 : (uint64_t)v & df_all_bits(t);
 }
 
-/* The value of the bits of an integer dtype or bool. */
+/* The value of the bits of an integer dtype or bool. Of u64, the result has the bits of the value.
+ */
 DF_INLINE int64_t df_int_of_bits(deft_dtype t, uint64_t bits)
 {
     const uint32_t unused = 64 - df_bits_of(t);
@@ -208,7 +215,7 @@ DF_INLINE uint64_t df_identity_prod(deft_dtype t)
 
 DF_INLINE uint64_t df_identity_least(deft_dtype t)
 {
-    return df_is_float(t) ? df_infinity_bits(t) : df_int_bits(t, df_int_greatest(t));
+    return df_is_float(t) ? df_infinity_bits(t) : df_int_greatest(t);
 }
 
 DF_INLINE uint64_t df_identity_greatest(deft_dtype t)

@@ -39,18 +39,19 @@ static rid odd_f32(df_emit *e, rid x)
     return r_of_bits(f32, r_select(i32, r_both(f64, inexact, even), other, bits));
 }
 
-/* The i64 x as an f64 that rounds to the same half as x. Up to 2^53 the f64 is exact; beyond, one
- * sticky bit replaces the low bits. */
-static rid sticky_f64(df_emit *e, rid x)
+/* The x of dtype t, i64 or u64, as an f64 that rounds to the same half as x. Up to 2^53 the f64 is
+ * exact; beyond, one sticky bit replaces the low bits. */
+static rid sticky_f64(df_emit *e, deft_dtype t, rid x)
 {
-    const rb f64 = { e, DEFT_F64 }, i64 = { e, DEFT_I64 };
+    const rb f64 = { e, DEFT_F64 }, whole = { e, t };
     const int64_t most = (int64_t)1 << 53, low = ((int64_t)1 << 11) - 1;
-    const rid zero = r_ki(i64, 0);
-    const rid lost = r_ne(i64, r_and(i64, x, r_ki(i64, low)), zero);
-    const rid sticky = r_select(i64, lost, r_ki(i64, (int64_t)1 << 10), zero);
-    const rid upper = r_or(i64, r_and(i64, x, r_ki(i64, ~low)), sticky);
-    const rid fits = r_both(i64, r_lt(i64, x, r_ki(i64, most)), r_lt(i64, r_ki(i64, -most), x));
-    return r_cast(f64, r_select(i64, fits, x, upper));
+    const rid zero = r_ki(whole, 0);
+    const rid lost = r_ne(whole, r_and(whole, x, r_ki(whole, low)), zero);
+    const rid sticky = r_select(whole, lost, r_ki(whole, (int64_t)1 << 10), zero);
+    const rid upper = r_or(whole, r_and(whole, x, r_ki(whole, ~low)), sticky);
+    rid fits = r_lt(whole, x, r_ki(whole, most));
+    if (df_is_signed(t)) fits = r_both(whole, fits, r_lt(whole, r_ki(whole, -most), x));
+    return r_cast(f64, r_select(whole, fits, x, upper));
 }
 
 /* x, of dtype t, as an f32 that rounds to the same half as x. t must not be a half. */
@@ -61,7 +62,7 @@ static rid wide_of(df_emit *e, deft_dtype t, rid x)
     if (t == DEFT_F64) return odd_f32(e, x);
     const uint32_t bits = df_bits_of(t); /* an integer or bool: exact with as much precision */
     if (bits <= 24) return r_cast(f32, x);
-    return odd_f32(e, bits <= 53 ? r_cast(f64, x) : sticky_f64(e, x));
+    return odd_f32(e, bits <= 53 ? r_cast(f64, x) : sticky_f64(e, t, x));
 }
 
 /* The half x as an f32. */

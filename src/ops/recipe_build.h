@@ -74,8 +74,7 @@ static inline rid r_kk(rb f, double f32, double f64)
 /* An integer constant. */
 static inline rid r_ki(rb f, int64_t value)
 {
-    const uint64_t bits = f.t == DEFT_I64 ? (uint64_t)value : (uint64_t)value & UINT32_MAX;
-    return f.e->ins(f.e, DF_K_const, f.t, 0, 0, 0, bits);
+    return f.e->ins(f.e, DF_K_const, f.t, 0, 0, 0, (uint64_t)value & df_all_bits(f.t));
 }
 
 #define R_UNARY(name)                                                                              \

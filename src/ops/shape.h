@@ -41,14 +41,19 @@ deft_status df_shape_infer(df_diag *d, df_op op, uint32_t attr, const int64_t *a
 /* Checks that the dtypes of the operands and of the result obey the rule of op. */
 deft_status df_dtype_check(df_diag *d, df_op op, const deft_dtype *src, deft_dtype out);
 
-/* The common dtype of two operands, by the rules of PyTorch. The higher of the categories bool,
- * integer, float wins, then the wider dtype. An unsigned integer and a signed one give a signed
- * integer that can represent both. f16 and bf16 give f32. Both must be valid dtypes. */
+/* What df_promote returns for two dtypes that have no common one. It is no dtype. */
+#define DF_NO_DTYPE ((deft_dtype)DEFT_N_DTYPES)
+
+/* The common dtype of two operands, by the table of the Python array API standard where that has
+ * one. The higher of the categories bool, integer, float wins, then the wider dtype. An unsigned
+ * integer and a signed one give the narrowest signed integer that can represent both. None can
+ * represent u64 (docs/decisions/promotion-of-u64.md). f16 and bf16 give f32. Both must be valid
+ * dtypes. */
 deft_dtype df_promote(deft_dtype a, deft_dtype b);
 
 /* The dtype to which an operand of op must be cast, when t is the common dtype of all operands:
  *   - floating operators cast bools and integers to f32, wide ones also halves;
- *   - sum, prod and cumsum cast bools and integers to i64;
+ *   - sum, prod and cumsum cast unsigned integers to u64, bools and other integers to i64;
  *   - scatter_add and index_add cast halves to f32;
  *   - boolean operators cast everything to bool.
  * Returns DEFT_E_DTYPE with a sentence when op is not defined for t. */
@@ -80,6 +85,13 @@ DF_INLINE uint16_t df_half_of_i64(deft_dtype t, int64_t v)
 {
     const int64_t low = v & 2047;
     if (v > (int64_t)1 << 53 || v < -((int64_t)1 << 53)) v = v - low + (low ? 1024 : 0);
+    return df_half_of_f64(t, (double)v);
+}
+
+DF_INLINE uint16_t df_half_of_u64(deft_dtype t, uint64_t v)
+{
+    const uint64_t low = v & 2047;
+    if (v > (uint64_t)1 << 53) v = v - low + (low ? 1024 : 0);
     return df_half_of_f64(t, (double)v);
 }
 

@@ -193,9 +193,7 @@ static bool constant_of(double v, deft_dtype t, df_node *out)
         return true;
     }
     /* an attribute holds 32 bits */
-    const int64_t low = df_max_i64(df_int_least(t), INT32_MIN);
-    const int64_t high = df_min_i64(df_int_greatest(t), INT32_MAX);
-    if (!(v >= (double)low && v <= (double)high)) return false;
+    if (!(v >= INT32_MIN && v <= INT32_MAX && df_int_holds(t, (int64_t)v))) return false;
     *out = simplify_constant_node(t, (uint32_t)(int32_t)v);
     return true;
 }

@@ -198,8 +198,10 @@ void df_text_put_number(df_str *out, deft_dtype t, uint64_t bits)
 {
     if (df_is_float(t))
         put_float(out, t, bits);
-    else
+    else if (df_is_signed(t))
         df_str_fmt(out, "%" PRId64, df_int_of_bits(t, bits));
+    else
+        df_str_fmt(out, "%" PRIu64, bits);
 }
 
 bool df_text_get_number(const char *text, size_t n, deft_dtype t, uint64_t *bits)
@@ -210,7 +212,7 @@ bool df_text_get_number(const char *text, size_t n, deft_dtype t, uint64_t *bits
     if (df_is_float(t)) return get_float(at, n, negative, t, bits);
     uint64_t v;
     if (!get_digits(at, n, 10, &v)) return false;
-    const uint64_t most = (uint64_t)df_int_greatest(t);
+    const uint64_t most = df_int_greatest(t);
     const bool has_sign = df_is_signed(t);
     if (v > most + (negative && has_sign) || (negative && !has_sign && v != 0)) return false;
     const uint64_t wrapped = negative ? 0 - v : v;

@@ -194,7 +194,7 @@ deft_status df_node_check_values(df_diag *d, df_op op, deft_dtype t, uint32_t at
 {
     if (op == DF_OP_cst && !df_is_float(t)) {
         const int64_t value = (int32_t)attr;
-        if (value < df_int_least(t) || value > df_int_greatest(t))
+        if (!df_int_holds(t, value))
             return df_fail(d, DEFT_E_RANGE, "cst: %" PRId64 " does not fit %s", value,
                            deft_dtype_name(t));
     }

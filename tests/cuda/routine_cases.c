@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/compiler.h"
+#include "support/int_ref.h"
 #include "batch.h"
 #include "jit_cuda/kernels/routine.h"
 #include "support/budget.h"
@@ -256,8 +257,10 @@ static void split_rows(df_routine_job *j)
     j->n_batch *= j->batch_extent[0] * j->batch_extent[2];
 }
 
-static const deft_dtype dtypes[] = { DEFT_BOOL, DEFT_U8,  DEFT_I32, DEFT_I64,
-                                     DEFT_F32,  DEFT_F64, DEFT_F16, DEFT_BF16 };
+static const deft_dtype dtypes[] = { DEFT_BOOL, DEFT_U8,  DEFT_I32,  DEFT_I64, DEFT_F32,
+                                     DEFT_F64,  DEFT_F16, DEFT_BF16, DEFT_I8,  DEFT_I16,
+                                     DEFT_U16,  DEFT_U32, DEFT_U64 };
+_Static_assert(DF_LEN(dtypes) == DEFT_N_DTYPES, "a dtype is missing");
 static const int64_t lengths[] = { 0,   1,   2,    3,    31,   32,   33,   64,  255,
                                    256, 257, 1000, 2047, 2048, 2049, 4096, 5003 };
 
@@ -407,8 +410,7 @@ static void expect_fault(const int64_t *got, bool good, int64_t bad, int64_t n, 
 static bool fits(const int64_t *at, int64_t n, deft_dtype t)
 {
     bool all = true;
-    for (int64_t i = 0; i < n; i++)
-        all &= t == DEFT_I32 ? at[i] == (int32_t)at[i] : at[i] == (uint8_t)at[i];
+    for (int64_t i = 0; i < n; i++) all &= at[i] == int_ref_wrap(t, at[i]);
     return all;
 }
 
@@ -441,7 +443,10 @@ static void check_scatter(const scatter *s, int64_t n_bad, bool is_told)
     fill_values(j.dtype, before.at, s->n_out);
     memcpy(mine.at, before.at, out_size);
     memcpy(theirs.at, before.at, out_size);
-    const deft_dtype narrow = chance(2) ? DEFT_I32 : DEFT_U8;
+    static const deft_dtype narrows[] = {
+        DEFT_I32, DEFT_U8, DEFT_I8, DEFT_I16, DEFT_U16, DEFT_U32
+    };
+    const deft_dtype narrow = narrows[below(DF_LEN(narrows))];
     j.index_dtype = DEFT_I64;
     if (chance(2) && fits(at, s->n_index, narrow)) {
         j.index_dtype = narrow;
@@ -484,7 +489,8 @@ static void check_scatter(const scatter *s, int64_t n_bad, bool is_told)
     area_close(&index);
 }
 
-static const deft_dtype added[] = { DEFT_U8, DEFT_I32, DEFT_I64, DEFT_F32, DEFT_F64 };
+static const deft_dtype added[] = { DEFT_U8, DEFT_I32, DEFT_I64, DEFT_F32, DEFT_F64,
+                                    DEFT_I8, DEFT_I16, DEFT_U16, DEFT_U32, DEFT_U64 };
 
 /* Boxes of up to five axes of any roles; `most` bounds the extent of one of them. */
 static void check_random(int64_t most)

@@ -13,6 +13,7 @@
  *   composites       one rounding, from f32
  */
 #include "../support/half_ref.h"
+#include "../support/int_ref.h"
 #include "../support/oracle.h"
 #include "../support/budget.h"
 
@@ -118,17 +119,13 @@ static void expect_near(const char *what, deft_tensor *x, const double *want, si
 
 static void cast_from(deft_dtype to, void *out, size_t i, double v)
 {
-    const double high = to == DEFT_U8 ? 255 : to == DEFT_I32 ? INT32_MAX : 0x1p63;
-    const double low = to == DEFT_U8 ? 0 : to == DEFT_I32 ? INT32_MIN : -0x1p63;
-    const int64_t k = v != v      ? 0
-                      : v >= high ? (to == DEFT_I64 ? INT64_MAX : (int64_t)high)
-                      : v <= low  ? (to == DEFT_I64 ? INT64_MIN : (int64_t)low)
-                                  : (int64_t)v;
     switch (to) {
-    case DEFT_BOOL: ((uint8_t *)out)[i] = v != 0; break;
-    case DEFT_U8: ((uint8_t *)out)[i] = (uint8_t)k; break;
-    case DEFT_I32: ((int32_t *)out)[i] = (int32_t)k; break;
-    case DEFT_I64: ((int64_t *)out)[i] = k; break;
+    case DEFT_BOOL:
+        ((uint8_t *)out)[i] = v != 0;
+        break;
+    INT_REF_CASES:
+        int_ref_put(to, out, i, int_ref_of_double(to, v));
+        break;
     case DEFT_F32: ((float *)out)[i] = (float)v; break;
     case DEFT_F64: ((double *)out)[i] = v; break;
     case DEFT_F16:

@@ -15,6 +15,7 @@
  * Why this file is long: an oracle of its own for each family of ops.
  */
 #include "../support/half_ref.h"
+#include "../support/int_ref.h"
 #include "../support/oracle.h"
 
 #include <float.h>
@@ -500,41 +501,36 @@ INTS(uint8_t, uint8_t, test_u8, DEFT_U8, 0, 8, false)
 
 /* ---- cast ---- */
 
-static int64_t saturate(double v, double low, double high, int64_t ilow, int64_t ihigh)
-{
-    if (v != v) return 0;
-    return v <= low ? ilow : v >= high ? ihigh : (int64_t)v;
-}
-
 static void cast_one(deft_dtype to, deft_dtype t, const void *x, size_t i, void *out)
 {
     int64_t k = 0;
     double d = 0;
-    switch (t) {
-    case DEFT_BOOL:
-    case DEFT_U8: k = ((const uint8_t *)x)[i]; break;
-    case DEFT_I32: k = ((const int32_t *)x)[i]; break;
-    case DEFT_I64: k = ((const int64_t *)x)[i]; break;
-    case DEFT_F32: d = (double)((const float *)x)[i]; break;
-    case DEFT_F64: d = ((const double *)x)[i]; break;
-    case DEFT_F16:
-    case DEFT_BF16: d = half_value(t, ((const uint16_t *)x)[i]); break;
-    }
-    const bool f = is_float(t) || half_is(t);
+    float f = 0;
+    if (t == DEFT_F32)
+        d = (double)((const float *)x)[i];
+    else if (t == DEFT_F64)
+        d = ((const double *)x)[i];
+    else if (half_is(t))
+        d = half_value(t, ((const uint16_t *)x)[i]);
+    else
+        k = int_ref_get(t, x, i);
+    const bool is_real = is_float(t) || half_is(t);
+    f = is_real ? (float)d : int_ref_float(t, k);
+    const int64_t whole = is_real ? int_ref_of_double(to, d) : k;
+    if (!is_real) d = int_ref_double(t, k);
     switch (to) {
-    case DEFT_BOOL: ((uint8_t *)out)[i] = f ? d != 0 : k != 0; break;
-    case DEFT_U8: ((uint8_t *)out)[i] = (uint8_t)(f ? saturate(d, 0, 255, 0, 255) : k); break;
-    case DEFT_I32:
-        ((int32_t *)out)[i] = (int32_t)(f ? saturate(d, -0x1p31, 0x1p31 - 1, INT32_MIN, INT32_MAX)
-                                          : (int64_t)(int32_t)(uint32_t)k);
+    case DEFT_BOOL:
+    INT_REF_CASES:
+        int_ref_put(to, out, i, whole);
         break;
-    case DEFT_I64:
-        ((int64_t *)out)[i] = f ? saturate(d, -0x1p63, 0x1p63, INT64_MIN, INT64_MAX) : k;
-        break;
-    case DEFT_F32: ((float *)out)[i] = f ? (float)d : (float)k; break;
-    case DEFT_F64: ((double *)out)[i] = f ? d : (double)k; break;
+    case DEFT_F32: ((float *)out)[i] = f; break;
+    case DEFT_F64: ((double *)out)[i] = d; break;
     case DEFT_F16:
-    case DEFT_BF16: ((uint16_t *)out)[i] = f ? half_bits(to, d) : half_bits_i(to, k); break;
+    case DEFT_BF16:
+        ((uint16_t *)out)[i] = is_real         ? half_bits(to, d)
+                               : t != DEFT_U64 ? half_bits_i(to, k)
+                                               : half_bits_u(to, (uint64_t)k);
+        break;
     }
 }
 

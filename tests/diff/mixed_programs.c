@@ -720,10 +720,12 @@ static deft_tensor *counted(const exec *e, unsigned p, deft_tensor *t)
 {
     deft_ctx *const cx = e->s->cx;
     const deft_dtype of = p & 1 ? DEFT_I32 : DEFT_I64;
+    static const deft_dtype bins[8] = { DEFT_U8,  DEFT_I32, DEFT_I8,  DEFT_I16,
+                                        DEFT_U16, DEFT_U32, DEFT_U64, DEFT_I64 };
     deft_tensor *const bin =
         deft_cast(deft_mul(deft_add(tame(deft_reshape(t, DEFT_SHAPE(-1))), number(e, 1)),
                            number(e, 0.49 * N)),
-                  p & 2 ? DEFT_U8 : DEFT_I32);
+                  bins[p >> 1 & 7]);
     deft_tensor *const some = deft_clamp(bin, 0, N - 1);
     return deft_cast(deft_index_add(deft_zeros(cx, DEFT_SHAPE(N), of), some,
                                     deft_full_i(cx, DEFT_SHAPE(1), of, 3), 0),

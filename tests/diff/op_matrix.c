@@ -17,6 +17,7 @@
  */
 #include "../support/oracle.h"
 #include "../support/budget.h"
+#include "../support/int_ref.h"
 
 #include <math.h>
 #include <signal.h>
@@ -26,7 +27,9 @@
 
 #define LEN(a) (sizeof(a) / sizeof *(a))
 #define ANY_FLOAT (1u << DEFT_F32 | 1u << DEFT_F64 | 1u << DEFT_F16 | 1u << DEFT_BF16)
-#define ANY_INT (1u << DEFT_U8 | 1u << DEFT_I32 | 1u << DEFT_I64)
+#define ANY_INT                                                                                    \
+    (1u << DEFT_U8 | 1u << DEFT_I32 | 1u << DEFT_I64 | 1u << DEFT_I8 | 1u << DEFT_I16 |            \
+     1u << DEFT_U16 | 1u << DEFT_U32 | 1u << DEFT_U64)
 #define ANY_NUMBER (ANY_FLOAT | ANY_INT)
 #define ANY (ANY_NUMBER | 1u << DEFT_BOOL)
 #define INTEGRAL (ANY_INT | 1u << DEFT_BOOL)
@@ -184,6 +187,7 @@ typedef deft_tensor *unary_fn(deft_tensor *);
 typedef deft_tensor *binary_fn(deft_tensor *, deft_tensor *);
 typedef deft_tensor *binary_f_fn(deft_tensor *, double);
 typedef deft_tensor *binary_i_fn(deft_tensor *, int64_t);
+typedef deft_tensor *binary_u_fn(deft_tensor *, uint64_t);
 
 typedef struct op_row {
     const char *name;
@@ -192,6 +196,7 @@ typedef struct op_row {
     binary_fn *binary;
     binary_f_fn *number_f;
     binary_i_fn *number_i;
+    binary_u_fn *number_u;
     record_fn *record; /* the others */
     uint8_t n_variants;
     uint8_t min_rank, max_rank;
@@ -248,7 +253,8 @@ enum {
     B_LEFT_NUM_I,
     B_F, /* numbers follow */
     B_I = B_F + 8,
-    N_BINARY = B_I + 8
+    B_U = B_I + 8,
+    N_BINARY
 };
 static const double numbers_f[8] = { 0.5, -1, 0, 2, -0.0, 3.25, INFINITY, NAN };
 static const int64_t numbers_i[8] = { 0, 1, 2, 3, 7, -1, 31, 64 };
@@ -258,9 +264,13 @@ static deft_tensor *record_binary(deft_ctx *cx, const op_row *o, const kase *k)
     const deft_dtype t = (deft_dtype)k->t;
     deft_shape s = k->s;
     const unsigned v = k->variant;
+    if (v == B_U) {
+        if (t != DEFT_U64 && t != DEFT_F64) return SKIP;
+        return o->number_u(operand(cx, k), UINT64_MAX - k->seed % 3);
+    }
     if (v >= B_I) {
         const int64_t n = numbers_i[v - B_I];
-        if (n < 0 && t == DEFT_U8) return SKIP;
+        if (n < 0 && int_ref_is_unsigned(t)) return SKIP;
         return o->number_i(operand(cx, k), n);
     }
     if (v >= B_F) {
@@ -317,6 +327,7 @@ static deft_tensor *r_cast_twice(deft_ctx *cx, const kase *k)
 static deft_tensor *r_where(deft_ctx *cx, const kase *k)
 {
     const deft_dtype t = (deft_dtype)k->t, u = (deft_dtype)((t + k->variant) % DEFT_N_DTYPES);
+    if (deft_promote(t, u) == DEFT_N_DTYPES) return SKIP;
     deft_tensor *const c =
         operand_of(cx, k->variant & 1 ? u : DEFT_BOOL, (layout)k->lay_b, k->s, k->seed + 1, false);
     return deft_where(c, operand(cx, k),
@@ -326,7 +337,7 @@ static deft_tensor *r_where(deft_ctx *cx, const kase *k)
 
 static deft_tensor *r_clamp(deft_ctx *cx, const kase *k)
 {
-    static const double bounds[4][2] = { { 0, 3 }, { 1, 1 }, { 5, 2 }, { 0, 200 } };
+    static const double bounds[4][2] = { { 0, 3 }, { 1, 1 }, { 5, 2 }, { 0, 120 } };
     deft_tensor *const x = operand(cx, k);
     if (k->variant < 4) return deft_clamp(x, bounds[k->variant][0], bounds[k->variant][1]);
     if (!is_float(k->t)) return SKIP;
@@ -447,28 +458,33 @@ static deft_tensor *r_layer_norm(deft_ctx *cx, const kase *k)
 
 static deft_tensor *indices_to(deft_ctx *cx, deft_dtype t, deft_shape s, int64_t n, uint32_t seed)
 {
-    int64_t wide[4096];
-    char data[sizeof wide];
+    char data[8 * 4096];
     const size_t count = (size_t)oracle_numel(&s);
-    if (count > LEN(wide) || n == 0) return SKIP;
+    if (count > sizeof data / 8 || n == 0) return SKIP;
+    if (t == DEFT_I8 && n > 120) n = 120;
     uint64_t state = seed;
     for (size_t i = 0; i < count; i++) {
-        wide[i] = (int64_t)(oracle_next(&state) % (uint64_t)n);
-        if (t != DEFT_U8 && state & 64) wide[i] -= n;
-        if (t == DEFT_U8) wide[i] &= 255;
-        if (t == DEFT_U8) data[i] = (char)wide[i];
-        if (t == DEFT_I32) ((int32_t *)(void *)data)[i] = (int32_t)wide[i];
+        int64_t wide = (int64_t)(oracle_next(&state) % (uint64_t)n);
+        if (int_ref_is_signed(t) && state & 64) wide -= n;
+        int_ref_put(t, data, i, wide);
     }
-    return deft_from(cx, s, t, t == DEFT_I64 ? (const void *)wide : data,
-                     count * deft_dtype_size(t));
+    return deft_from(cx, s, t, data, count * deft_dtype_size(t));
+}
+
+/* The dtypes of indices. */
+static deft_dtype index_dtype(unsigned i)
+{
+#define ROW(dtype, T, U, bits) dtype,
+    static const deft_dtype all[] = { INT_REF_TYPES(ROW) };
+#undef ROW
+    return all[i % LEN(all)];
 }
 
 static deft_tensor *r_cross_entropy(deft_ctx *cx, const kase *k)
 {
-    const deft_dtype index[3] = { DEFT_U8, DEFT_I32, DEFT_I64 };
     if (k->s.dim[1] == 0) return SKIP;
-    deft_tensor *const l =
-        indices_to(cx, index[k->variant % 3], shape1(k->s.dim[0]), k->s.dim[1], k->seed);
+    deft_tensor *const l = indices_to(cx, index_dtype(k->variant + k->seed), shape1(k->s.dim[0]),
+                                      k->s.dim[1], k->seed);
     if (l == SKIP) return SKIP;
     /* labels: one may lie outside and gives NaN */
     return deft_cross_entropy(tame_operand(cx, k), k->variant % 3 ? deft_abs(l) : l);
@@ -637,19 +653,17 @@ static deft_tensor *r_tri(deft_ctx *cx, const kase *k)
 
 static deft_tensor *r_take(deft_ctx *cx, const kase *k)
 {
-    static const deft_dtype index[3] = { DEFT_U8, DEFT_I32, DEFT_I64 };
     const int axis = k->variant & 1 ? -1 : 0;
     const int64_t n = k->s.dim[axis < 0 ? k->s.rank - 1 : 0];
     const deft_shape s = k->variant < 2   ? shape1(19)
                          : k->variant < 4 ? shape2(3, 4)
                                           : (deft_shape){ 0 };
-    deft_tensor *const i = indices_to(cx, index[k->seed % 3], s, n > 200 ? 200 : n, k->seed);
+    deft_tensor *const i = indices_to(cx, index_dtype(k->seed), s, n > 200 ? 200 : n, k->seed);
     return i == SKIP ? SKIP : used(deft_take(operand(cx, k), i, axis), k);
 }
 
 static deft_tensor *r_gather(deft_ctx *cx, const kase *k)
 {
-    static const deft_dtype index[3] = { DEFT_U8, DEFT_I32, DEFT_I64 };
     const int axis = k->variant & 1 ? -1 : 0;
     const uint32_t at = axis < 0 ? k->s.rank - 1 : 0;
     deft_shape s = k->s;
@@ -658,20 +672,19 @@ static deft_tensor *r_gather(deft_ctx *cx, const kase *k)
         for (uint32_t i = 0; i < s.rank; i++) s.dim[i] = (s.dim[i] + 1) / 2;
     s.dim[at] = n ? 7 : 0;
     deft_tensor *const i =
-        indices_to(cx, index[k->seed % 3], s, n ? (n > 200 ? 200 : n) : 1, k->seed);
+        indices_to(cx, index_dtype(k->seed), s, n ? (n > 200 ? 200 : n) : 1, k->seed);
     return i == SKIP ? SKIP : used(deft_gather(operand(cx, k), i, axis), k);
 }
 
 /* Into the operand, at positions that repeat; values are of the operand in some variants. */
 static deft_tensor *r_index_add(deft_ctx *cx, const kase *k)
 {
-    static const deft_dtype index[3] = { DEFT_U8, DEFT_I32, DEFT_I64 };
     const int axis = k->variant & 1 ? -1 : 0;
     const int64_t n = k->s.dim[axis < 0 ? k->s.rank - 1 : 0];
     const deft_shape s = k->variant < 2   ? shape1(19)
                          : k->variant < 4 ? shape2(3, 4)
                                           : (deft_shape){ 0 };
-    deft_tensor *const i = indices_to(cx, index[k->seed % 3], s, n > 200 ? 200 : n, k->seed);
+    deft_tensor *const i = indices_to(cx, index_dtype(k->seed), s, n > 200 ? 200 : n, k->seed);
     if (i == SKIP) return SKIP;
     deft_tensor *const x = operand(cx, k), *const same = deft_take(x, i, axis);
     deft_tensor *const v =
@@ -804,11 +817,12 @@ static deft_tensor *r_arange(deft_ctx *cx, const kase *k)
 {
     const deft_dtype t = (deft_dtype)k->t;
     const double n = (double)k->s.dim[0];
-    if (t == DEFT_U8 && n > 100) return SKIP;
+    const int bits = int_ref_bits(t);
+    if ((bits == 8 && n > 40) || (bits == 16 && n > 10000)) return SKIP;
     switch (k->variant) {
     case 0: return deft_arange(cx, 0, n, 1, t);
     case 1: return deft_arange(cx, 2, 2 + 2 * n, 2, t);
-    case 2: return t == DEFT_U8 ? SKIP : deft_arange(cx, 5, 5 - 3 * n, -3, t);
+    case 2: return int_ref_is_unsigned(t) ? SKIP : deft_arange(cx, 5, 5 - 3 * n, -3, t);
     case 3: return is_float(k->t) ? deft_arange(cx, -1.5, n / 4, 0.25, t) : SKIP;
     default: return is_float(k->t) ? deft_linspace(cx, -1, 2.5, k->s.dim[0], t) : SKIP;
     }
@@ -836,9 +850,12 @@ static deft_tensor *r_normal(deft_ctx *cx, const kase *k)
 static deft_tensor *r_randint(deft_ctx *cx, const kase *k)
 {
     deft_rng rng = { .seed = k->seed, .next = 9 };
-    return k->variant == 0   ? deft_randint(cx, &rng, k->s, (deft_dtype)k->t, 0, 10)
-           : k->t == DEFT_U8 ? deft_randint(cx, &rng, k->s, DEFT_U8, 3, 256)
-                             : deft_randint(cx, &rng, k->s, (deft_dtype)k->t, -1000000, 2000000000);
+    const deft_dtype t = (deft_dtype)k->t;
+    const int bits = int_ref_bits(t), used = bits > 31 ? 31 : bits;
+    const int64_t low = int_ref_is_signed(t) ? -((int64_t)1 << (used - 1)) : 3;
+    return k->variant == 0 ? deft_randint(cx, &rng, k->s, t, 0, 10)
+                           : deft_randint(cx, &rng, k->s, t, low,
+                                          low + ((int64_t)1 << used) - (low > 0 ? low : 0));
 }
 
 /* Writing through views: the place is a slice with steps, a diagonal, a transposed block. */
@@ -946,6 +963,7 @@ enum {
       .binary = (deft_##id),                                                                       \
       .number_f = deft_##id##_f,                                                                   \
       .number_i = deft_##id##_i,                                                                   \
+      .number_u = deft_##id##_u,                                                                   \
       .n_variants = N_BINARY },
 #define O(id, mask, variants, lo, hi)                                                              \
     { .name = #id,                                                                                 \

@@ -375,6 +375,13 @@ static deft_tensor *fit(run *r, deft_tensor *t, takes k, const char **note)
     return to == d ? t : deft_cast(t, to);
 }
 
+/* b, cast to the dtype of a when the two have no common dtype. */
+static deft_tensor *beside(deft_tensor *a, deft_tensor *b)
+{
+    const deft_dtype t = deft_dtype_of(a);
+    return deft_promote(t, deft_dtype_of(b)) == DEFT_N_DTYPES ? deft_cast(b, t) : b;
+}
+
 static bool broadcasts(const deft_shape *a, const deft_shape *b, deft_shape *out)
 {
     *out = a->rank >= b->rank ? *a : *b;
@@ -513,7 +520,7 @@ static void do_binary(run *r, const ins *i)
     if (b) sb = deft_shape_get(b->t);
     deft_tensor *const x = fit(r, a->t, k, &na);
     if (i->kind == K_BINARY && b && broadcasts(&sa, &sb, &out)) {
-        deft_tensor *const y = fit(r, b->t, k, &nb);
+        deft_tensor *const y = beside(x, fit(r, b->t, k, &nb));
         say(r, "t%u = deft_%s(t%u, t%u);%s%s", i->dst % VARS, o->name, i->a % VARS, i->b % VARS, na,
             nb);
         set(r, i->dst, o->f(x, y), NULL);
@@ -539,7 +546,7 @@ static void do_where(run *r, const ins *i)
     if (!broadcasts(&sa, &sb, &ab) || !broadcasts(&ab, &sc, &out)) return;
     say(r, "t%u = deft_where(t%u, t%u, t%u);", i->dst % VARS, i->a % VARS, i->b % VARS,
         i->c % VARS);
-    set(r, i->dst, deft_where(a->t, b->t, c->t), NULL);
+    set(r, i->dst, deft_where(a->t, b->t, beside(b->t, c->t)), NULL);
 }
 
 static void do_lerp(run *r, const ins *i)
@@ -553,7 +560,7 @@ static void do_lerp(run *r, const ins *i)
         return;
     say(r, "t%u = deft_lerp(t%u, t%u, %.9g);", i->dst % VARS, i->a % VARS, i->b % VARS,
         number(r, i));
-    set(r, i->dst, deft_lerp_f(a->t, b->t, number(r, i)), NULL);
+    set(r, i->dst, deft_lerp_f(a->t, beside(a->t, b->t), number(r, i)), NULL);
 }
 
 static void do_simple(run *r, const ins *i)
@@ -781,7 +788,7 @@ static void do_join(run *r, const ins *i)
             for (uint32_t k = 0; fits && k < s.rank; k++)
                 fits = sb.dim[k] == s.dim[k] || (!stack && (int)k == axis);
         }
-        if (fits) part[1] = b->t;
+        if (fits) part[1] = beside(a->t, b->t);
         say(r, "t%u = deft_%s({t%u, t%u, t%u}, %u, %d);", d, stack ? "stack" : "concat", v,
             fits ? i->b % VARS : v, v, 2 + (i->p[1] & 1), axis);
         set(r, i->dst,
@@ -887,7 +894,7 @@ static void do_matmul(run *r, const ins *i)
         if (plain || turned) {
             say(r, "t%u = deft_matmul(t%u, %st%u%s);", d, v, plain ? "" : "deft_t(", w,
                 plain ? "" : ")");
-            set(r, i->dst, deft_matmul(a->t, plain ? b->t : deft_t(b->t)), NULL);
+            set(r, i->dst, deft_matmul(a->t, beside(a->t, plain ? b->t : deft_t(b->t))), NULL);
             return;
         }
     }
@@ -911,10 +918,12 @@ static void do_make(run *r, const ins *i)
                 deft_dtype_name(f), number(r, i));
             set(r, i->dst, deft_normal(r->cx, &r->rng, s, f, number(r, i), 2), NULL);
         } else {
-            static const deft_dtype t[3] = { DEFT_U8, DEFT_I32, DEFT_I64 };
+            static const deft_dtype t[] = {
+                DEFT_U8, DEFT_I32, DEFT_I64, DEFT_I8, DEFT_U16, DEFT_U64
+            };
             say(r, "t%u = deft_randint(cx, &rng, %s, %s, 0, 100);", d, shape_text(&s),
-                deft_dtype_name(t[i->p[2] % 3]));
-            set(r, i->dst, deft_randint(r->cx, &r->rng, s, t[i->p[2] % 3], 0, 100), NULL);
+                deft_dtype_name(t[i->p[2] % LEN(t)]));
+            set(r, i->dst, deft_randint(r->cx, &r->rng, s, t[i->p[2] % LEN(t)], 0, 100), NULL);
         }
     } else if (i->kind == K_FULL) {
         const deft_dtype t = (deft_dtype)(i->p[2] % DEFT_N_DTYPES);

@@ -366,6 +366,8 @@ static deft_tensor *binary(const exec *e, deft_tensor *a, deft_tensor *b)
     if (deft_dtype_of(a) == DEFT_BOOL) a = deft_cast(a, DEFT_I32);
     if (deft_dtype_of(b) == DEFT_BOOL) b = deft_cast(b, DEFT_I32);
     if (!broadcasts(a, b, false)) b = all_of(b);
+    if (deft_promote(deft_dtype_of(a), deft_dtype_of(b)) == DEFT_N_DTYPES)
+        b = deft_cast(b, deft_dtype_of(a));
     switch (e->st->p % 7) {
     case 0: return deft_add(a, b);
     case 1: return deft_sub(a, b);

@@ -77,7 +77,8 @@ static size_t run(deft_ctx *cx, const program *p, deft_dtype *t, void **data)
 int main(int argc, char **argv)
 {
     static const int64_t columns[] = { 1, 3, 7, 8, 15, 16, 17, 33, 64, 65, 100, 300 };
-    static const deft_dtype dtypes[] = { DEFT_F32, DEFT_F64, DEFT_BF16, DEFT_U8, DEFT_I32 };
+    static const deft_dtype dtypes[] = { DEFT_F32, DEFT_F64, DEFT_BF16, DEFT_U8,
+                                         DEFT_I32, DEFT_I16, DEFT_U64 };
     oracle_path paths[] = {
         { .name = "interp unfused", .tier = DEFT_TIER_INTERPRET, .n_threads = 1, .no_fusion = 1 },
         { .name = "llvm O2", .tier = DEFT_TIER_FULL, .n_threads = 1, .variant_launches = 2 },

@@ -446,7 +446,20 @@ static void all_dtypes(deft_ctx *cx)
     deft_tensor *const k = deft_from(cx, n, DEFT_I64, at, sizeof at);
     deft_tensor *const d = deft_from(cx, n, DEFT_F64, wide, sizeof wide);
     deft_tensor *const f = deft_from(cx, n, DEFT_F32, narrow, sizeof narrow);
-    print_tensor(cx, deft_add(deft_where(t, deft_add(u, i), k), deft_mul(deft_take(d, k, 0), f)));
+    deft_tensor *const first =
+        deft_add(deft_where(t, deft_add(u, i), k), deft_mul(deft_take(d, k, 0), f));
+    const int8_t tiny[5] = { -128, 127, -1, 0, 5 };
+    const int16_t low[5] = { -32768, 32767, -1, 0, 5 };
+    const uint16_t high[5] = { 65535, 0, 1, 32768, 9 };
+    const uint32_t wider[5] = { UINT32_MAX, 0, 1, 1u << 31, 9 };
+    const uint64_t widest[5] = { UINT64_MAX, 0, 1, (uint64_t)1 << 63, 9 };
+    deft_tensor *const signs = deft_add(deft_from(cx, n, DEFT_I8, tiny, sizeof tiny),
+                                        deft_from(cx, n, DEFT_I16, low, sizeof low));
+    deft_tensor *const none = deft_add(deft_from(cx, n, DEFT_U16, high, sizeof high),
+                                       deft_from(cx, n, DEFT_U32, wider, sizeof wider));
+    deft_tensor *const all = deft_add(none, deft_from(cx, n, DEFT_U64, widest, sizeof widest));
+    deft_tensor *const second = deft_add(signs, deft_cast(deft_sub(all, UINT64_MAX), DEFT_I32));
+    print_tensor(cx, deft_add(first, second));
     must(cx, deft_scope_end(s), "scope");
 }
 

@@ -56,9 +56,11 @@ static const float numbers[N] = { 3, 1, 2 };
     X(ones, ones, w->cx, SHAPE, DEFT_I32)                                                          \
     X(full, full, w->cx, SHAPE, DEFT_U8, 7)                                                        \
     X(full_i, full_i, w->cx, SHAPE, DEFT_I64, 7)                                                   \
+    X(full_u, full_u, w->cx, SHAPE, DEFT_U64, UINT64_MAX)                                          \
     X(num, num, w->cx, 0.5)                                                                        \
     X(const_f, const_f, w->cx, 0.5)                                                                \
     X(num_i, num_i, w->cx, 3)                                                                      \
+    X(num_u, num_u, w->cx, UINT64_MAX)                                                             \
     X(const_i, const_i, w->cx, 3)                                                                  \
     X(arange, arange, w->cx, 0, 3, 0.5, DEFT_F32)                                                  \
     X(arange_i, arange_i, w->cx, 0, 3, 2, DEFT_I64)                                                \
@@ -74,6 +76,7 @@ static const float numbers[N] = { 3, 1, 2 };
     X(assign_view, assign, deft_slice(w->p[2], DEFT_AT(1)), deft_num(w->cx, 9))                    \
     X(assign_f, assign_f, w->p[2], 0.5)                                                            \
     X(assign_i, assign_i, deft_t(w->p[2]), 4)                                                      \
+    X(assign_u, assign_u, deft_t(w->p[2]), 5)                                                      \
     X(slice_n, slice_n, w->x, 2, (const deft_range[]){ DEFT_R(1, 3), DEFT_RS(-1, DEFT_END, -2) })  \
     X(reshape, reshape, w->x, DEFT_SHAPE(3, -1))                                                   \
     X(flatten, flatten, w->x)                                                                      \
@@ -417,6 +420,10 @@ DEFT_UNARY_OPS(DEFINE)
     static deft_tensor *make_##name##_i(world *w)                                                  \
     {                                                                                              \
         return deft_##name##_i(operand(w, #name), 2);                                              \
+    }                                                                                              \
+    static deft_tensor *make_##name##_u(world *w)                                                  \
+    {                                                                                              \
+        return deft_##name##_u(operand(w, #name), 2);                                              \
     }
 DEFT_BINARY_OPS(DEFINE)
 #undef DEFINE
@@ -479,6 +486,11 @@ ITEM(f64)
 ITEM(i32)
 ITEM(i64)
 ITEM(u8)
+ITEM(i8)
+ITEM(i16)
+ITEM(u16)
+ITEM(u32)
+ITEM(u64)
 ITEM(bool)
 #undef ITEM
 
@@ -1109,14 +1121,16 @@ static const row rows[] = {
 #define ROW(fn)                                                                                    \
     { .name = "deft_" #fn, .make = make_##fn },                                                    \
         { .name = "deft_" #fn "_i", .make = make_##fn##_i },                                       \
+        { .name = "deft_" #fn "_u", .make = make_##fn##_u },                                       \
         { .name = "deft_" #fn "_f", .make = make_##fn##_f },
             DEFT_BINARY_OPS(ROW)
 #undef ROW
 #define ROW(fn) { .name = "deft_" #fn, .act = act_##fn },
                 ROW(eval) ROW(nan_check) ROW(read) ROW(item_f32) ROW(item_f64) ROW(item_i32) ROW(
-                    item_i64) ROW(item_u8) ROW(item_bool) ROW(map) ROW(map_device) ROW(device_work)
-                    ROW(device_of) ROW(stream) ROW(device_describe) ROW(device_memory_read)
-                        ROW(format) ROW(print) ROW(save) ROW(load) ROW(scope_begin) ROW(scope_end)
+                    item_i64) ROW(item_u8) ROW(item_i8) ROW(item_i16) ROW(item_u16) ROW(item_u32)
+                    ROW(item_u64) ROW(item_bool) ROW(map) ROW(map_device) ROW(device_work)
+                        ROW(device_of) ROW(stream) ROW(device_describe) ROW(device_memory_read) ROW(
+                            format) ROW(print) ROW(save) ROW(load) ROW(scope_begin) ROW(scope_end)
                             ROW(scope_return) ROW(step_begin) ROW(step_begin_with) ROW(step_end)
                                 ROW(step_memory_read) ROW(step_submit) ROW(wait) ROW(keep)
                                     ROW(ctx_create) ROW(runtime_create) ROW(show) ROW(store_next)

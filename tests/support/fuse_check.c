@@ -3,6 +3,7 @@
  * See fuse_check.h. Memory comes from malloc directly: this is the test's own, not the library's.
  */
 #include "support/fuse_check.h"
+#include "support/int_ref.h"
 #include "support/half_ref.h"
 
 #include <math.h>
@@ -54,10 +55,11 @@ static uint64_t num_bits(const runner *r, uint32_t which, uint8_t dtype)
     const float f = (float)v;
     const double g = (double)v;
     switch ((deft_dtype)dtype) {
-    case DEFT_BOOL: return v != 0;
-    case DEFT_U8: return (uint8_t)v;
-    case DEFT_I32: return (uint32_t)v;
-    case DEFT_I64: return (uint64_t)v;
+    case DEFT_BOOL:
+        return v != 0;
+    INT_REF_CASES:
+        int_ref_put((deft_dtype)dtype, &bits, 0, v);
+        return bits;
     case DEFT_F32: memcpy(&bits, &f, sizeof f); return bits;
     case DEFT_F64: memcpy(&bits, &g, sizeof g); return bits;
     case DEFT_F16: /* no slot is a half */
@@ -204,9 +206,7 @@ static void run_scatter(runner *r, const df_seg *s, int64_t *fault)
             if (!indexed)
                 c += at * stride_of(r, &s->c, slices && i > s->attr ? i + 1 - s->n_index : i);
         }
-        const int64_t index = s->a_dtype == DEFT_I64   ? ((const int64_t *)(const void *)indices)[a]
-                              : s->a_dtype == DEFT_I32 ? ((const int32_t *)(const void *)indices)[a]
-                                                       : ((const uint8_t *)indices)[a];
+        const int64_t index = int_ref_get((deft_dtype)s->a_dtype, indices, (size_t)a);
         const int64_t at = index < 0 ? index + r->slots[s->n.i] : index;
         if (at < 0 || at >= r->slots[s->n.i]) {
             fault[0] = s->fault + 1;
@@ -341,11 +341,16 @@ static void fill(void *data, deft_dtype t, int64_t n, uint64_t seed)
         const double u = (double)(x >> 11) / 9007199254740992.0 * 4 - 2;
         switch (t) {
         case DEFT_BOOL: ((uint8_t *)data)[i] = x & 1; break;
-        case DEFT_U8: ((uint8_t *)data)[i] = (uint8_t)(x & 31); break;
-        case DEFT_I32: ((int32_t *)data)[i] = (int32_t)(x % 9) - 4; break;
         case DEFT_I64:
             ((int64_t *)data)[i] = (int64_t)(x % 5) - 2;
             break; /* fit for indices from 3 on */
+        case DEFT_U8:
+        case DEFT_U16:
+        case DEFT_U32: int_ref_put(t, data, (size_t)i, (int64_t)(x & 31)); break;
+        case DEFT_U64: ((uint64_t *)data)[i] = (x & 31) << (x >> 32 & 63); break;
+        case DEFT_I8:
+        case DEFT_I16:
+        case DEFT_I32: int_ref_put(t, data, (size_t)i, (int64_t)(x % 9) - 4); break;
         case DEFT_F32: ((float *)data)[i] = (float)u; break;
         case DEFT_F64: ((double *)data)[i] = u; break;
         case DEFT_F16:

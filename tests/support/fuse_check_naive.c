@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/limits.h"
+#include "support/int_ref.h"
 #include "runtime/interp/interp.h"
 #include "support/fuse_check.h"
 #include "support/half_ref.h"
@@ -183,9 +184,9 @@ static cell get_cell(const char *p, deft_dtype t, int64_t i)
     cell c = { .i = 0 };
     switch (t) {
     case DEFT_BOOL:
-    case DEFT_U8: c.i = ((const uint8_t *)p)[i]; break;
-    case DEFT_I32: c.i = ((const int32_t *)(const void *)p)[i]; break;
-    case DEFT_I64: c.i = ((const int64_t *)(const void *)p)[i]; break;
+    INT_REF_CASES:
+        c.i = int_ref_get(t, p, (size_t)i);
+        break;
     case DEFT_F32: c.f = ((const float *)(const void *)p)[i]; break;
     case DEFT_F64: c.d = ((const double *)(const void *)p)[i]; break;
     case DEFT_F16:
@@ -198,9 +199,9 @@ static void put_cell(char *p, deft_dtype t, int64_t i, cell c)
 {
     switch (t) {
     case DEFT_BOOL:
-    case DEFT_U8: ((uint8_t *)p)[i] = (uint8_t)c.i; break;
-    case DEFT_I32: ((int32_t *)(void *)p)[i] = (int32_t)c.i; break;
-    case DEFT_I64: ((int64_t *)(void *)p)[i] = c.i; break;
+    INT_REF_CASES:
+        int_ref_put(t, p, (size_t)i, c.i);
+        break;
     case DEFT_F32: ((float *)(void *)p)[i] = c.f; break;
     case DEFT_F64: ((double *)(void *)p)[i] = c.d; break;
     case DEFT_F16:
@@ -242,7 +243,7 @@ static cell join(uint8_t op, deft_dtype t, cell a, cell b)
         else if (d)
             c.d = a.d < b.d || a.d != a.d ? a.d : b.d;
         else
-            c.i = a.i < b.i ? a.i : b.i;
+            c.i = int_ref_less(t, a.i, b.i) ? a.i : b.i;
         break;
     case DF_OP_max:
         if (f)
@@ -250,7 +251,7 @@ static cell join(uint8_t op, deft_dtype t, cell a, cell b)
         else if (d)
             c.d = a.d > b.d || a.d != a.d ? a.d : b.d;
         else
-            c.i = a.i > b.i ? a.i : b.i;
+            c.i = int_ref_less(t, b.i, a.i) ? a.i : b.i;
         break;
     case DF_OP_any: c.i = a.i | b.i; break;
     default: c.i = a.i & b.i; break; /* all */
@@ -275,6 +276,7 @@ static cell identity(uint8_t op, deft_dtype t)
     case DF_OP_min:
     case DF_OP_max:
         c.i = op == DF_OP_min ? INT64_MAX : INT64_MIN;
+        if (t == DEFT_U64) c.i = op == DF_OP_min ? -1 : 0;
         if (f) c.f = op == DF_OP_min ? INFINITY : -INFINITY;
         if (d) c.d = op == DF_OP_min ? (double)INFINITY : -(double)INFINITY;
         break;
@@ -311,7 +313,7 @@ static bool better(uint8_t op, deft_dtype t, cell a, cell b)
         if (y != y) return false;
         return x != x || (op == DF_OP_argmin ? x < y : x > y);
     }
-    return op == DF_OP_argmin ? a.i < b.i : a.i > b.i;
+    return op == DF_OP_argmin ? int_ref_less(t, a.i, b.i) : int_ref_less(t, b.i, a.i);
 }
 
 static void do_reduce(const naive *x, uint32_t n)

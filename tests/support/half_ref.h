@@ -68,6 +68,13 @@ static inline uint16_t half_bits_i(deft_dtype t, int64_t k)
     return half_bits(t, k < 0 ? -v : v);
 }
 
+static inline uint16_t half_bits_u(deft_dtype t, uint64_t k)
+{
+    /* one sticky bit below what a double keeps */
+    return k <= INT64_MAX ? half_bits_i(t, (int64_t)k)
+                          : half_bits(t, ldexp((double)(k >> 12 << 1 | ((k & 4095) != 0)), 11));
+}
+
 /* Rounds v to t, whatever dtype that is of f16, bf16, f32 and f64. */
 static inline double half_round(deft_dtype t, double v)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "oracle.h"
+#include "int_ref.h"
 
 #include "half_ref.h"
 
@@ -285,12 +286,15 @@ void oracle_fill(deft_dtype t, void *dst, size_t n, uint64_t seed, oracle_kind k
         const double f = hard ? 0 : ((double)(oracle_next(&s) >> 11) * 0x1p-53 * 6 - 3);
         const int64_t k = hard ? 0 : (int64_t)(oracle_next(&s) % 19) - 9;
         switch (t) {
-        case DEFT_BOOL: ((uint8_t *)dst)[i] = (uint8_t)(oracle_next(&s) >> 60 & 1); break;
-        case DEFT_U8:
-            ((uint8_t *)dst)[i] = (uint8_t)(hard ? hard_int(&s, false) : k < 0 ? -k : k);
+        case DEFT_BOOL:
+            ((uint8_t *)dst)[i] = (uint8_t)(oracle_next(&s) >> 60 & 1);
             break;
-        case DEFT_I32: ((int32_t *)dst)[i] = (int32_t)(hard ? hard_int(&s, false) : k); break;
-        case DEFT_I64: ((int64_t *)dst)[i] = hard ? hard_int(&s, true) : k; break;
+        INT_REF_CASES:
+            int_ref_put(t, dst, i,
+                        hard                              ? hard_int(&s, int_ref_bits(t) == 64)
+                        : int_ref_is_unsigned(t) && k < 0 ? -k
+                                                          : k);
+            break;
         case DEFT_F32: ((float *)dst)[i] = (float)(hard ? hard_float(&s, false) : f); break;
         case DEFT_F64: ((double *)dst)[i] = hard ? hard_float(&s, true) : f; break;
         case DEFT_F16:
@@ -346,9 +350,14 @@ const char *oracle_text(deft_dtype t, const void *data, size_t i, char *buf, siz
     double d;
     switch (t) {
     case DEFT_BOOL:
-    case DEFT_U8: snprintf(buf, n, "%u", (unsigned)u); break;
-    case DEFT_I32: snprintf(buf, n, "%ld", (long)(int32_t)(uint32_t)u); break;
-    case DEFT_I64: snprintf(buf, n, "%lld", (long long)u); break;
+        snprintf(buf, n, "%u", (unsigned)u);
+        break;
+    INT_REF_CASES:
+        if (int_ref_is_signed(t))
+            snprintf(buf, n, "%lld", (long long)int_ref_wrap(t, (int64_t)u));
+        else
+            snprintf(buf, n, "%llu", (unsigned long long)u);
+        break;
     case DEFT_F32:
         memcpy(&f, &u, sizeof f);
         snprintf(buf, n, "0x%08x (%.9g)", (unsigned)u, (double)f);

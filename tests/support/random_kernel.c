@@ -365,14 +365,15 @@ static uint64_t random_bits(random_kernel *g, uint8_t t)
                                   -0x1p63, 255.5,    1e-42,     0.0 };
     static const uint64_t odd_int[] = {
         0,  ~0ull, 1ull << 31, 1ull << 63,         0x7fffffff,
-        63, 64,    31,         0x7fffffffffffffff, 0xfffffffffffffffe
+        63, 64,    31,         0x7fffffffffffffff, 0xfffffffffffffffe,
+        15, 0x80,  0x8000,     0xffffff7fffffffff, 0x8000000000000401
     };
     if (t == DEFT_BOOL) return random_pick(g, 2);
     const bool is_odd = random_pick(g, g->wild ? 12 : 2000) == 0;
     if (is_real(t))
         return of_real(t, is_odd ? odd[random_pick(g, 16)]
                                  : ((double)random_pick(g, 4001) - 2000) / 128);
-    if (is_odd) return of_int(t, odd_int[random_pick(g, 10)]);
+    if (is_odd) return of_int(t, odd_int[random_pick(g, 15)]);
     return of_int(t, (uint64_t)((int64_t)random_pick(g, 41) - 20));
 }
 
@@ -536,7 +537,9 @@ bool one_op_is_known(df_kop op, uint8_t t, uint8_t src)
     if (op >= DF_K_shl && op <= DF_K_lshr) return src == t && !f && !b;
     if (op >= DF_K_eq && op <= DF_K_le) return b;
     if (op == DF_K_select) return src == DEFT_BOOL;
-    if (op == DF_K_bitcast) return t != src && !b && src != DEFT_BOOL && size_of(t) == size_of(src);
+    if (op == DF_K_bitcast)
+        return size_of(t) == size_of(src) && ((f && int_ref_is_signed((deft_dtype)src)) ||
+                                              (is_float(src) && int_ref_is_signed((deft_dtype)t)));
     const bool is_simple = !is_half(t) && !is_half(src);
     return op == DF_K_cast && (is_simple || (is_half(t) ? src : t) == DEFT_F32);
 }

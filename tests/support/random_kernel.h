@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "runtime/device.h"
+#include "support/int_ref.h"
 #include "support/half_ref.h"
 
 /* ---- bits ---- */
@@ -22,7 +23,9 @@ static inline bool is_half(uint8_t t)
 }
 static inline uint32_t size_of(uint8_t t)
 {
-    return t <= DEFT_U8 ? 1 : is_half(t) ? 2 : t == DEFT_I32 || t == DEFT_F32 ? 4 : 8;
+    const int bits = int_ref_bits((deft_dtype)t);
+    if (bits) return (uint32_t)bits / 8;
+    return t == DEFT_BOOL ? 1 : is_half(t) ? 2 : t == DEFT_F32 ? 4 : 8;
 }
 static inline bool is_float(uint8_t t)
 {
@@ -76,12 +79,12 @@ static inline uint64_t of_real(uint8_t t, double v)
 
 static inline int64_t int_of(uint8_t t, uint64_t b)
 {
-    return t == DEFT_I32 ? (int32_t)b : t == DEFT_I64 ? (int64_t)b : (int64_t)(b & 0xff);
+    return int_ref_wrap((deft_dtype)t, (int64_t)b);
 }
 
 static inline uint64_t of_int(uint8_t t, uint64_t v)
 {
-    return t == DEFT_BOOL ? v & 1 : t == DEFT_U8 ? v & 0xff : t == DEFT_I32 ? v & 0xffffffffu : v;
+    return t == DEFT_BOOL ? v & 1 : v & UINT64_MAX >> (64 - int_ref_bits((deft_dtype)t));
 }
 
 static inline uint64_t load_bits(const char *p, uint8_t t)

@@ -4,6 +4,7 @@
  * unsigned, which is how it wraps.
  */
 #include "support/half_ref.h"
+#include "support/int_ref.h"
 #include "support/recipe_eval.h"
 
 #include <math.h>
@@ -21,7 +22,7 @@ static const char *const kop_names[DF_N_KOPS] = {
 #include "ops/kops.def"
 };
 
-static const uint8_t dtype_size[DEFT_N_DTYPES] = { 1, 1, 4, 8, 4, 8, 2, 2 };
+static const uint8_t dtype_size[DEFT_N_DTYPES] = { 1, 1, 4, 8, 4, 8, 2, 2, 1, 2, 2, 4, 8 };
 
 static void refuse(const recipe_ins *i)
 {
@@ -161,8 +162,9 @@ uint32_t recipe_cost(const recipe_prog *p)
 FLOAT_OPS(run_f32, float, __builtin_fmaf, ldexpf, sqrtf, floorf, ceilf, truncf, rintf, fabsf, fmodf)
 FLOAT_OPS(run_f64, double, __builtin_fma, ldexp, sqrt, floor, ceil, trunc, rint, fabs, fmod)
 
-/* U computes, S is the signed type, W the width in bits; fill: the value of an overlong shr. */
-#define INT_OPS(name, U, S, W, fill)                                                               \
+/* U computes, S is the type, signed when sign is true, W the width in bits; fill: the value of an
+ * overlong shr. */
+#define INT_OPS(name, U, S, W, sign, fill)                                                         \
     static bool name(const recipe_prog *p, const recipe_ins *i, size_t n)                          \
     {                                                                                              \
         switch ((int)i->op) {                                                                      \
@@ -170,13 +172,13 @@ FLOAT_OPS(run_f64, double, __builtin_fma, ldexp, sqrt, floor, ceil, trunc, rint,
         case DF_K_sub: LANES(U, a - b); return true;                                               \
         case DF_K_mul: LANES(U, (uint64_t)a *b); return true;                                      \
         case DF_K_div:                                                                             \
-            LANES(U, b == 0 ? 0 : (S)b == (S)-1 && (S)-1 < 0 ? (U)(0 - a) : (U)((S)a / (S)b));     \
+            LANES(U, b == 0 ? 0 : sign && (S)b == (S)-1 ? (U)(0 - a) : (U)((S)a / (S)b));          \
             return true;                                                                           \
         case DF_K_rem:                                                                             \
-            LANES(U, b == 0 ? a : (S)b == (S)-1 && (S)-1 < 0 ? 0 : (U)((S)a % (S)b));              \
+            LANES(U, b == 0 ? a : sign && (S)b == (S)-1 ? 0 : (U)((S)a % (S)b));                   \
             return true;                                                                           \
         case DF_K_neg: LANES(U, 0 - a); return true;                                               \
-        case DF_K_abs: LANES(U, (S)a <= 0 ? (U)(0 - a) : a); return true;                          \
+        case DF_K_abs: LANES(U, sign && (S)a <= 0 ? (U)(0 - a) : a); return true;                  \
         case DF_K_min: LANES(U, (S)a < (S)b ? a : b); return true;                                 \
         case DF_K_max: LANES(U, (S)a > (S)b ? a : b); return true;                                 \
         case DF_K_and: LANES(U, a &b); return true;                                                \
@@ -189,9 +191,14 @@ FLOAT_OPS(run_f64, double, __builtin_fma, ldexp, sqrt, floor, ceil, trunc, rint,
         default: return false;                                                                     \
         }                                                                                          \
     }
-INT_OPS(run_u8, uint8_t, uint8_t, 8, 0)
-INT_OPS(run_i32, uint32_t, int32_t, 32, (uint32_t)((int32_t)a >> 31))
-INT_OPS(run_i64, uint64_t, int64_t, 64, (uint64_t)((int64_t)a >> 63))
+INT_OPS(run_u8, uint8_t, uint8_t, 8, false, 0)
+INT_OPS(run_i8, uint8_t, int8_t, 8, true, (uint8_t)((int8_t)a >> 7))
+INT_OPS(run_u16, uint16_t, uint16_t, 16, false, 0)
+INT_OPS(run_i16, uint16_t, int16_t, 16, true, (uint16_t)((int16_t)a >> 15))
+INT_OPS(run_u32, uint32_t, uint32_t, 32, false, 0)
+INT_OPS(run_i32, uint32_t, int32_t, 32, true, (uint32_t)((int32_t)a >> 31))
+INT_OPS(run_u64, uint64_t, uint64_t, 64, false, 0)
+INT_OPS(run_i64, uint64_t, int64_t, 64, true, (uint64_t)((int64_t)a >> 63))
 
 static bool run_bool(const recipe_prog *p, const recipe_ins *i, size_t n)
 {
@@ -217,9 +224,10 @@ static bool run_compare(const recipe_prog *p, const recipe_ins *i, size_t n)
 {
     switch ((deft_dtype)i->src_t) {
     case DEFT_BOOL: COMPARE_OPS(uint8_t)
-    case DEFT_U8: COMPARE_OPS(uint8_t)
-    case DEFT_I32: COMPARE_OPS(int32_t)
-    case DEFT_I64: COMPARE_OPS(int64_t)
+#define ROW(dtype, T, U, bits)                                                                     \
+    case dtype: COMPARE_OPS(T)
+        INT_REF_TYPES(ROW)
+#undef ROW
     case DEFT_F32: COMPARE_OPS(float)
     case DEFT_F64: COMPARE_OPS(double)
     case DEFT_F16:
@@ -246,12 +254,6 @@ static void run_select(const recipe_prog *p, const recipe_ins *i, size_t n)
     }
 }
 
-static int64_t saturate(double x, double least, double above, int64_t min, int64_t max)
-{
-    if (x != x) return 0;
-    return x < least ? min : x >= above ? max : (int64_t)x;
-}
-
 #define CAST(TO, FROM, expr)                                                                       \
     do {                                                                                           \
         TO *restrict r_ = i->lanes;                                                                \
@@ -262,31 +264,99 @@ static int64_t saturate(double x, double least, double above, int64_t min, int64
         }                                                                                          \
         return true;                                                                               \
     } while (0)
-#define CASTS_FROM(FROM, u8, i32, i64)                                                             \
+#define TO_INT(dtype, T, U, bits)                                                                  \
+    case dtype:                                                                                    \
+        CAST(T, FROM, INT_OF(dtype));
+#define CASTS_FROM                                                                                 \
     switch ((deft_dtype)i->t) {                                                                    \
+        INT_REF_TYPES(TO_INT)                                                                      \
     case DEFT_BOOL: CAST(uint8_t, FROM, a != 0);                                                   \
-    case DEFT_U8: CAST(uint8_t, FROM, u8);                                                         \
-    case DEFT_I32: CAST(uint32_t, FROM, i32);                                                      \
-    case DEFT_I64: CAST(uint64_t, FROM, i64);                                                      \
     case DEFT_F32: CAST(float, FROM, a);                                                           \
     case DEFT_F64: CAST(double, FROM, a);                                                          \
     case DEFT_F16:                                                                                 \
     case DEFT_BF16: CAST(uint16_t, FROM, half_bits((deft_dtype)i->t, (double)a));                  \
     }                                                                                              \
     return false;
-#define TO_U8 saturate(a, 0, 256, 0, 255)
-#define TO_I32 saturate(a, -0x1p31, 0x1p31, INT32_MIN, INT32_MAX)
-#define TO_I64 saturate(a, -0x1p63, 0x1p63, INT64_MIN, INT64_MAX)
+
+/* One function for each dtype that is cast. */
+#define INT_OF(dtype) a
+#define FROM uint8_t
+static bool cast_u8(const recipe_prog *p, const recipe_ins *i, size_t n)
+{
+    CASTS_FROM
+}
+#undef FROM
+#define FROM int8_t
+static bool cast_i8(const recipe_prog *p, const recipe_ins *i, size_t n)
+{
+    CASTS_FROM
+}
+#undef FROM
+#define FROM uint16_t
+static bool cast_u16(const recipe_prog *p, const recipe_ins *i, size_t n)
+{
+    CASTS_FROM
+}
+#undef FROM
+#define FROM int16_t
+static bool cast_i16(const recipe_prog *p, const recipe_ins *i, size_t n)
+{
+    CASTS_FROM
+}
+#undef FROM
+#define FROM uint32_t
+static bool cast_u32(const recipe_prog *p, const recipe_ins *i, size_t n)
+{
+    CASTS_FROM
+}
+#undef FROM
+#define FROM int32_t
+static bool cast_i32(const recipe_prog *p, const recipe_ins *i, size_t n)
+{
+    CASTS_FROM
+}
+#undef FROM
+#define FROM uint64_t
+static bool cast_u64(const recipe_prog *p, const recipe_ins *i, size_t n)
+{
+    CASTS_FROM
+}
+#undef FROM
+#define FROM int64_t
+static bool cast_i64(const recipe_prog *p, const recipe_ins *i, size_t n)
+{
+    CASTS_FROM
+}
+#undef FROM
+#undef INT_OF
+#define INT_OF(dtype) int_ref_of_double(dtype, (double)a)
+#define FROM float
+static bool cast_f32(const recipe_prog *p, const recipe_ins *i, size_t n)
+{
+    CASTS_FROM
+}
+#undef FROM
+#define FROM double
+static bool cast_f64(const recipe_prog *p, const recipe_ins *i, size_t n)
+{
+    CASTS_FROM
+}
+#undef FROM
 
 static bool run_cast(const recipe_prog *p, const recipe_ins *i, size_t n)
 {
     switch ((deft_dtype)i->src_t) {
     case DEFT_BOOL:
-    case DEFT_U8: CASTS_FROM(uint8_t, a, a, a)
-    case DEFT_I32: CASTS_FROM(int32_t, a, a, (int64_t)a)
-    case DEFT_I64: CASTS_FROM(int64_t, a, a, a)
-    case DEFT_F32: CASTS_FROM(float, TO_U8, TO_I32, TO_I64)
-    case DEFT_F64: CASTS_FROM(double, TO_U8, TO_I32, TO_I64)
+    case DEFT_U8: return cast_u8(p, i, n);
+    case DEFT_I8: return cast_i8(p, i, n);
+    case DEFT_U16: return cast_u16(p, i, n);
+    case DEFT_I16: return cast_i16(p, i, n);
+    case DEFT_U32: return cast_u32(p, i, n);
+    case DEFT_I32: return cast_i32(p, i, n);
+    case DEFT_U64: return cast_u64(p, i, n);
+    case DEFT_I64: return cast_i64(p, i, n);
+    case DEFT_F32: return cast_f32(p, i, n);
+    case DEFT_F64: return cast_f64(p, i, n);
     case DEFT_F16:
     case DEFT_BF16: CAST(float, uint16_t, half_value((deft_dtype)i->src_t, a));
     }
@@ -298,7 +368,12 @@ static bool run_map(const recipe_prog *p, const recipe_ins *i, size_t n)
     switch ((deft_dtype)i->t) {
     case DEFT_BOOL: return run_bool(p, i, n);
     case DEFT_U8: return run_u8(p, i, n);
+    case DEFT_I8: return run_i8(p, i, n);
+    case DEFT_U16: return run_u16(p, i, n);
+    case DEFT_I16: return run_i16(p, i, n);
+    case DEFT_U32: return run_u32(p, i, n);
     case DEFT_I32: return run_i32(p, i, n);
+    case DEFT_U64: return run_u64(p, i, n);
     case DEFT_I64: return run_i64(p, i, n);
     case DEFT_F32: return run_f32(p, i, n);
     case DEFT_F64: return run_f64(p, i, n);

@@ -40,6 +40,7 @@ static inline size_t size_of(int dtype)
 #define I(x) ((uint64_t)(uint32_t)(int32_t)(x))
 #define L(x) ((uint64_t)(int64_t)(x))
 #define U(x) ((uint64_t)(uint8_t)(x))
+#define H(x) ((uint64_t)(uint16_t)(x))
 
 /* ---- building ---- */
 

@@ -9,6 +9,8 @@
 
 #include "runtime/interp/interp.h"
 #include "runtime/interp/interp_ops.h"
+#include "support/half_ref.h"
+#include "support/int_ref.h"
 #include "unit/hand_kernels.h"
 
 /* All NaNs are equal. */
@@ -109,17 +111,30 @@ static void run_rows(const row *rows, size_t n)
     }
 }
 
-/* An op, operand dtype and result dtype for the four numeric kinds at once, small exact values. */
-#define NUMBERS(op, x, y, w)                                                                       \
+/* An op, operand dtype and result dtype for all numbers at once, small exact values. */
+#define WHOLE(op, x, y, w)                                                                         \
     { DF_K_##op, DEFT_U8, DEFT_U8, U(x), U(y), 0, U(w) },                                          \
+        { DF_K_##op, DEFT_I8, DEFT_I8, U(x), U(y), 0, U(w) },                                      \
+        { DF_K_##op, DEFT_U16, DEFT_U16, H(x), H(y), 0, H(w) },                                    \
+        { DF_K_##op, DEFT_I16, DEFT_I16, H(x), H(y), 0, H(w) },                                    \
+        { DF_K_##op, DEFT_U32, DEFT_U32, I(x), I(y), 0, I(w) },                                    \
         { DF_K_##op, DEFT_I32, DEFT_I32, I(x), I(y), 0, I(w) },                                    \
-        { DF_K_##op, DEFT_I64, DEFT_I64, L(x), L(y), 0, L(w) },                                    \
-        { DF_K_##op, DEFT_F32, DEFT_F32, F(x), F(y), 0, F(w) },                                    \
+        { DF_K_##op, DEFT_U64, DEFT_U64, L(x), L(y), 0, L(w) },                                    \
+    {                                                                                              \
+        DF_K_##op, DEFT_I64, DEFT_I64, L(x), L(y), 0, L(w)                                         \
+    }
+#define NUMBERS(op, x, y, w)                                                                       \
+    WHOLE(op, x, y, w), { DF_K_##op, DEFT_F32, DEFT_F32, F(x), F(y), 0, F(w) },                    \
     {                                                                                              \
         DF_K_##op, DEFT_F64, DEFT_F64, D(x), D(y), 0, D(w)                                         \
     }
 #define COMPARE(op, x, y, w)                                                                       \
     { DF_K_##op, DEFT_U8, DEFT_BOOL, U(x), U(y), 0, w },                                           \
+        { DF_K_##op, DEFT_I8, DEFT_BOOL, U(x), U(y), 0, w },                                       \
+        { DF_K_##op, DEFT_U16, DEFT_BOOL, H(x), H(y), 0, w },                                      \
+        { DF_K_##op, DEFT_I16, DEFT_BOOL, H(x), H(y), 0, w },                                      \
+        { DF_K_##op, DEFT_U32, DEFT_BOOL, I(x), I(y), 0, w },                                      \
+        { DF_K_##op, DEFT_U64, DEFT_BOOL, L(x), L(y), 0, w },                                      \
         { DF_K_##op, DEFT_I32, DEFT_BOOL, I(x), I(y), 0, w },                                      \
         { DF_K_##op, DEFT_I64, DEFT_BOOL, L(x), L(y), 0, w },                                      \
         { DF_K_##op, DEFT_F32, DEFT_BOOL, F(x), F(y), 0, w },                                      \
@@ -131,12 +146,7 @@ static void run_rows(const row *rows, size_t n)
     {                                                                                              \
         DF_K_##op, DEFT_F64, DEFT_F64, D(x), D(y), 0, D(w)                                         \
     }
-#define INTS(op, x, y, w)                                                                          \
-    { DF_K_##op, DEFT_U8, DEFT_U8, U(x), U(y), 0, U(w) },                                          \
-        { DF_K_##op, DEFT_I32, DEFT_I32, I(x), I(y), 0, I(w) },                                    \
-    {                                                                                              \
-        DF_K_##op, DEFT_I64, DEFT_I64, L(x), L(y), 0, L(w)                                         \
-    }
+#define INTS(op, x, y, w) WHOLE(op, x, y, w)
 #define BOOLS(op, x, y, to, w)                                                                     \
     {                                                                                              \
         DF_K_##op, DEFT_BOOL, to, x, y, 0, w                                                       \
@@ -168,6 +178,7 @@ Test(interp, ops_give_written_values)
         { DF_K_mul, DEFT_I32, DEFT_I32, I(65536), I(65537), 0, I(65536) },
         { DF_K_mul, DEFT_I64, DEFT_I64, L(1LL << 32), L(1LL << 32), 0, 0 },
         { DF_K_mul, DEFT_U8, DEFT_U8, 16, 17, 0, 16 },
+        WHOLE(neg, 1, 0, -1),
         { DF_K_neg, DEFT_U8, DEFT_U8, 1, 0, 0, 255 },
         { DF_K_neg, DEFT_I32, DEFT_I32, I(INT32_MIN), 0, 0, I(INT32_MIN) },
         { DF_K_neg, DEFT_I64, DEFT_I64, L(5), 0, 0, L(-5) },
@@ -293,6 +304,11 @@ Test(interp, ops_give_written_values)
         /* select */
         { DF_K_select, DEFT_BOOL, DEFT_BOOL, 1, 0, 1, 0 },
         { DF_K_select, DEFT_U8, DEFT_U8, 1, 7, 9, 7 },
+        { DF_K_select, DEFT_I8, DEFT_I8, 0, 7, 0x80, 0x80 },
+        { DF_K_select, DEFT_U16, DEFT_U16, 1, 0xFFFE, 9, 0xFFFE },
+        { DF_K_select, DEFT_I16, DEFT_I16, 0, 7, 0x8000, 0x8000 },
+        { DF_K_select, DEFT_U32, DEFT_U32, 1, 0xFFFFFFFE, 9, 0xFFFFFFFE },
+        { DF_K_select, DEFT_U64, DEFT_U64, 0, 7, UINT64_MAX, UINT64_MAX },
         { DF_K_select, DEFT_I32, DEFT_I32, 0, I(7), I(9), I(9) },
         { DF_K_select, DEFT_I64, DEFT_I64, 1, L(-7), L(9), L(-7) },
         { DF_K_select, DEFT_F32, DEFT_F32, 0, F(7), F(nan_f), F(nan_f) },
@@ -309,8 +325,15 @@ Test(interp, ops_give_written_values)
     cover(rows, LEN(rows));
     for (int op = 0; op < DF_N_KOPS; op++)
         for (int t = 0; t < DEFT_N_DTYPES; t++)
-            cr_expect(!df_lane_ops_best()->map[op][t] || covered[op][t], "%s %s has no row",
-                      df_kop_infos[op].name, deft_dtype_name((deft_dtype)t));
+            cr_expect(op >= DF_N_MAPS || !df_lane_ops_best()->map[op][t] || covered[op][t],
+                      "%s %s has no row", df_kop_infos[op].name, deft_dtype_name((deft_dtype)t));
+}
+
+/* Whether a cast between these dtypes is from or to an integer dtype, and between no half. */
+static bool is_integer_pair(int f, int t)
+{
+    const bool is_half = half_is((deft_dtype)f) || half_is((deft_dtype)t);
+    return !is_half && (int_ref_bits((deft_dtype)f) || int_ref_bits((deft_dtype)t));
 }
 
 Test(interp, casts_give_written_values)
@@ -420,8 +443,49 @@ Test(interp, casts_give_written_values)
     for (size_t i = 0; i < LEN(rows); i++) seen[rows[i].dtype][rows[i].to] = true;
     for (int f = 0; f < DEFT_N_DTYPES; f++)
         for (int t = 0; t < DEFT_N_DTYPES; t++)
-            cr_expect(seen[f][t] == (df_lane_ops_best()->cast[f][t] != NULL),
-                      "cast %d -> %d has no row, or no loop", f, t);
+            cr_expect(seen[f][t] || is_integer_pair(f, t) || df_lane_ops_best()->cast[f][t] == NULL,
+                      "cast %d -> %d has no row", f, t);
+}
+
+/* Each cast from and to an integer dtype, of the ends of every dtype and what is next to them. */
+Test(interp, casts_of_integers_are_those_of_C)
+{
+    static const double floats[] = {
+        0.0,     -0.0,   0.9,        -0.9,          1.5,     -1.5,          127.9,        128,
+        -128.9,  -129,   255.9,      256,           32767.5, 32768,         -32768.5,     -32769,
+        65535.5, 65536,  2147483520, 0x1p31,        -0x1p31, -2147483904.0, 4294967040.0, 0x1p32,
+        0x1p53,  0x1p63, -0x1p63,    0x1.fffffep63, 0x1p64,  1e30,          -1e30
+    };
+    for (int f = 0; f < DEFT_N_DTYPES; f++)
+        for (int t = 0; t < DEFT_N_DTYPES; t++) {
+            const deft_dtype from = (deft_dtype)f, to = (deft_dtype)t;
+            const bool is_pair = is_integer_pair(f, t);
+            if (!is_pair) continue;
+            cr_assert(df_lane_ops_best()->cast[f][t], "cast %d -> %d has no loop", f, t);
+            for (size_t i = 0; i < LEN(floats) + 3; i++) {
+                const double more[] = { inf, -inf, nan_f };
+                const double v = i < LEN(floats) ? floats[i] : more[i - LEN(floats)];
+                row r = { .op = DF_K_cast, .dtype = f, .to = t };
+                if (f == DEFT_F32)
+                    r.a = F(v), r.want = (uint64_t)int_ref_of_double(to, (double)(float)v);
+                else if (f == DEFT_F64)
+                    r.a = D(v), r.want = (uint64_t)int_ref_of_double(to, v);
+                else
+                    break;
+                cr_expect(run_row(&r, 70), "%s %s %g", deft_dtype_name(from), deft_dtype_name(to),
+                          v);
+            }
+            for (int bits = 0; bits < 64 && (int_ref_bits(from) || f == DEFT_BOOL); bits++)
+                for (int64_t by = -1; by <= 1; by++) {
+                    const int64_t v = int_ref_wrap(from, (int64_t)((uint64_t)1 << bits) + by);
+                    row r = { .op = DF_K_cast, .dtype = f, .to = t, .a = (uint64_t)v };
+                    r.want = t == DEFT_F32   ? F(int_ref_float(from, v))
+                             : t == DEFT_F64 ? D(int_ref_double(from, v))
+                                             : (uint64_t)int_ref_wrap(to, v);
+                    cr_expect(run_row(&r, 70), "%s %s %lld", deft_dtype_name(from),
+                              deft_dtype_name(to), (long long)v);
+                }
+        }
 }
 
 /* The versions of the loops that this machine can run agree bit for bit on any bits. */
@@ -436,11 +500,13 @@ Test(interp, instruction_sets_agree)
             const int kop = op % DF_N_KOPS, table = op / DF_N_KOPS, from = t % DEFT_N_DTYPES;
             const int second = t / DEFT_N_DTYPES;
             if ((kop != DF_K_cast || table) && second) continue;
+            if (table ? kop < DF_K_sum || kop > DF_K_cumsum : kop >= DF_N_MAPS) continue;
+            const int map = table ? 0 : kop, at = table ? kop - DF_K_sum : 0;
             const df_lane_fn x =
-                kop == DF_K_cast ? plain->cast[from][second] : plain->map[kop][from];
-            const df_lane_fn y = kop == DF_K_cast ? best->cast[from][second] : best->map[kop][from];
-            const df_fold_fn fx = table == 1 ? plain->fold[kop][from] : plain->fold_row[kop][from];
-            const df_fold_fn fy = table == 1 ? best->fold[kop][from] : best->fold_row[kop][from];
+                kop == DF_K_cast ? plain->cast[from][second] : plain->map[map][from];
+            const df_lane_fn y = kop == DF_K_cast ? best->cast[from][second] : best->map[map][from];
+            const df_fold_fn fx = table == 1 ? plain->fold[at][from] : plain->fold_row[at][from];
+            const df_fold_fn fy = table == 1 ? best->fold[at][from] : best->fold_row[at][from];
             if (table ? !fx : !x) continue;
             const int to = table || kop == DF_K_select        ? from
                            : kop == DF_K_cast                 ? second

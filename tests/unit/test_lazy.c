@@ -915,3 +915,141 @@ Test(lazy, max_nodes_cuts)
     EXPECT(&r, z, 1000);
     rig_close(&r);
 }
+
+/* ---- integer dtypes ---- */
+
+/* Both names and both casts are in the sentence. */
+static void refuses_u64(rig *r, const char *what, deft_tensor *t, const char *other)
+{
+    cr_assert_null(t, "%s", what);
+    cr_assert_eq(deft_error(r->cx), DEFT_E_DTYPE, "%s", what);
+    const char *const text = deft_message(r->cx);
+    cr_assert(strncmp(text, what, strlen(what)) == 0 && strstr(text, "u64") &&
+                  strstr(text, other) && strstr(text, "deft_cast(t, DEFT_I64)") &&
+                  strstr(text, "deft_cast(t, DEFT_U64)"),
+              "%s", text);
+    deft_clear(r->cx);
+}
+
+Test(lazy, u64_and_signed_integers_have_no_common_dtype)
+{
+    static const deft_dtype with[] = { DEFT_I8, DEFT_I16, DEFT_I32, DEFT_I64 };
+    rig r;
+    rig_open(&r, NULL, NULL);
+    deft_tensor *const u = deft_full(r.cx, DEFT_SHAPE(2, 2), DEFT_U64, 5);
+    for (size_t i = 0; i < sizeof with / sizeof *with; i++) {
+        deft_tensor *const x = deft_full(r.cx, DEFT_SHAPE(2, 2), with[i], 3);
+        const char *const name = deft_dtype_name(with[i]);
+        deft_tensor *const both[] = { x, u };
+        refuses_u64(&r, "add", deft_add(u, x), name);
+        refuses_u64(&r, "lt", deft_lt(x, u), name);
+        refuses_u64(&r, "div", deft_div(x, u), name);
+        refuses_u64(&r, "where", deft_where(deft_lt(x, 4), x, u), name);
+        refuses_u64(&r, "matmul", deft_matmul(x, u), name);
+        refuses_u64(&r, "concat", deft_concat(both, 2, 0), name);
+        cr_assert_eq(rig_item(&r, deft_sum(deft_sub(x, deft_cast(u, DEFT_I64)), DEFT_ALL_AXES, 0)),
+                     -8);
+    }
+    /* floats, bools, unsigned integers and numbers are no signed integers */
+    cr_assert_eq(deft_dtype_of(deft_add(u, deft_full(r.cx, DEFT_SHAPE(), DEFT_F16, 1))), DEFT_F16);
+    cr_assert_eq(deft_dtype_of(deft_add(u, deft_lt(u, 1))), DEFT_U64);
+    cr_assert_eq(deft_dtype_of(deft_add(deft_cast(u, DEFT_U8), u)), DEFT_U64);
+    cr_assert_eq(deft_dtype_of(deft_sub(u, 1)), DEFT_U64);
+    rig_close(&r);
+}
+
+/* u64 takes all 64 bits, and only what it holds. */
+Test(lazy, numbers_of_u64_keep_all_bits)
+{
+    const uint64_t most = UINT64_MAX;
+    uint64_t got = 0, two[2];
+    rig r;
+    rig_open(&r, NULL, NULL);
+    deft_tensor *const x = deft_keep(deft_full(r.cx, DEFT_SHAPE(2), DEFT_U64, most));
+    OK(&r, deft_read(x, DEFT_U64, two, sizeof two));
+    cr_assert(two[0] == most && two[1] == most);
+    OK(&r, deft_item(deft_max(deft_sub(x, most - 1), DEFT_ALL_AXES, 0), &got));
+    cr_assert_eq(got, 1);
+    OK(&r, deft_item(deft_sub(deft_num_u(r.cx, most), deft_slice(x, DEFT_AT(0))), &got));
+    cr_assert_eq(got, 0);
+    OK(&r, deft_item(deft_cast(deft_num_u(r.cx, most), DEFT_U64), &got));
+    cr_assert_eq(got, most);
+    cr_assert_eq(deft_dtype_of(deft_num_u(r.cx, most)), DEFT_U64);
+    cr_assert_eq(deft_dtype_of(deft_num_u(r.cx, 7)), DEFT_I64, "what i64 holds is as before");
+    cr_assert_eq(deft_dtype_of(deft_add(deft_lt(x, most), most)), DEFT_U64, "bools make u64");
+    cr_assert_eq(
+        rig_item(&r, deft_sum(deft_cast(deft_gt(x, most - 1), DEFT_F32), DEFT_ALL_AXES, 0)), 2);
+    cr_assert_eq(rig_item(&r, deft_mul(deft_full(r.cx, DEFT_SHAPE(), DEFT_F64, 0.5), most)),
+                 0x1p63);
+    deft_assign(x, most - 7);
+    OK(&r, deft_item(deft_min(x, DEFT_ALL_AXES, 0), &got));
+    cr_assert_eq(got, most - 7);
+    /* reading converts as a cast does */
+    double d = 0;
+    float f = 0;
+    OK(&r, deft_item(deft_slice(x, DEFT_AT(0)), &d));
+    OK(&r, deft_item(deft_slice(x, DEFT_AT(0)), &f));
+    cr_assert(d == 0x1p64 && f == 0x1p64f);
+    OK(&r, deft_item(deft_full(r.cx, DEFT_SHAPE(), DEFT_F64, 0x1.8p63), &got));
+    cr_assert_eq(got, (uint64_t)3 << 62);
+
+    struct {
+        deft_tensor *t;
+        const char *sentence;
+    } refused[] = {
+        { deft_add(x, -1), "add: the number -1 does not fit u64" },
+        { deft_full(r.cx, DEFT_SHAPE(2), DEFT_U64, 0x1p64), "full: the number" },
+        { deft_add(deft_cast(x, DEFT_I64), most), "num: the number 18446744073709551615 does not" },
+        { deft_full(r.cx, DEFT_SHAPE(2), DEFT_U32, (uint64_t)1 << 32), "full: the number" },
+        { deft_full(r.cx, DEFT_SHAPE(2), DEFT_I8, 128), "full: the number 128 does not fit i8" },
+        { deft_full(r.cx, DEFT_SHAPE(2), DEFT_I16, -32769), "full: the number -32769" },
+        { deft_full(r.cx, DEFT_SHAPE(2), DEFT_U16, 65536), "full: the number 65536" },
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        cr_expect_null(refused[i].t, "%s", refused[i].sentence);
+    cr_assert_eq(deft_error(r.cx), DEFT_E_RANGE);
+    cr_assert(strstr(deft_message(r.cx), refused[0].sentence), "%s", deft_message(r.cx));
+    deft_clear(r.cx);
+    deft_drop((deft_tensor **)&(deft_tensor *){ x });
+    rig_close(&r);
+}
+
+Test(lazy, items_of_every_c_type)
+{
+    rig r;
+    rig_open(&r, NULL, NULL);
+    int8_t i8 = 0;
+    int16_t i16 = 0;
+    uint16_t u16 = 0;
+    uint32_t u32 = 0;
+    uint64_t u64 = 0;
+    deft_tensor *const x = deft_full(r.cx, DEFT_SHAPE(), DEFT_I16, -2);
+    OK(&r, deft_item(x, &i8));
+    OK(&r, deft_item(x, &i16));
+    OK(&r, deft_item(x, &u16));
+    OK(&r, deft_item(x, &u32));
+    OK(&r, deft_item(x, &u64));
+    cr_assert(i8 == -2 && i16 == -2 && u16 == 65534 && u32 == 4294967294u && u64 == UINT64_MAX - 1);
+    rig_close(&r);
+}
+
+/* An index that i64 cannot hold is out of range, and no index from the end. */
+Test(lazy, indices_of_u64)
+{
+    const uint64_t good[] = { 2, 0 }, bad[] = { 1, UINT64_MAX };
+    const float v[] = { 10, 20, 30 };
+    float got[2];
+    rig r;
+    rig_open(&r, NULL, NULL);
+    deft_tensor *const x = deft_from(r.cx, DEFT_SHAPE(3), DEFT_F32, v, sizeof v);
+    deft_tensor *const at = deft_from(r.cx, DEFT_SHAPE(2), DEFT_U64, good, sizeof good);
+    deft_tensor *const off = deft_from(r.cx, DEFT_SHAPE(2), DEFT_U64, bad, sizeof bad);
+    OK(&r, deft_read(deft_take(x, at, 0), DEFT_F32, got, sizeof got));
+    cr_assert(got[0] == 30 && got[1] == 10);
+    cr_assert_eq(deft_read(deft_take(x, off, 0), DEFT_F32, got, sizeof got), DEFT_E_RANGE);
+    cr_assert(strstr(deft_message(r.cx), "9223372036854775807"), "%s", deft_message(r.cx));
+    deft_clear(r.cx);
+    cr_assert_eq(deft_dtype_of(deft_one_hot(at, 3, DEFT_U8)), DEFT_U8);
+    cr_assert_eq(rig_item(&r, deft_sum(deft_one_hot(off, 3, DEFT_F32), DEFT_ALL_AXES, 0)), 1);
+    rig_close(&r);
+}

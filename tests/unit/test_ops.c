@@ -2,6 +2,8 @@
  *
  * Shape and dtype rules of ops.def, the promotion table, and bodies of elementwise ops, run by a
  * scalar evaluator that stands here and nowhere else.
+ *
+ * Why this file is long: the tables of dtypes are one row per operator.
  */
 #include <criterion/criterion.h>
 
@@ -10,6 +12,7 @@
 #include <string.h>
 
 #include "ops/shape.h"
+#include "support/int_ref.h"
 
 /* ---- tables ---- */
 
@@ -33,22 +36,70 @@ Test(ops, tables_are_complete_and_found_by_name)
 
 /* ---- dtypes ---- */
 
+static deft_dtype digit(char c)
+{
+    return (deft_dtype)(c <= '9' ? c - '0' : c - 'a' + 10);
+}
+
 Test(ops, promotion_is_the_printed_table)
 {
-    static const char *const names[] = { "bool", "u8", "i32", "i64", "f32", "f64", "f16", "bf16" };
-    static const size_t sizes[] = { 1, 1, 4, 8, 4, 8, 2, 2 };
-    /* Rows and columns in the order of deft_dtype; digits are dtypes. */
-    static const char *const table[] = { "01234567", "11234567", "22234567", "33334567",
-                                         "44444544", "55555555", "66664564", "77774547" };
+    static const char *const names[] = { "bool", "u8", "i32", "i64", "f32", "f64", "f16",
+                                         "bf16", "i8", "i16", "u16", "u32", "u64" };
+    static const size_t sizes[] = { 1, 1, 4, 8, 4, 8, 2, 2, 1, 2, 2, 4, 8 };
+    /* Rows and columns in the order of deft_dtype; hexadecimal digits are dtypes, and d is none. */
+    static const char *const table[] = {
+        "0123456789abc", "1123456799abc", "222345672223d", "333345673333d", "4444454444444",
+        "5555555555555", "6666456466666", "7777454777777", "892345678923d", "992345679923d",
+        "aa23456722abc", "bb33456733bbc", "ccdd4567ddccc",
+    };
     for (int a = 0; a < DEFT_N_DTYPES; a++) {
         cr_assert_str_eq(deft_dtype_name((deft_dtype)a), names[a]);
         cr_assert(deft_dtype_size((deft_dtype)a) == sizes[a]);
         for (int b = 0; b < DEFT_N_DTYPES; b++)
-            cr_assert(deft_promote((deft_dtype)a, (deft_dtype)b) == (deft_dtype)(table[a][b] - '0'),
-                      "%s and %s", names[a], names[b]);
+            cr_assert(deft_promote((deft_dtype)a, (deft_dtype)b) == digit(table[a][b]), "%s and %s",
+                      names[a], names[b]);
     }
-    cr_assert(deft_dtype_size((deft_dtype)8) == 0 && deft_dtype_size((deft_dtype)-1) == 0);
+    cr_assert(deft_dtype_size((deft_dtype)DEFT_N_DTYPES) == 0 &&
+              deft_dtype_size((deft_dtype)-1) == 0);
     cr_assert_str_eq(deft_dtype_name((deft_dtype)99), "?");
+}
+
+/* The number of a dtype in the text; DEFT_N_DTYPES for the dash of a pair that has none. */
+static deft_dtype named(const char *text)
+{
+    for (int t = 0; t < DEFT_N_DTYPES; t++)
+        if (!strcmp(text, deft_dtype_name((deft_dtype)t))) return (deft_dtype)t;
+    cr_assert_str_eq(text, "\u2013", "no dtype is called %s", text);
+    return DEFT_N_DTYPES;
+}
+
+/* docs/promotion.md has a row and a column for each dtype, in one order. */
+Test(ops, the_document_prints_promotion)
+{
+    char line[400];
+    deft_dtype column[DEFT_N_DTYPES];
+    int n_columns = 0, n_rows = 0;
+    FILE *const f = fopen(PROMOTION, "r");
+    cr_assert_not_null(f);
+    while (n_rows < DEFT_N_DTYPES && fgets(line, sizeof line, f)) {
+        const bool is_head = n_columns == 0, is_row = strncmp(line, "| **", 4) == 0;
+        if (strncmp(line, "| ", 2) != 0 || (!is_head && !is_row)) continue;
+        char *cell = strtok(line, "|* \n");
+        const deft_dtype a = is_row ? named(cell) : DEFT_BOOL;
+        if (is_row) cell = strtok(NULL, "|* \n");
+        for (int i = 0; i < DEFT_N_DTYPES; i++, cell = strtok(NULL, "|* \n")) {
+            cr_assert_not_null(cell);
+            if (is_head)
+                column[n_columns++] = named(cell);
+            else
+                cr_assert_eq(named(cell), deft_promote(a, column[i]), "%s and %s",
+                             deft_dtype_name(a), deft_dtype_name(column[i]));
+        }
+        cr_assert_null(cell);
+        n_rows += is_row;
+    }
+    fclose(f);
+    cr_assert_eq(n_rows, DEFT_N_DTYPES);
 }
 
 static void expect_operand(df_op op, deft_dtype t, int want)
@@ -87,29 +138,29 @@ Test(ops, dtype_rules)
         df_op op;
         int want[DEFT_N_DTYPES]; /* per operand dtype; -1: refused */
     } rows[] = {
-        { DF_OP_add, { -1, 1, 2, 3, 4, 5, 6, 7 } },
-        { DF_OP_div, { 4, 4, 4, 4, 4, 5, 6, 7 } },
-        { DF_OP_exp, { 4, 4, 4, 4, 4, 5, 6, 7 } },
-        { DF_OP_sum, { 3, 3, 3, 3, 4, 5, 6, 7 } },
-        { DF_OP_prod, { 3, 3, 3, 3, 4, 5, 6, 7 } },
-        { DF_OP_cumsum, { 3, 3, 3, 3, 4, 5, 6, 7 } },
-        { DF_OP_max, { -1, 1, 2, 3, 4, 5, 6, 7 } },
-        { DF_OP_any, { 0, 0, 0, 0, 0, 0, 0, 0 } },
-        { DF_OP_isnan, { 4, 4, 4, 4, 4, 5, 6, 7 } },
-        { DF_OP_bitwise_or, { 0, 1, 2, 3, -1, -1, -1, -1 } },
-        { DF_OP_shift_left, { -1, 1, 2, 3, -1, -1, -1, -1 } },
-        { DF_OP_lt, { 0, 1, 2, 3, 4, 5, 6, 7 } },
-        { DF_OP_where, { 0, 1, 2, 3, 4, 5, 6, 7 } },
-        { DF_OP_argmax, { 0, 1, 2, 3, 4, 5, 6, 7 } },
-        { DF_OP_matmul, { 4, 4, 4, 4, 4, 5, 4, 4 } },
-        { DF_OP_take, { 0, 1, 2, 3, 4, 5, 6, 7 } },
-        { DF_OP_slice, { 0, 1, 2, 3, 4, 5, 6, 7 } },
-        { DF_OP_update, { 0, 1, 2, 3, 4, 5, 6, 7 } },
-        { DF_OP_logical_not, { 0, 0, 0, 0, 0, 0, 0, 0 } },
-        { DF_OP_argsort, { 0, 1, 2, 3, 4, 5, 6, 7 } },
-        { DF_OP_topk, { 0, 1, 2, 3, 4, 5, 6, 7 } },
-        { DF_OP_which, { 0, 1, 2, 3, 4, 5, 6, 7 } },
-        { DF_OP_index_add, { -1, 1, 2, 3, 4, 5, 4, 4 } },
+        { DF_OP_add, { -1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 } },
+        { DF_OP_div, { 4, 4, 4, 4, 4, 5, 6, 7, 4, 4, 4, 4, 4 } },
+        { DF_OP_exp, { 4, 4, 4, 4, 4, 5, 6, 7, 4, 4, 4, 4, 4 } },
+        { DF_OP_sum, { 3, 12, 3, 3, 4, 5, 6, 7, 3, 3, 12, 12, 12 } },
+        { DF_OP_prod, { 3, 12, 3, 3, 4, 5, 6, 7, 3, 3, 12, 12, 12 } },
+        { DF_OP_cumsum, { 3, 12, 3, 3, 4, 5, 6, 7, 3, 3, 12, 12, 12 } },
+        { DF_OP_max, { -1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 } },
+        { DF_OP_any, { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 } },
+        { DF_OP_isnan, { 4, 4, 4, 4, 4, 5, 6, 7, 4, 4, 4, 4, 4 } },
+        { DF_OP_bitwise_or, { 0, 1, 2, 3, -1, -1, -1, -1, 8, 9, 10, 11, 12 } },
+        { DF_OP_shift_left, { -1, 1, 2, 3, -1, -1, -1, -1, 8, 9, 10, 11, 12 } },
+        { DF_OP_lt, { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 } },
+        { DF_OP_where, { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 } },
+        { DF_OP_argmax, { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 } },
+        { DF_OP_matmul, { 4, 4, 4, 4, 4, 5, 4, 4, 4, 4, 4, 4, 4 } },
+        { DF_OP_take, { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 } },
+        { DF_OP_slice, { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 } },
+        { DF_OP_update, { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 } },
+        { DF_OP_logical_not, { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 } },
+        { DF_OP_argsort, { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 } },
+        { DF_OP_topk, { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 } },
+        { DF_OP_which, { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 } },
+        { DF_OP_index_add, { -1, 1, 2, 3, 4, 5, 4, 4, 8, 9, 10, 11, 12 } },
     };
     for (size_t i = 0; i < DF_LEN(rows); i++)
         for (int t = 0; t < DEFT_N_DTYPES; t++)
@@ -125,7 +176,7 @@ Test(ops, dtype_rules)
     expect_dtypes(DF_OP_lt, i32, i32, 0, i32, "lt: the result is i32, must be bool");
     expect_dtypes(DF_OP_exp, i32, 0, 0, f32, "exp: the operand is i32: needs a float");
     expect_dtypes(DF_OP_sum, i32, 0, 0, i32,
-                  "sum: the operand is i32: integers are accumulated as i64");
+                  "sum: the operand is i32: integers are accumulated as i64 or u64");
     expect_dtypes(DF_OP_where, b, f32, f32, f32, "");
     expect_dtypes(DF_OP_where, i32, f32, f32, f32, "where: the condition is i32, must be bool");
     expect_dtypes(DF_OP_where, b, f32, f64, f32, "where: operand 3 is f64, must be f32");
@@ -147,8 +198,8 @@ Test(ops, dtype_rules)
     expect_dtypes(DF_OP_matmul, f16, f16, 0, f16, "matmul: the operand is f16: needs f32 or f64");
     expect_dtypes(DF_OP_add, f16, DEFT_BF16, 0, f16, "add: operand 2 is bf16, must be f16");
     expect_dtypes(DF_OP_cast, b, 0, 0, f64, "");
-    expect_dtypes(DF_OP_cast, 9, 0, 0, f64, "cast: 9 is no dtype");
-    expect_dtypes(DF_OP_num, 0, 0, 0, (deft_dtype)8, "num: 8 is no dtype");
+    expect_dtypes(DF_OP_cast, 99, 0, 0, f64, "cast: 99 is no dtype");
+    expect_dtypes(DF_OP_num, 0, 0, 0, (deft_dtype)88, "num: 88 is no dtype");
 }
 
 /* ---- shapes ---- */
@@ -485,12 +536,14 @@ static uint64_t put_f(deft_dtype t, double d)
 
 static int64_t get_i(const scalar *s, uint32_t i)
 {
-    return s->t[i] == DEFT_I32 ? (int32_t)s->v[i] : (int64_t)s->v[i];
+    return int_ref_wrap(s->t[i], (int64_t)s->v[i]);
 }
 
 static uint64_t put_i(deft_dtype t, int64_t v)
 {
-    return t == DEFT_I32 ? (uint32_t)v : t == DEFT_U8 ? (uint8_t)v : (uint64_t)v;
+    uint64_t bits = 0;
+    int_ref_put(t, &bits, 0, v);
+    return bits;
 }
 
 static uint64_t float_ins(df_kop op, deft_dtype t, const scalar *s, uint32_t a, uint32_t b,

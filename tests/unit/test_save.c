@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "deft/deft.h"
+#include "support/int_ref.h"
 #include "lazy/files/safetensors.h"
 #include "support/budget.h"
 #include "support/fail_mem.h"
@@ -113,8 +114,10 @@ static void put_header(const char *header, size_t n_data)
 
 /* ---- round trips ---- */
 
-static const deft_dtype all_dtypes[] = { DEFT_BOOL, DEFT_U8,  DEFT_I32, DEFT_I64,
-                                         DEFT_F32,  DEFT_F64, DEFT_F16, DEFT_BF16 };
+static const deft_dtype all_dtypes[] = { DEFT_BOOL, DEFT_U8,  DEFT_I32,  DEFT_I64, DEFT_F32,
+                                         DEFT_F64,  DEFT_F16, DEFT_BF16, DEFT_I8,  DEFT_I16,
+                                         DEFT_U16,  DEFT_U32, DEFT_U64 };
+_Static_assert(sizeof all_dtypes / sizeof *all_dtypes == DEFT_N_DTYPES, "a dtype is missing");
 
 Test(save, every_dtype_and_shape_comes_back_bit_for_bit)
 {

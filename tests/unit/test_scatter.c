@@ -5,6 +5,7 @@
  * what a fault and a mistake say; how many launches and how much memory it takes; within loops.
  */
 #include "base/compiler.h"
+#include "support/int_ref.h"
 #include "support/budget.h"
 #include "support/half_ref.h"
 #include "support/harness.h"
@@ -14,17 +15,19 @@
 #include <string.h>
 
 /* Those that are added up as they are come first. */
-static const deft_dtype numbers[] = { DEFT_U8,  DEFT_I32, DEFT_I64, DEFT_F32,
-                                      DEFT_F64, DEFT_F16, DEFT_BF16 };
-enum { N_PLAIN = 5 };
+static const deft_dtype numbers[] = { DEFT_U8,  DEFT_I32, DEFT_I64, DEFT_F32, DEFT_F64, DEFT_I8,
+                                      DEFT_I16, DEFT_U16, DEFT_U32, DEFT_U64, DEFT_F16, DEFT_BF16 };
+enum { N_PLAIN = 10 };
 
 static void put(deft_dtype t, void *p, int64_t i, double v)
 {
     switch (t) {
-    case DEFT_BOOL: ((bool *)p)[i] = v != 0; return;
-    case DEFT_U8: ((uint8_t *)p)[i] = (uint8_t)(int64_t)v; return;
-    case DEFT_I32: ((int32_t *)p)[i] = (int32_t)v; return;
-    case DEFT_I64: ((int64_t *)p)[i] = (int64_t)v; return;
+    case DEFT_BOOL:
+        ((bool *)p)[i] = v != 0;
+        return;
+    INT_REF_CASES:
+        int_ref_put(t, p, (size_t)i, (int64_t)v);
+        return;
     case DEFT_F32: ((float *)p)[i] = (float)v; return;
     case DEFT_F64: ((double *)p)[i] = v; return;
     case DEFT_F16:
@@ -35,10 +38,10 @@ static void put(deft_dtype t, void *p, int64_t i, double v)
 static double get(deft_dtype t, const void *p, int64_t i)
 {
     switch (t) {
-    case DEFT_BOOL: return ((const bool *)p)[i];
-    case DEFT_U8: return ((const uint8_t *)p)[i];
-    case DEFT_I32: return ((const int32_t *)p)[i];
-    case DEFT_I64: return (double)((const int64_t *)p)[i];
+    case DEFT_BOOL:
+        return ((const bool *)p)[i];
+    INT_REF_CASES:
+        return int_ref_double(t, int_ref_get(t, p, (size_t)i));
     case DEFT_F32: return (double)((const float *)p)[i];
     case DEFT_F64: return ((const double *)p)[i];
     case DEFT_F16:
@@ -52,12 +55,13 @@ static void add_to(deft_dtype t, void *p, int64_t i, const void *q, int64_t k)
     switch (t) {
     case DEFT_BOOL:
     case DEFT_F16:
-    case DEFT_BF16: return;
-    case DEFT_U8:
-        ((uint8_t *)p)[i] = (uint8_t)(((uint8_t *)p)[i] + ((const uint8_t *)q)[k]);
+    case DEFT_BF16:
         return;
-    case DEFT_I32: ((uint32_t *)p)[i] += ((const uint32_t *)q)[k]; return;
-    case DEFT_I64: ((uint64_t *)p)[i] += ((const uint64_t *)q)[k]; return;
+    INT_REF_CASES:
+        int_ref_put(t, p, (size_t)i,
+                    (int64_t)((uint64_t)int_ref_get(t, p, (size_t)i) +
+                              (uint64_t)int_ref_get(t, q, (size_t)k)));
+        return;
     case DEFT_F32: ((float *)p)[i] += ((const float *)q)[k]; return;
     case DEFT_F64: ((double *)p)[i] += ((const double *)q)[k]; return;
     }
@@ -264,7 +268,9 @@ static double some_value(deft_dtype t, uint64_t *seed)
 {
     const double v = (double)(int64_t)(next(seed) % 2001) - 1000;
     const double by[] = { 1e-3, 1.0 / 3, 1, 7e4, 1e9 };
-    return t == DEFT_F32 || t == DEFT_F64 ? v * by[next(seed) % 5] : t == DEFT_U8 ? v * v : v;
+    return t == DEFT_F32 || t == DEFT_F64 ? v * by[next(seed) % 5]
+           : int_ref_is_unsigned(t)       ? v * v
+                                          : v;
 }
 
 static void one_case(rig *r, const kase *k, uint64_t *seed)

@@ -5,6 +5,7 @@
  * equal, bad indices are found, and nothing is written past the workspace.
  */
 #include "runtime/routine.h"
+#include "support/int_ref.h"
 
 #include <criterion/criterion.h>
 
@@ -36,12 +37,10 @@ static void close_pools(void)
 static void add_one(deft_dtype t, char *out, int64_t i, const char *value, int64_t k)
 {
     switch (t) {
-    case DEFT_U8: ((uint8_t *)out)[i] = (uint8_t)(out[i] + value[k]); return;
-    case DEFT_I32:
-        ((uint32_t *)(void *)out)[i] += ((const uint32_t *)(const void *)value)[k];
-        return;
-    case DEFT_I64:
-        ((uint64_t *)(void *)out)[i] += ((const uint64_t *)(const void *)value)[k];
+    INT_REF_CASES:
+        int_ref_put(t, out, (size_t)i,
+                    (int64_t)((uint64_t)int_ref_get(t, out, (size_t)i) +
+                              (uint64_t)int_ref_get(t, value, (size_t)k)));
         return;
     case DEFT_F32: ((float *)(void *)out)[i] += ((const float *)(const void *)value)[k]; return;
     case DEFT_F64: ((double *)(void *)out)[i] += ((const double *)(const void *)value)[k]; return;
@@ -53,9 +52,7 @@ static void add_one(deft_dtype t, char *out, int64_t i, const char *value, int64
 
 static int64_t index_at(deft_dtype t, const char *index, int64_t i)
 {
-    return t == DEFT_I64   ? ((const int64_t *)(const void *)index)[i]
-           : t == DEFT_I32 ? ((const int32_t *)(const void *)index)[i]
-                           : ((const uint8_t *)index)[i];
+    return int_ref_get(t, index, (size_t)i);
 }
 
 /* A box of [outer, rows, width] values. The rows have indices, the width is kept, and the values of
@@ -148,8 +145,10 @@ static void check(deft_dtype t, deft_dtype index_dtype, int64_t outer, int64_t r
 
 TestSuite(scatter_jobs, .init = open_pools, .fini = close_pools);
 
-static const deft_dtype added[] = { DEFT_U8, DEFT_I32, DEFT_I64, DEFT_F32, DEFT_F64 };
-static const deft_dtype at[] = { DEFT_BOOL, DEFT_U8, DEFT_I32, DEFT_I64 };
+static const deft_dtype added[] = { DEFT_U8, DEFT_I32, DEFT_I64, DEFT_F32, DEFT_F64,
+                                    DEFT_I8, DEFT_I16, DEFT_U16, DEFT_U32, DEFT_U64 };
+static const deft_dtype at[] = { DEFT_BOOL, DEFT_U8,  DEFT_I32, DEFT_I64, DEFT_I8,
+                                 DEFT_I16,  DEFT_U16, DEFT_U32, DEFT_U64 };
 
 Test(scatter_jobs, every_dtype)
 {

@@ -5,6 +5,7 @@
  * it takes.
  */
 #include "support/half_ref.h"
+#include "support/int_ref.h"
 #include "support/harness.h"
 #include "base/compiler.h"
 #include "support/budget.h"
@@ -21,10 +22,10 @@ enum { MOST = 300000 };
 static double get(deft_dtype t, const void *p, int64_t i)
 {
     switch (t) {
-    case DEFT_BOOL: return ((const bool *)p)[i];
-    case DEFT_U8: return ((const uint8_t *)p)[i];
-    case DEFT_I32: return ((const int32_t *)p)[i];
-    case DEFT_I64: return (double)((const int64_t *)p)[i];
+    case DEFT_BOOL:
+        return ((const bool *)p)[i];
+    INT_REF_CASES:
+        return int_ref_double(t, int_ref_get(t, p, (size_t)i));
     case DEFT_F32: return (double)((const float *)p)[i];
     case DEFT_F64: return ((const double *)p)[i];
     case DEFT_F16:
@@ -36,10 +37,12 @@ static double get(deft_dtype t, const void *p, int64_t i)
 static void put(deft_dtype t, void *p, int64_t i, double v)
 {
     switch (t) {
-    case DEFT_BOOL: ((bool *)p)[i] = v != 0; return;
-    case DEFT_U8: ((uint8_t *)p)[i] = (uint8_t)v; return;
-    case DEFT_I32: ((int32_t *)p)[i] = (int32_t)v; return;
-    case DEFT_I64: ((int64_t *)p)[i] = (int64_t)v; return;
+    case DEFT_BOOL:
+        ((bool *)p)[i] = v != 0;
+        return;
+    INT_REF_CASES:
+        int_ref_put(t, p, (size_t)i, (int64_t)v);
+        return;
     case DEFT_F32: ((float *)p)[i] = (float)v; return;
     case DEFT_F64: ((double *)p)[i] = v; return;
     case DEFT_F16:
@@ -107,18 +110,18 @@ Test(sizes, values_of_every_dtype)
             EXPECT(&r, name, deft_compress(x, x, 5, NULL), d, DEFT_SHAPE(5), 1, 1, 1, 0, 0);
             continue;
         }
-        deft_tensor *const x = from(&r, d, 7, (const double[]){ 3, 0, 7, 3, 0, 200, 1 });
+        deft_tensor *const x = from(&r, d, 7, (const double[]){ 3, 0, 7, 3, 0, 100, 1 });
         deft_tensor *const is = from(&r, DEFT_BOOL, 7, (const double[]){ 1, 1, 0, 0, 1, 1, 0 });
         EXPECT(&r, name, deft_nonzero(x, 6, &n), DEFT_I64, DEFT_SHAPE(6, 1), 0, 2, 3, 5, 6, 0);
         expect_count(&r, name, n, 5);
-        EXPECT(&r, name, deft_compress(x, is, 6, &n), d, DEFT_SHAPE(6), 3, 0, 0, 200, 0, 0);
+        EXPECT(&r, name, deft_compress(x, is, 6, &n), d, DEFT_SHAPE(6), 3, 0, 0, 100, 0, 0);
         expect_count(&r, name, n, 4);
-        EXPECT(&r, name, deft_unique(x, 7, &n), d, DEFT_SHAPE(7), 0, 1, 3, 7, 200, 0, 0);
+        EXPECT(&r, name, deft_unique(x, 7, &n), d, DEFT_SHAPE(7), 0, 1, 3, 7, 100, 0, 0);
         expect_count(&r, name, n, 5);
         EXPECT(&r, name, deft_argsort(x, -1, 0), DEFT_I64, DEFT_SHAPE(7), 1, 4, 6, 0, 3, 2, 5);
         EXPECT(&r, name, deft_argsort(x, -1, 1), DEFT_I64, DEFT_SHAPE(7), 5, 2, 0, 3, 6, 1, 4);
-        EXPECT(&r, name, deft_sort(x, 0, 0), d, DEFT_SHAPE(7), 0, 0, 1, 3, 3, 7, 200);
-        EXPECT(&r, name, deft_sort(x, 0, 1), d, DEFT_SHAPE(7), 200, 7, 3, 3, 1, 0, 0);
+        EXPECT(&r, name, deft_sort(x, 0, 0), d, DEFT_SHAPE(7), 0, 0, 1, 3, 3, 7, 100);
+        EXPECT(&r, name, deft_sort(x, 0, 1), d, DEFT_SHAPE(7), 100, 7, 3, 3, 1, 0, 0);
     }
     rig_close(&r);
 }
@@ -373,11 +376,12 @@ static void check_sort(rig *r, const char *what, deft_tensor *t, const seen *s, 
 static double some_value(deft_dtype t, uint64_t *seed, unsigned spread)
 {
     const uint64_t r = next(seed);
-    if (r % 3 == 0) return t >= DEFT_F32 && r % 5 == 0 ? -0.0 : 0;
-    if (t >= DEFT_F32 && r % 11 == 0) return NAN;
-    if (t >= DEFT_F32 && r % 13 == 0) return r & 256 ? HUGE_VAL : -HUGE_VAL;
-    const double v = (double)(next(seed) % spread) - (t == DEFT_U8 ? 0 : spread / 2);
-    return t == DEFT_BOOL ? 1 : t >= DEFT_F32 ? v / 8 : v;
+    const bool is_float = t != DEFT_BOOL && !int_ref_bits(t);
+    if (r % 3 == 0) return is_float && r % 5 == 0 ? -0.0 : 0;
+    if (is_float && r % 11 == 0) return NAN;
+    if (is_float && r % 13 == 0) return r & 256 ? HUGE_VAL : -HUGE_VAL;
+    const double v = (double)(next(seed) % spread) - (int_ref_is_unsigned(t) ? 0 : spread / 2);
+    return t == DEFT_BOOL ? 1 : is_float ? v / 8 : v;
 }
 
 /* A view of n elements of data, `layout`: 0 plain, 1 flipped, 2 turned, 3 every second of the last
@@ -434,7 +438,7 @@ static deft_tensor *view_of(rig *r, deft_dtype t, deft_shape s, char *data, int 
         x = deft_slice_n(x, s.rank, ranges);
     }
     if (layout == 5) x = t == DEFT_BOOL ? deft_logical_not(deft_logical_not(x)) : deft_add(x, 0);
-    if (layout == 5 && t >= DEFT_F32) /* -0 + 0 is 0 */
+    if (layout == 5 && t != DEFT_BOOL && !int_ref_bits(t)) /* -0 + 0 is 0 */
         for (int64_t i = 0; i < n; i++) out->v[i] += 0.0;
     if (layout == 6) x = deft_expand(x, s);
     return x;
@@ -455,7 +459,9 @@ static void one_case(rig *r, deft_dtype t, deft_shape s, int layout, uint64_t *s
     char what[120];
     int64_t n = 1;
     for (uint32_t i = 0; i < s.rank; i++) n *= s.dim[i];
-    const unsigned spread = t == DEFT_U8 ? 250 : next(seed) & 1 ? 9 : 1u << 20;
+    const int bits = int_ref_bits(t);
+    const unsigned wide = bits == 8 ? 250 : bits == 16 ? 65000 : 1u << 20;
+    const unsigned spread = next(seed) & 1 ? 9 : wide;
     cr_assert(2 * n + 8 <= MOST);
     for (int64_t i = 0; i < 2 * n + 8; i++) {
         char one[8];

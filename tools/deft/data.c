@@ -111,10 +111,17 @@ typedef struct range {
     int64_t least, most;
 } range;
 
+/* The greatest value of an integer dtype that is drawn. */
+static int64_t most_of(deft_dtype dtype)
+{
+    const uint64_t greatest = df_int_greatest(dtype);
+    return greatest < INT64_MAX ? (int64_t)greatest : INT64_MAX;
+}
+
 static range range_for(deft_dtype dtype, const wish *w)
 {
     range r = { -4, 4, -9, 9 };
-    if (df_is_unsigned(dtype)) r = (range){ .least = 0, .most = df_int_greatest(dtype) };
+    if (df_is_unsigned(dtype)) r = (range){ .least = 0, .most = most_of(dtype) };
     if (dtype == DEFT_BOOL) return (range){ .least = 0, .most = 1 };
     if (w->unit) {
         r.low = -1, r.high = 1;
@@ -122,7 +129,7 @@ static range range_for(deft_dtype dtype, const wish *w)
     }
     if (w->positive) r.low = 0x1p-4, r.least = 1;
     if (w->bound) {
-        const int64_t fits = df_is_int(dtype) ? df_int_greatest(dtype) : INT64_MAX;
+        const int64_t fits = df_is_int(dtype) ? most_of(dtype) : INT64_MAX;
         r.least = 0, r.most = w->bound - 1 < fits ? w->bound - 1 : fits;
     }
     return r;

@@ -13,6 +13,8 @@ typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
+typedef signed char i8;
+typedef short i16;
 typedef int i32;
 typedef long long i64;
 typedef float f32;
@@ -114,6 +116,7 @@ DEV i64 check_index(bool on, i64 at, i64 extent, i64 *fault, u32 id)
 
 /* ---- integers ---- */
 
+#define ONES(U, W) ((U)~(U)0 >> (sizeof(U) * 8 - W))
 #define INT_OPS(t, U, W)                                                                           \
     DEV t add_##t(t x, t y) { return (t)((U)x + (U)y); }                                           \
     DEV t sub_##t(t x, t y) { return (t)((U)x - (U)y); }                                           \
@@ -124,7 +127,10 @@ DEV i64 check_index(bool on, i64 at, i64 extent, i64 *fault, u32 id)
     DEV t or_##t(t x, t y) { return x | y; }                                                       \
     DEV t xor_##t(t x, t y) { return x ^ y; }                                                      \
     DEV t shl_##t(t x, t y) { return (t)((U)y < W ? (U)x << ((U)y & (W - 1)) : 0); }               \
-    DEV t lshr_##t(t x, t y) { return (t)((U)y < W ? (U)x >> ((U)y & (W - 1)) : 0); }
+    DEV t lshr_##t(t x, t y)                                                                       \
+    {                                                                                              \
+        return (t)((U)y < W ? ((U)x & ONES(U, W)) >> ((U)y & (W - 1)) : 0);                        \
+    }
 #define SIGNED_OPS(t, U, W)                                                                        \
     DEV t div_##t(t x, t y) { return y == 0 ? 0 : y == -1 ? (t)(0 - (U)x) : x / y; }               \
     DEV t rem_##t(t x, t y) { return y == 0 ? x : y == -1 ? 0 : x % y; }                           \

@@ -472,6 +472,7 @@ DEV void scatter_atomic_u64(const scatter_params &a) { scatter_atomic<u64>(a); }
 /* ---- scatter: in the order of the CPU ---- */
 
 DEV u8 plus(u8 x, u8 y) { return add_u8(x, y); }
+DEV u16 plus(u16 x, u16 y) { return add_u16(x, y); }
 DEV f32 plus(f32 x, f32 y) { return add_f32(x, y); }
 DEV f64 plus(f64 x, f64 y) { return add_f64(x, y); }
 
@@ -514,6 +515,7 @@ template <typename T> DEV void scatter_walk(const scatter_params &a)
     }
 }
 DEV void scatter_walk_u8(const scatter_params &a) { scatter_walk<u8>(a); }
+DEV void scatter_walk_u16(const scatter_params &a) { scatter_walk<u16>(a); }
 DEV void scatter_walk_f32(const scatter_params &a) { scatter_walk<f32>(a); }
 DEV void scatter_walk_f64(const scatter_params &a) { scatter_walk<f64>(a); }
 
@@ -564,5 +566,6 @@ template <typename T> DEV void scatter_runs(const scatter_params &a)
     }
 }
 DEV void scatter_runs_u8(const scatter_params &a) { scatter_runs<u8>(a); }
+DEV void scatter_runs_u16(const scatter_params &a) { scatter_runs<u16>(a); }
 DEV void scatter_runs_f32(const scatter_params &a) { scatter_runs<f32>(a); }
 DEV void scatter_runs_f64(const scatter_params &a) { scatter_runs<f64>(a); }

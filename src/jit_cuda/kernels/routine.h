@@ -71,10 +71,12 @@
     X(scatter_atomic_u32, scatter_params)                                                          \
     X(scatter_atomic_u64, scatter_params)                                                          \
     X(scatter_walk_u8, scatter_params)                                                             \
+    X(scatter_walk_u16, scatter_params)                                                            \
     X(scatter_walk_f32, scatter_params)                                                            \
     X(scatter_walk_f64, scatter_params)                                                            \
     X(scatter_slots, scatter_params)                                                               \
     X(scatter_runs_u8, scatter_params)                                                             \
+    X(scatter_runs_u16, scatter_params)                                                            \
     X(scatter_runs_f32, scatter_params)                                                            \
     X(scatter_runs_f64, scatter_params)
 

@@ -119,13 +119,14 @@ static void choose_kernels(deft_dtype t, way *w, df_cuda_routine *runs)
 #define ATOMIC(word)                                                                               \
     w->kernel = DF_CUDA_R_scatter_atomic_##word, w->is_atomic = true;                              \
     return
-#define ADD_8(t) WALK(t) /* no atomics for so few bits */
-#define ADD_16(t) WALK(t)
-#define ADD_32(t) ATOMIC(u32)
-#define ADD_64(t) ATOMIC(u64)
+#define ADD_8 WALK(u8) /* no atomics for so few bits */
+#define ADD_16 WALK(u16)
+#define ADD_32 ATOMIC(u32)
+#define ADD_64 ATOMIC(u64)
 #define ADD_boolean(t, bits) break
-#define ADD_natural(t, bits) ADD_##bits(t)
-#define ADD_integer(t, bits) ADD_##bits(t)
+/* Integers wrap, so they are added as unsigned integers of their size. */
+#define ADD_natural(t, bits) ADD_##bits
+#define ADD_integer(t, bits) ADD_##bits
 #define ADD_real(t, bits) WALK(t)
 #define ADD_half(t, bits) break /* halves are added up in f32 */
     switch (t) {

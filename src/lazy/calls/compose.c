@@ -264,10 +264,13 @@ deft_tensor *deft_cumsum(deft_tensor *t, int axis)
     if (at < 0) return NULL;
     const uintptr_t site = DF_SITE;
     a = df_mixed_operand(cx, DF_OP_cumsum, a, site);
-    if (a != DF_BAD && !df_is_float(df_dtype_at(cx, a))) a = df_to(cx, a, DEFT_I64, site);
     if (a == DF_BAD) return NULL;
-    return df_result(
-        cx, df_append(cx, DF_OP_cumsum, df_dtype_at(cx, a), (uint32_t)at, &a, NULL, 0, NULL, site));
+    deft_dtype as;
+    df_diag d; /* written only on failure */
+    const deft_status st = df_dtype_operand(&d, DF_OP_cumsum, df_dtype_at(cx, a), &as);
+    if (st != DEFT_OK) return df_error(cx, st, "%s", d.text);
+    a = df_to(cx, a, as, site);
+    return df_result(cx, df_append(cx, DF_OP_cumsum, as, (uint32_t)at, &a, NULL, 0, NULL, site));
 }
 
 /* ---- indexing ---- */
@@ -275,7 +278,7 @@ deft_tensor *deft_cumsum(deft_tensor *t, int axis)
 static deft_tensor *append_index_op(deft_ctx *cx, df_op op, uint32_t a, uint32_t i, int axis,
                                     uintptr_t site)
 {
-    const uint32_t src[2] = { a, df_to(cx, i, DEFT_I64, site) };
+    const uint32_t src[2] = { a, df_indices(cx, i, site) };
     return df_result(
         cx, df_append(cx, op, df_dtype_at(cx, a), (uint32_t)axis, src, NULL, 0, NULL, site));
 }
@@ -333,7 +336,8 @@ static uint32_t one_hot(deft_ctx *cx, uint32_t indices, int64_t n, uintptr_t sit
     const uint32_t column =
         df_append(cx, DF_OP_unsqueeze, t, 1u << rank, &indices, NULL, 0, NULL, site);
     const df_shape classes = { .rank = 1, .dim = { n } };
-    return df_map2(cx, DF_OP_eq, column, df_iota_node(cx, &classes, 0, site), site);
+    const uint32_t class = df_iota_node(cx, &classes, 0, site);
+    return df_map2(cx, DF_OP_eq, df_indices(cx, column, site), class, site);
 }
 
 deft_tensor *deft_one_hot(deft_tensor *indices, int64_t n_classes, deft_dtype dtype)
@@ -367,7 +371,8 @@ deft_tensor *deft_matmul(deft_tensor *a, deft_tensor *b)
     na = df_mixed_operand(cx, DF_OP_matmul, na, site);
     nb = df_mixed_operand(cx, DF_OP_matmul, nb, site);
     if (na == DF_BAD || nb == DF_BAD) return NULL;
-    deft_dtype t = df_promote(df_dtype_at(cx, na), df_dtype_at(cx, nb));
+    deft_dtype t;
+    if (!df_common_dtype(cx, "matmul", df_dtype_at(cx, na), df_dtype_at(cx, nb), &t)) return NULL;
     if (!df_is_float(t)) t = DEFT_F32;
     const deft_dtype to = t;
     t = df_arithmetic_dtype(t);

@@ -268,6 +268,13 @@ deft_tensor *deft_full_i(deft_ctx *cx, deft_shape shape, deft_dtype dtype, int64
     return filled(cx, "full", &shape, dtype, 0, &v, DF_SITE);
 }
 
+deft_tensor *deft_full_u(deft_ctx *cx, deft_shape shape, deft_dtype dtype, uint64_t value)
+{
+    df_enter_call(cx, DF_SITE);
+    const df_literal v = df_literal_u(value);
+    return filled(cx, "full", &shape, dtype, 0, &v, DF_SITE);
+}
+
 deft_tensor *deft_num(deft_ctx *cx, double value)
 {
     df_enter_call(cx, DF_SITE);
@@ -278,6 +285,12 @@ deft_tensor *deft_num_i(deft_ctx *cx, int64_t value)
 {
     df_enter_call(cx, DF_SITE);
     return df_weak_i(cx, value, 0);
+}
+
+deft_tensor *deft_num_u(deft_ctx *cx, uint64_t value)
+{
+    df_enter_call(cx, DF_SITE);
+    return df_weak_u(cx, value, 0);
 }
 
 /* ---- sequences ---- */

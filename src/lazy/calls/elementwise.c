@@ -222,6 +222,22 @@ static deft_tensor *binary_i(df_op op, deft_tensor *a, int64_t v, uintptr_t site
     return binary_i_slow(op, a, v, site);
 }
 
+/* An integer that i64 cannot hold is used as a bare number. */
+static DF_NOINLINE deft_tensor *large(df_op op, bool swaps, deft_tensor *a, uint64_t v,
+                                      uintptr_t site)
+{
+    deft_ctx *const cx = df_enter(df_op_infos[op].name, 1, a, site);
+    deft_tensor *const b = df_weak_u(cx, v, 0);
+    if (!b) return NULL;
+    return swaps ? binary(op, b, a, site) : binary(op, a, b, site);
+}
+
+static DF_NOINLINE deft_tensor *binary_u(df_op op, deft_tensor *a, uint64_t v, uintptr_t site)
+{
+    return DF_LIKELY(v <= INT64_MAX) ? binary_i(op, a, (int64_t)v, site)
+                                     : large(op, false, a, v, site);
+}
+
 #define DF_UNARY(name)                                                                             \
     deft_tensor *deft_##name(deft_tensor *x)                                                       \
     {                                                                                              \
@@ -283,6 +299,10 @@ static deft_tensor *logical_number(df_op op, const char *what, deft_tensor *a, b
     deft_tensor *deft_##name##_i(deft_tensor *a, int64_t b)                                        \
     {                                                                                              \
         return binary_i(DF_OP_##name, a, b, DF_SITE);                                              \
+    }                                                                                              \
+    deft_tensor *deft_##name##_u(deft_tensor *a, uint64_t b)                                       \
+    {                                                                                              \
+        return binary_u(DF_OP_##name, a, b, DF_SITE);                                              \
     }
 #define DF_SWAPPED(name, op)                                                                       \
     deft_tensor *deft_##name(deft_tensor *a, deft_tensor *b)                                       \
@@ -296,6 +316,11 @@ static deft_tensor *logical_number(df_op op, const char *what, deft_tensor *a, b
     deft_tensor *deft_##name##_i(deft_tensor *a, int64_t b)                                        \
     {                                                                                              \
         return swapped_number(op, a, false, 0, b, DF_SITE);                                        \
+    }                                                                                              \
+    deft_tensor *deft_##name##_u(deft_tensor *a, uint64_t b)                                       \
+    {                                                                                              \
+        return b <= INT64_MAX ? swapped_number(op, a, false, 0, (int64_t)b, DF_SITE)               \
+                              : large(op, true, a, b, DF_SITE);                                    \
     }
 #define DF_LOGICAL(name, op)                                                                       \
     deft_tensor *deft_##name(deft_tensor *a, deft_tensor *b)                                       \
@@ -307,6 +332,10 @@ static deft_tensor *logical_number(df_op op, const char *what, deft_tensor *a, b
         return logical_number(op, #name, a, b != 0, DF_SITE);                                      \
     }                                                                                              \
     deft_tensor *deft_##name##_i(deft_tensor *a, int64_t b)                                        \
+    {                                                                                              \
+        return logical_number(op, #name, a, b != 0, DF_SITE);                                      \
+    }                                                                                              \
+    deft_tensor *deft_##name##_u(deft_tensor *a, uint64_t b)                                       \
     {                                                                                              \
         return logical_number(op, #name, a, b != 0, DF_SITE);                                      \
     }

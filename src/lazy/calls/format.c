@@ -70,7 +70,7 @@ static void put_element(df_str *s, deft_dtype dtype, const char *at)
     memcpy(&bits, at, df_bytes_of(dtype)); /* little-endian */
     switch (df_kind_of(dtype)) {
     case DF_KIND_boolean: df_str_put(s, bits ? "true" : "false"); return;
-    case DF_KIND_natural:
+    case DF_KIND_natural: df_str_fmt(s, "%" PRIu64, bits); return;
     case DF_KIND_integer: df_str_fmt(s, "%" PRId64, df_int_of_bits(dtype, bits)); return;
     case DF_KIND_half: put_half(s, dtype, (uint16_t)bits); return;
     case DF_KIND_real: break;

@@ -68,7 +68,7 @@ static deft_tensor *scatter(df_op op, deft_tensor *t, deft_tensor *indices, deft
         v = df_expand_to(cx, v, &want, site);
     /* Halves are added up in f32 and rounded once. */
     const deft_dtype met = df_dtype_at(cx, a), t_sum = df_is_half(met) ? DEFT_F32 : met;
-    const uint32_t src[3] = { df_to(cx, a, t_sum, site), df_to(cx, i, DEFT_I64, site),
+    const uint32_t src[3] = { df_to(cx, a, t_sum, site), df_indices(cx, i, site),
                               df_to(cx, v, t_sum, site) };
     if (src[0] == DF_BAD || src[1] == DF_BAD || src[2] == DF_BAD) return NULL;
     const uint32_t sums = df_append(cx, op, t_sum, (uint32_t)k, src, NULL, 0, NULL, site);

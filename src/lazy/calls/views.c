@@ -652,3 +652,13 @@ deft_tensor *deft_assign_i(deft_tensor *dst, int64_t value)
     const uint32_t node = df_number_i(cx, "assign", df_tensor_dtype(cx, dst), value, DF_SITE);
     return assigned(cx, dst, assign(cx, dst, node, DF_SITE), DF_FAILURE_NOTHING);
 }
+
+deft_tensor *deft_assign_u(deft_tensor *dst, uint64_t value)
+{
+    deft_ctx *const cx = df_enter("assign", 1, dst, DF_SITE);
+    if (!cx) return NULL;
+    if (df_recording_freezes(cx))
+        return df_result(cx, df_recording_refuses(cx, "assign", (double)value, DF_SITE));
+    const uint32_t node = df_number_u(cx, "assign", df_tensor_dtype(cx, dst), value, DF_SITE);
+    return assigned(cx, dst, assign(cx, dst, node, DF_SITE), DF_FAILURE_NOTHING);
+}

@@ -294,7 +294,8 @@ deft_tensor *deft_conv2d(deft_tensor *x, deft_tensor *w, const deft_conv2d_optio
     nx = df_mixed_operand(cx, DF_OP_matmul, nx, site);
     nw = df_mixed_operand(cx, DF_OP_matmul, nw, site);
     if (nx == DF_BAD || nw == DF_BAD) return NULL;
-    deft_dtype t = df_promote(df_dtype_at(cx, nx), df_dtype_at(cx, nw));
+    deft_dtype t;
+    if (!df_common_dtype(cx, "conv2d", df_dtype_at(cx, nx), df_dtype_at(cx, nw), &t)) return NULL;
     if (!df_is_float(t)) t = DEFT_F32;
     nx = df_to(cx, nx, df_arithmetic_dtype(t), site);
     nw = df_to(cx, nw, df_arithmetic_dtype(t), site);

@@ -185,8 +185,8 @@ static void recording_input(deft_ctx *cx, uint32_t node, deft_tensor *t)
 
 static double bare_number_value(const deft_tensor *t)
 {
-    double v = (double)t->number;
-    if (t->place != DEFT_I64) memcpy(&v, &t->number, sizeof v);
+    double v = t->place == DEFT_U64 ? (double)(uint64_t)t->number : (double)t->number;
+    if (t->place == DEFT_F64) memcpy(&v, &t->number, sizeof v);
     return v;
 }
 

@@ -309,10 +309,10 @@ struct deft_ctx {
     deft_device default_device;
     uint32_t n_queues; /* 0: no value of the context lives on a GPU */
     df_ctx_queue queues[DF_MAX_GPUS];
-    uint32_t trace_flags;     /* without the bits of the device */
-    uint64_t cut_serial;      /* number of the latest cut; never 0 in a cut */
-    uint8_t direct[DF_N_OPS]; /* per operator, a bit per dtype: operands need no cast */
-    uint8_t mixed;            /* deft_mixed_set: the low dtype; DEFT_BOOL: none */
+    uint32_t trace_flags;      /* without the bits of the device */
+    uint64_t cut_serial;       /* number of the latest cut; never 0 in a cut */
+    uint32_t direct[DF_N_OPS]; /* per operator, a bit per dtype: operands need no cast */
+    uint8_t mixed;             /* deft_mixed_set: the low dtype; DEFT_BOOL: none */
     df_value *free_values;
 
     /* Histories, cuts and the latest plan. */

@@ -28,9 +28,9 @@ typedef struct df_meeting {
 bool df_meet(deft_ctx *cx, const df_meeting *m, deft_tensor *const *t, size_t n, uint32_t *node,
              deft_dtype *met);
 
-/* A C number that the caller gave as a double or as an int64_t. */
+/* A C number that the caller gave as a double, an int64_t, or a uint64_t, whose bits are in i. */
 typedef struct df_literal {
-    bool is_int;
+    bool is_int, is_unsigned;
     double f;
     int64_t i;
 } df_literal;
@@ -45,11 +45,16 @@ DF_INLINE df_literal df_literal_i(int64_t v)
     return (df_literal){ .is_int = true, .i = v, .f = (double)v };
 }
 
+DF_INLINE df_literal df_literal_u(uint64_t v)
+{
+    return (df_literal){ .is_int = true, .is_unsigned = true, .i = (int64_t)v, .f = (double)v };
+}
+
 /* The record of v in dtype t. DF_BAD, with an error recorded, when v does not fit t. */
 uint32_t df_literal_node(deft_ctx *cx, const char *what, deft_dtype t, df_literal v,
                          uintptr_t site);
 
-/* A record of the bare number t in f64 or i64, which holds all its bits. For calls that
+/* A record of the bare number t in f64, i64 or u64, which holds all its bits. For calls that
  * convert the number themselves. DF_BAD on failure. */
 uint32_t df_number_exact(deft_ctx *cx, const deft_tensor *t);
 

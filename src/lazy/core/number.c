@@ -31,3 +31,8 @@ deft_tensor *df_weak_i(deft_ctx *cx, int64_t value, uint8_t flags)
 {
     return cx ? weak(cx, value, DEFT_I64, flags) : NULL;
 }
+
+deft_tensor *df_weak_u(deft_ctx *cx, uint64_t value, uint8_t flags)
+{
+    return cx ? weak(cx, (int64_t)value, value > INT64_MAX ? DEFT_U64 : DEFT_I64, flags) : NULL;
+}

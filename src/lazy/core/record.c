@@ -163,11 +163,14 @@ uint32_t df_weak_node(deft_ctx *cx, const deft_tensor *t, deft_dtype dtype)
 {
     const uint32_t at = cx->rec.n_args;
     uint32_t node;
+    double v;
     dtype = df_weak_dtype(t, dtype);
     if (t->place == DEFT_I64) {
         node = df_number_i(cx, "num", dtype, t->number, 0);
+    } else if (t->place == DEFT_U64) {
+        node = df_number_u(cx, "num", dtype, (uint64_t)t->number, 0);
     } else {
-        double v;
+        df_assert(t->place == DEFT_F64);
         memcpy(&v, &t->number, sizeof v);
         node = df_number_f(cx, "num", dtype, v, 0);
     }
@@ -177,8 +180,7 @@ uint32_t df_weak_node(deft_ctx *cx, const deft_tensor *t, deft_dtype dtype)
 
 uint32_t df_node_of_slow(deft_ctx *cx, deft_tensor *t)
 {
-    if (t->flags & DF_HANDLE_WEAK)
-        return df_weak_node(cx, t, t->place == DEFT_I64 ? DEFT_I64 : DEFT_F32);
+    if (t->flags & DF_HANDLE_WEAK) return df_weak_node(cx, t, df_weak_own_dtype(t));
     return input_record(cx, t);
 }
 
@@ -196,7 +198,7 @@ deft_dtype df_tensor_dtype(const deft_ctx *cx, const deft_tensor *t)
 {
     if (t->value) return (deft_dtype)t->value->dtype;
     if (df_is_lost(cx, t)) return DEFT_BOOL;
-    if (t->flags & DF_HANDLE_WEAK) return t->place == DEFT_I64 ? DEFT_I64 : DEFT_F32;
+    if (t->flags & DF_HANDLE_WEAK) return df_weak_own_dtype(t);
     return (deft_dtype)cx->rec.nodes[t->node].dtype;
 }
 
@@ -337,7 +339,7 @@ bool df_number_bits(deft_ctx *cx, const char *what, deft_dtype t, double v, int6
         /* greatest + 1 is exact as a double, greatest itself need not be */
         if (!(v == floor(v)) || v < (double)df_int_least(t) || v >= (double)df_int_greatest(t) + 1)
             goto unfit;
-        return df_number_bits_i(cx, what, t, (int64_t)v, out);
+        bits = v < 0x1p63 ? (int64_t)df_int_bits(t, (int64_t)v) : (int64_t)(uint64_t)v;
     }
     *out = bits;
     return true;
@@ -349,12 +351,25 @@ unfit:
 bool df_number_bits_i(deft_ctx *cx, const char *what, deft_dtype t, int64_t v, int64_t *out)
 {
     if (df_is_float(t)) return df_number_bits(cx, what, t, (double)v, out);
-    if (v < df_int_least(t) || v > df_int_greatest(t)) {
+    if (!df_int_holds(t, v)) {
         df_error(cx, DEFT_E_RANGE, "%s: the number %lld does not fit %s", what, (long long)v,
                  deft_dtype_name(t));
         return false;
     }
     *out = (int64_t)df_int_bits(t, v);
+    return true;
+}
+
+bool df_number_bits_u(deft_ctx *cx, const char *what, deft_dtype t, uint64_t v, int64_t *out)
+{
+    if (v <= INT64_MAX) return df_number_bits_i(cx, what, t, (int64_t)v, out);
+    if (df_is_float(t)) return df_number_bits(cx, what, t, (double)v, out);
+    if (v > df_int_greatest(t)) {
+        df_error(cx, DEFT_E_RANGE, "%s: the number %llu does not fit %s", what,
+                 (unsigned long long)v, deft_dtype_name(t));
+        return false;
+    }
+    *out = (int64_t)v;
     return true;
 }
 
@@ -371,6 +386,13 @@ uint32_t df_number_i(deft_ctx *cx, const char *what, deft_dtype t, int64_t v, ui
                                                    : DF_BAD;
 }
 
+uint32_t df_number_u(deft_ctx *cx, const char *what, deft_dtype t, uint64_t v, uintptr_t site)
+{
+    int64_t bits;
+    return df_number_bits_u(cx, what, t, v, &bits) ? append_number_record(cx, t, bits, site)
+                                                   : DF_BAD;
+}
+
 uint32_t df_cst(deft_ctx *cx, deft_dtype t, int32_t value, uintptr_t site)
 {
     uint32_t attr = (uint32_t)value;
@@ -380,6 +402,30 @@ uint32_t df_cst(deft_ctx *cx, deft_dtype t, int32_t value, uintptr_t site)
     }
     const df_shape scalar = { .rank = 0 };
     return df_append(cx, DF_OP_cst, t, attr, NULL, NULL, 0, &scalar, site);
+}
+
+bool df_common_dtype(deft_ctx *cx, const char *what, deft_dtype a, deft_dtype b, deft_dtype *out)
+{
+    const deft_dtype t = df_promote(a, b);
+    if (DF_UNLIKELY(t == DF_NO_DTYPE)) {
+        df_error(
+            cx, DEFT_E_DTYPE,
+            "%s: %s and %s have no common dtype: cast one of them, with deft_cast(t, DEFT_I64) "
+            "or deft_cast(t, DEFT_U64)",
+            what, deft_dtype_name(a), deft_dtype_name(b));
+        return false;
+    }
+    *out = t;
+    return true;
+}
+
+uint32_t df_indices(deft_ctx *cx, uint32_t a, uintptr_t site)
+{
+    if (a != DF_BAD && df_dtype_at(cx, a) == DEFT_U64) {
+        const uint32_t most = df_number_i(cx, "index", DEFT_U64, INT64_MAX, site);
+        a = df_map2(cx, DF_OP_minimum, a, most, site);
+    }
+    return df_to(cx, a, DEFT_I64, site);
 }
 
 uint32_t df_map1(deft_ctx *cx, df_op op, uint32_t a, uintptr_t site)
@@ -404,7 +450,9 @@ uint32_t df_map2(deft_ctx *cx, df_op op, uint32_t a, uint32_t b, uintptr_t site)
     b = df_mixed_operand(cx, op, b, site);
     if (a == DF_BAD || b == DF_BAD) return DF_BAD;
     if (df_record_is_map(&cx->rec, op, a, b)) return df_record_again(cx, site);
-    deft_dtype t = df_promote(df_dtype_at(cx, a), df_dtype_at(cx, b));
+    deft_dtype t;
+    if (!df_common_dtype(cx, df_op_infos[op].name, df_dtype_at(cx, a), df_dtype_at(cx, b), &t))
+        return DF_BAD;
     df_diag d; /* written only on failure */
     const deft_status st = df_dtype_operand(&d, op, t, &t);
     if (st != DEFT_OK) {
@@ -418,7 +466,8 @@ uint32_t df_map2(deft_ctx *cx, df_op op, uint32_t a, uint32_t b, uintptr_t site)
 uint32_t df_where(deft_ctx *cx, uint32_t c, uint32_t a, uint32_t b, uintptr_t site)
 {
     if (c == DF_BAD || a == DF_BAD || b == DF_BAD) return DF_BAD;
-    const deft_dtype t = df_promote(df_dtype_at(cx, a), df_dtype_at(cx, b));
+    deft_dtype t;
+    if (!df_common_dtype(cx, "where", df_dtype_at(cx, a), df_dtype_at(cx, b), &t)) return DF_BAD;
     const uint32_t src[3] = { df_to(cx, c, DEFT_BOOL, site), df_to(cx, a, t, site),
                               df_to(cx, b, t, site) };
     return df_append(cx, DF_OP_where, t, 0, src, NULL, 0, NULL, site);

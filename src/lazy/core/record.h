@@ -80,23 +80,38 @@ DF_INLINE uint32_t df_mixed_operand(deft_ctx *cx, df_op op, uint32_t a, uintptr_
     return DF_LIKELY(!cx->mixed) ? a : df_mixed_cast(cx, op, a, site);
 }
 
+/* The dtype to which operands of dtypes a and b promote in the public call `what`. Returns false
+ * with the error recorded when they have none in common. */
+bool df_common_dtype(deft_ctx *cx, const char *what, deft_dtype a, deft_dtype b, deft_dtype *out);
+/* Record a, of an integer dtype, as indices in i64. What i64 cannot hold becomes an index that no
+ * axis has. */
+uint32_t df_indices(deft_ctx *cx, uint32_t a, uintptr_t site);
+
 /* ---- numbers ---- */
 
 /* The value of the number argument of the public call `what` as bits of dtype t. Returns false
  * with the error recorded when the number does not fit t. */
 bool df_number_bits(deft_ctx *cx, const char *what, deft_dtype t, double v, int64_t *bits);
 bool df_number_bits_i(deft_ctx *cx, const char *what, deft_dtype t, int64_t v, int64_t *bits);
+bool df_number_bits_u(deft_ctx *cx, const char *what, deft_dtype t, uint64_t v, int64_t *bits);
 /* The same as a record without axes. */
 uint32_t df_number_f(deft_ctx *cx, const char *what, deft_dtype t, double v, uintptr_t site);
 uint32_t df_number_i(deft_ctx *cx, const char *what, deft_dtype t, int64_t v, uintptr_t site);
+uint32_t df_number_u(deft_ctx *cx, const char *what, deft_dtype t, uint64_t v, uintptr_t site);
 /* A constant without axes. Its value is part of the trace and not an argument. */
 uint32_t df_cst(deft_ctx *cx, deft_dtype t, int32_t value, uintptr_t site);
 
+/* The dtype of the weak handle t that meets no tensor. Its `place` is the dtype of its 64 bits:
+ * f64, i64, or u64 for an integer that i64 cannot hold. */
+DF_INLINE deft_dtype df_weak_own_dtype(const deft_tensor *t)
+{
+    return t->place == DEFT_F64 ? DEFT_F32 : (deft_dtype)t->place;
+}
 /* The dtype that the weak handle t takes beside an operand of dtype `dtype`. Beside integers a
- * fractional number becomes f32; beside bools an integer becomes i64. */
+ * fractional number becomes f32; beside bools an integer becomes i64, or u64. */
 DF_INLINE deft_dtype df_weak_dtype(const deft_tensor *t, deft_dtype dtype)
 {
-    if (t->place == DEFT_I64) return dtype == DEFT_BOOL ? DEFT_I64 : dtype;
+    if (t->place != DEFT_F64) return dtype == DEFT_BOOL ? df_weak_own_dtype(t) : dtype;
     return df_is_float(dtype) ? dtype : DEFT_F32;
 }
 /* A record of the weak handle t, in the dtype df_weak_dtype(t, dtype). */
@@ -104,6 +119,7 @@ uint32_t df_weak_node(deft_ctx *cx, const deft_tensor *t, deft_dtype dtype);
 /* A weak handle for a bare number (number.c). `flags` is 0, DF_HANDLE_CONST or DF_HANDLE_PARAM. */
 deft_tensor *df_weak_f(deft_ctx *cx, double value, uint8_t flags);
 deft_tensor *df_weak_i(deft_ctx *cx, int64_t value, uint8_t flags);
+deft_tensor *df_weak_u(deft_ctx *cx, uint64_t value, uint8_t flags);
 
 /* ---- results ---- */
 

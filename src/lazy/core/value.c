@@ -65,24 +65,20 @@ bool df_value_contiguous(const df_value *v)
 
 /* ---- conversions, as the cast kernel op defines them ---- */
 
-static int64_t to_i64(double x)
+/* Returns the bits. Saturates; NaN gives 0. t is an integer dtype. */
+static uint64_t to_int(deft_dtype t, double x)
 {
     if (x != x) return 0;
-    if (x >= 0x1p63) return INT64_MAX;
-    if (x < -0x1p63) return INT64_MIN;
-    return (int64_t)x;
+    /* least is exact as a double, and greatest + 1 is */
+    if (x < (double)df_int_least(t)) return df_int_bits(t, df_int_least(t));
+    if (x >= (double)df_int_greatest(t) + 1) return df_int_greatest(t);
+    return x < 0x1p63 ? df_int_bits(t, (int64_t)x) : (uint64_t)x;
 }
 
-/* Saturates; NaN gives 0. t is an integer dtype. */
-static int64_t to_int(deft_dtype t, double x)
-{
-    const int64_t v = to_i64(x);
-    return df_max_i64(df_int_least(t), df_min_i64(df_int_greatest(t), v));
-}
-
-/* An element widened: integers to i64, floats to f64 (both exact). */
+/* An element widened: signed integers and bools to i64, unsigned integers to u64, whose bits are in
+ * i, and floats to f64. All are exact. */
 typedef struct wide {
-    bool is_float;
+    bool is_float, is_unsigned;
     int64_t i;
     double f;
 } wide;
@@ -91,7 +87,8 @@ static wide load(deft_dtype t, const char *p)
 {
     uint64_t bits = 0;
     memcpy(&bits, p, df_bytes_of(t)); /* little-endian */
-    if (!df_is_float(t)) return (wide){ .i = df_int_of_bits(t, bits) };
+    if (!df_is_float(t))
+        return (wide){ .i = df_int_of_bits(t, bits), .is_unsigned = df_is_unsigned(t) };
     wide w = { .is_float = true };
     if (df_is_half(t)) {
         w.f = (double)df_f32_of_half(t, (uint16_t)bits);
@@ -103,19 +100,35 @@ static wide load(deft_dtype t, const char *p)
     return w;
 }
 
+static float to_f32(wide w)
+{
+    return w.is_float ? (float)w.f : w.is_unsigned ? (float)(uint64_t)w.i : (float)w.i;
+}
+
+static double to_f64(wide w)
+{
+    return w.is_float ? w.f : w.is_unsigned ? (double)(uint64_t)w.i : (double)w.i;
+}
+
+static uint16_t to_half(deft_dtype t, wide w)
+{
+    if (w.is_float) return df_half_of_f64(t, w.f);
+    return w.is_unsigned ? df_half_of_u64(t, (uint64_t)w.i) : df_half_of_i64(t, w.i);
+}
+
 static void store(deft_dtype t, char *p, wide w)
 {
     uint64_t bits = 0;
     switch (df_kind_of(t)) {
     case DF_KIND_boolean: bits = w.is_float ? w.f != 0 : w.i != 0; break;
     case DF_KIND_natural:
-    case DF_KIND_integer: bits = df_int_bits(t, w.is_float ? to_int(t, w.f) : w.i); break;
-    case DF_KIND_half: bits = w.is_float ? df_half_of_f64(t, w.f) : df_half_of_i64(t, w.i); break;
+    case DF_KIND_integer: bits = w.is_float ? to_int(t, w.f) : df_int_bits(t, w.i); break;
+    case DF_KIND_half: bits = to_half(t, w); break;
     case DF_KIND_real:
         if (t == DEFT_F32) {
-            bits = df_f32_bits(w.is_float ? (float)w.f : (float)w.i);
+            bits = df_f32_bits(to_f32(w));
         } else {
-            const double x = w.is_float ? w.f : (double)w.i;
+            const double x = to_f64(w);
             memcpy(&bits, &x, sizeof x);
         }
         break;

@@ -250,8 +250,8 @@ static const dtype_row dtypes[] = {
 #define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
     { file, DEFT_##NAME, (bits) / 8 },
 #include "ops/dtypes.def"
-    { "I8", -1, 1 },  { "I16", -1, 2 },     { "U16", -1, 2 },     { "U32", -1, 4 },
-    { "U64", -1, 8 }, { "F8_E4M3", -1, 1 }, { "F8_E5M2", -1, 1 },
+    { "F8_E4M3", -1, 1 },
+    { "F8_E5M2", -1, 1 },
 };
 
 typedef struct fields {

@@ -19,7 +19,7 @@ static void fill_tables(deft_ctx *cx)
             deft_dtype u;
             if (df_dtype_operand(NULL, (df_op)op, (deft_dtype)t, &u) == DEFT_OK &&
                 u == (deft_dtype)t)
-                cx->direct[op] |= (uint8_t)(1u << t);
+                cx->direct[op] |= 1u << t;
         }
 }
 

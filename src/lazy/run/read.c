@@ -89,7 +89,7 @@ deft_status deft_read(deft_tensor *t, deft_dtype dtype, void *dst, size_t bytes)
     return df_value_read(cx, &cx->diag, v, dtype, dst);
 }
 
-static deft_status item(deft_tensor *t, deft_dtype dtype, void *out, uintptr_t site)
+static DF_NOINLINE deft_status item(deft_tensor *t, deft_dtype dtype, void *out, uintptr_t site)
 {
     deft_ctx *cx;
     df_value *v;
@@ -104,30 +104,22 @@ static deft_status item(deft_tensor *t, deft_dtype dtype, void *out, uintptr_t s
     return df_value_read(cx, &cx->diag, v, dtype, out);
 }
 
-deft_status deft_item_f32(deft_tensor *t, float *out)
-{
-    return item(t, DEFT_F32, out, DF_SITE);
-}
-
-deft_status deft_item_f64(deft_tensor *t, double *out)
-{
-    return item(t, DEFT_F64, out, DF_SITE);
-}
-
-deft_status deft_item_i32(deft_tensor *t, int32_t *out)
-{
-    return item(t, DEFT_I32, out, DF_SITE);
-}
-
-deft_status deft_item_i64(deft_tensor *t, int64_t *out)
-{
-    return item(t, DEFT_I64, out, DF_SITE);
-}
-
-deft_status deft_item_u8(deft_tensor *t, uint8_t *out)
-{
-    return item(t, DEFT_U8, out, DF_SITE);
-}
+#define DF_ITEM(t, NAME, T)                                                                        \
+    deft_status deft_item_##t(deft_tensor *x, T *out)                                              \
+    {                                                                                              \
+        return item(x, DEFT_##NAME, out, DF_SITE);                                                 \
+    }
+DF_ITEM(f32, F32, float)
+DF_ITEM(f64, F64, double)
+DF_ITEM(i8, I8, int8_t)
+DF_ITEM(i16, I16, int16_t)
+DF_ITEM(i32, I32, int32_t)
+DF_ITEM(i64, I64, int64_t)
+DF_ITEM(u8, U8, uint8_t)
+DF_ITEM(u16, U16, uint16_t)
+DF_ITEM(u32, U32, uint32_t)
+DF_ITEM(u64, U64, uint64_t)
+#undef DF_ITEM
 
 deft_status deft_item_bool(deft_tensor *t, bool *out)
 {

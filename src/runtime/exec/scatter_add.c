@@ -73,7 +73,7 @@ DF_INLINE bool is_mine(const nest *x, int64_t *index, bool *ok)
 static void add_line(const nest *x, void *out, const void *value, int64_t n, size_t size)
 {
     enum { MOST = 1 << 30 };
-    const df_fold_fn add = x->ops->fold[DF_K_sum][x->dtype];
+    const df_fold_fn add = x->ops->fold[0][x->dtype];
     for (int64_t i = 0; i < n; i += MOST)
         add((char *)out + (size_t)i * size, (const char *)value + (size_t)i * size,
             (uint32_t)df_min_i64(n - i, MOST));
@@ -208,29 +208,29 @@ static void add_line(const nest *x, void *out, const void *value, int64_t n, siz
         return ok;                                                                                 \
     }
 
-/* Integers wrap, so they are added as unsigned integers. Halves do not get here: plans add them up
- * as f32. */
-#define ADD_boolean(name, bits, T)
-#define ADD_natural(name, bits, T) ADD(add_##name, T)
-#define ADD_integer(name, bits, T) ADD(add_##name, uint##bits##_t)
-#define ADD_real(name, bits, T) ADD(add_##name, T)
-#define ADD_half(name, bits, T)
-#define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file) ADD_##kind(name, bits, c_type)
+/* Integers wrap, so they are added as unsigned integers of their size, which naturals are. Halves
+ * do not get here: plans add them up as f32. */
+#define ADD_boolean(name, T)
+#define ADD_natural(name, T) ADD(add_##name, T)
+#define ADD_integer(name, T)
+#define ADD_real(name, T) ADD(add_##name, T)
+#define ADD_half(name, T)
+#define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file) ADD_##kind(name, c_type)
 #include "ops/dtypes.def"
 #undef ADD
 #undef SIMPLE
 
 bool df_scatter_nest_add(const df_scatter_nest *x, char *out, const char *value)
 {
-#define CALL_boolean(name) break
-#define CALL_natural(name) return add_##name(x, out, value)
-#define CALL_integer(name) return add_##name(x, out, value)
-#define CALL_real(name) return add_##name(x, out, value)
-#define CALL_half(name) break
+#define CALL_boolean(name, bits) break
+#define CALL_natural(name, bits) return add_u##bits(x, out, value)
+#define CALL_integer(name, bits) return add_u##bits(x, out, value)
+#define CALL_real(name, bits) return add_##name(x, out, value)
+#define CALL_half(name, bits) break
     switch (x->dtype) {
 /* clang-format off */
 #define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
-    case DEFT_##NAME: CALL_##kind(name);
+    case DEFT_##NAME: CALL_##kind(name, bits);
 #include "ops/dtypes.def"
         /* clang-format on */
     }

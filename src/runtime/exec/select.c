@@ -33,7 +33,7 @@ int64_t df_select_room(int64_t m)
 static uint64_t key_at(const df_routine_job *j, const char *in, int64_t index)
 {
     const int64_t step = j->in_step * (int64_t)deft_dtype_size(j->dtype);
-    return df_order_key(j->dtype, in + index * step) ^ df_order_flip(j);
+    return df_order_key(df_order_as(j->dtype), in + index * step) ^ df_order_flip(j);
 }
 
 static void cut(const df_routine_job *j, const char *in, list *l)
@@ -62,10 +62,10 @@ static void append(const df_routine_job *j, const char *in, int64_t at, int64_t 
         n += key < l->bound;                                                                       \
     }                                                                                              \
     break
-    switch (j->dtype) {
+    switch (df_order_as(j->dtype)) {
 /* clang-format off */
 #define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
-    case DEFT_##NAME: ROW(DEFT_##NAME);
+    DF_ORDER_##kind(NAME, ROW(DEFT_##NAME))
 #include "ops/dtypes.def"
         /* clang-format on */
     }
@@ -107,10 +107,10 @@ static uint64_t keep_each(const df_routine_job *j, const char *in, int64_t at, i
         if (key < bound || x->n < x->m) bound = keep(x, key, i);                                   \
     }                                                                                              \
     return bound
-    switch (j->dtype) {
+    switch (df_order_as(j->dtype)) {
 /* clang-format off */
 #define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
-    case DEFT_##NAME: ROW(DEFT_##NAME);
+    DF_ORDER_##kind(NAME, ROW(DEFT_##NAME))
 #include "ops/dtypes.def"
         /* clang-format on */
     }

@@ -23,7 +23,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "bit i of a word is by
 /* Sets to[i] to 1 when element i is not 0, else to 0, for n <= WORD elements from `in` on. Floats
  * are compared as bits, because the floating-point state of the caller may treat denormals as
  * zeros. */
-#define NOT_ZERO(T, shift)                                                                         \
+#define NOT_ZERO(T)                                                                                \
     for (int i = 0; i < n; i++) {                                                                  \
         T v;                                                                                       \
         memcpy(&v, in + i * step * (int64_t)sizeof v, sizeof v);                                   \
@@ -32,12 +32,12 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "bit i of a word is by
     return
 DF_INLINE void not_zero(deft_dtype t, const char *in, const int64_t step, const int n, uint8_t *to)
 {
-    switch (t) {
-/* clang-format off */
-#define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
-    case DEFT_##NAME: NOT_ZERO(uint##bits##_t, ((fraction) != 0));
-#include "ops/dtypes.def"
-        /* clang-format on */
+    const int shift = df_is_float(t); /* the sign of a zero is no bit of it */
+    switch (df_bytes_of(t)) {
+    case 1: NOT_ZERO(uint8_t);
+    case 2: NOT_ZERO(uint16_t);
+    case 4: NOT_ZERO(uint32_t);
+    case 8: NOT_ZERO(uint64_t);
     }
     df_unreachable();
 }

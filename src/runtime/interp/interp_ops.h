@@ -13,7 +13,13 @@
 #include "base/limits.h"
 #include "ops/kop.h"
 
-enum { DF_CHUNK = DF_BLOCK / 16 };
+enum {
+    DF_CHUNK = DF_BLOCK / 16,
+    /* Tables of reductions have a row for each kernel op from DF_K_sum to DF_K_cumsum. Tables of
+     * map ops have one for each up to DF_K_check. */
+    DF_N_FOLDS = DF_K_cumsum - DF_K_sum + 1,
+    DF_N_MAPS = DF_K_check + 1
+};
 
 /* dst overlaps no operand; operands may be equal. n may be 0. */
 typedef void (*df_lane_fn)(void *dst, const void *a, const void *b, const void *c, uint32_t n);
@@ -28,13 +34,14 @@ typedef struct df_lane_ops {
     const char *name;
     /* By the dtype of the first operand; for select, of the second. NULL where the op does not take
      * that dtype. */
-    df_lane_fn map[DF_N_KOPS][DEFT_N_DTYPES];
+    df_lane_fn map[DF_N_MAPS][DEFT_N_DTYPES];
     df_lane_fn cast[DEFT_N_DTYPES][DEFT_N_DTYPES]; /* [from][to] */
-    df_fold_fn fold[DF_N_KOPS][DEFT_N_DTYPES];     /* reduce ops; cumsum folds as sum does */
+    /* By kernel op minus DF_K_sum; cumsum folds as sum does. */
+    df_fold_fn fold[DF_N_FOLDS][DEFT_N_DTYPES];
     /* acc has DF_LANES lanes: acc[i % DF_LANES] = acc[i % DF_LANES] op v[i] */
-    df_fold_fn fold_row[DF_N_KOPS][DEFT_N_DTYPES];
-    df_before_fn before[DF_N_KOPS][DEFT_N_DTYPES]; /* argmin, argmax */
-    df_scan_fn scan[DEFT_N_DTYPES];                /* cumsum along the lanes */
+    df_fold_fn fold_row[DF_N_FOLDS][DEFT_N_DTYPES];
+    df_before_fn before[2][DEFT_N_DTYPES]; /* argmin, argmax */
+    df_scan_fn scan[DEFT_N_DTYPES];        /* cumsum along the lanes */
 } df_lane_ops;
 
 extern const df_lane_ops df_lane_ops_plain;

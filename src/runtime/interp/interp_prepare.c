@@ -127,20 +127,23 @@ static void prepare_red(df_interp *x, df_bump *b, const df_ins *ins, char *resul
 {
     df_red *const r = &x->reds[x->n_reds++];
     const uint8_t dtype = loop_dtype(x->k, ins);
+    df_assert(ins->op >= DF_K_sum && ins->op <= DF_K_cumsum);
+    /* The remainder changes nothing: gcc does not know that the op is a reduction, and warns. */
+    const uint32_t row = (uint32_t)(ins->op - DF_K_sum) % DF_N_FOLDS;
+    const bool is_arg = df_is_arg(ins->op);
     *r = (df_red){ .result = result,
                    .op = ins->op,
                    .dtype = dtype,
                    .size = (uint8_t)size_of(dtype),
                    /* argmin and argmax of no elements are 0 */
-                   .identity =
-                       df_is_arg(ins->op) ? 0 : df_kop_identity((df_kop)ins->op, (deft_dtype)dtype),
-                   .fold = x->ops->fold[ins->op][dtype],
-                   .fold_row = x->ops->fold_row[ins->op][dtype],
-                   .before = x->ops->before[ins->op][dtype],
+                   .identity = is_arg ? 0 : df_kop_identity((df_kop)ins->op, (deft_dtype)dtype),
+                   .fold = x->ops->fold[row][dtype],
+                   .fold_row = x->ops->fold_row[row][dtype],
+                   .before = is_arg ? x->ops->before[ins->op == DF_K_argmax][dtype] : NULL,
                    .scan = x->ops->scan[dtype],
                    .slot = *slot };
     take_red(b, x->k, ins, r);
-    *slot += df_is_arg(ins->op) ? 2 : 1;
+    *slot += is_arg ? 2 : 1;
 }
 
 /* Fills in *out, the step of instruction i, and returns it. Evaluates a uniform value at once, and

@@ -3,7 +3,8 @@
  * Keys and words, which sort.c, sort_long.c and select.c order. Internal header of routines.
  *
  * A key is an unsigned integer with the order of the elements. All NaNs have one key, above
- * infinity. Both zeros have one key. A descending order inverts the bits of the keys.
+ * infinity. Both zeros have one key. A signed integer inverts the sign bit, and a descending order
+ * inverts all bits of the keys. Both are done by one XOR, so integers of one size share their code.
  *
  * A word has 32 bits of a key above the 32 bits of the index of an element. Of keys of 64 bits, a
  * word first has the lower half.
@@ -27,19 +28,31 @@ DF_INLINE uint64_t df_order_float_key(deft_dtype t, uint64_t b)
     return magnitude > df_infinity_bits(t) ? all : magnitude == 0 ? sign : key;
 }
 
+/* Returns the key of the element at `at`, before the XOR with df_order_flip. t is a dtype of
+ * df_order_as. */
 DF_INLINE uint64_t df_order_key(deft_dtype t, const char *at)
 {
     uint64_t b = 0;
     memcpy(&b, at, df_bytes_of(t)); /* little-endian */
-    switch (df_kind_of(t)) {
-    case DF_KIND_boolean:
-    case DF_KIND_natural: return b;
-    case DF_KIND_integer: return b ^ df_sign_bit(t);
-    case DF_KIND_real:
-    case DF_KIND_half: return df_order_float_key(t, b);
-    }
-    df_unreachable();
+    return df_is_float(t) ? df_order_float_key(t, b) : b;
 }
+
+/* Returns the dtype whose keys before the XOR are those of t: of integers and bools, the unsigned
+ * integer of their size. */
+DF_INLINE deft_dtype df_order_as(deft_dtype t)
+{
+    static const uint8_t as[] = { [1] = DEFT_U8, [2] = DEFT_U16, [4] = DEFT_U32, [8] = DEFT_U64 };
+    return df_is_float(t) ? t : (deft_dtype)as[df_bytes_of(t)];
+}
+
+/* In a switch over df_order_as: DF_ORDER_##kind(NAME, row) is a case of dtypes.def. */
+/* clang-format off */
+#define DF_ORDER_boolean(NAME, row) case DEFT_##NAME: df_unreachable();
+#define DF_ORDER_natural(NAME, row) case DEFT_##NAME: row;
+#define DF_ORDER_integer(NAME, row) case DEFT_##NAME: df_unreachable();
+#define DF_ORDER_real(NAME, row) case DEFT_##NAME: row;
+#define DF_ORDER_half(NAME, row) case DEFT_##NAME: row;
+/* clang-format on */
 
 DF_INLINE uint64_t df_order_word(uint64_t key, int64_t index)
 {
@@ -49,7 +62,8 @@ DF_INLINE uint64_t df_order_word(uint64_t key, int64_t index)
 /* What keys are combined with by XOR. */
 DF_INLINE uint64_t df_order_flip(const df_routine_job *j)
 {
-    return j->attr & DF_ORDER_DESCENDING ? df_all_bits(j->dtype) : 0;
+    const uint64_t sign = df_is_signed(j->dtype) ? df_sign_bit(j->dtype) : 0;
+    return (j->attr & DF_ORDER_DESCENDING ? df_all_bits(j->dtype) : 0) ^ sign;
 }
 
 /* ---- sort_words.c ---- */

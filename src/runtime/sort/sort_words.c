@@ -20,10 +20,10 @@ void df_order_load(const df_routine_job *j, const char *in, int64_t begin, int64
     for (int64_t i = begin; i < end; i++)                                                          \
         to[i - begin] = df_order_word(df_order_key(T, in + i * step) ^ flip, i);                   \
     return
-    switch (j->dtype) {
+    switch (df_order_as(j->dtype)) {
 /* clang-format off */
 #define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
-    case DEFT_##NAME: ROW(DEFT_##NAME);
+    DF_ORDER_##kind(NAME, ROW(DEFT_##NAME))
 #include "ops/dtypes.def"
         /* clang-format on */
     }
@@ -41,10 +41,10 @@ void df_order_load_half(const df_routine_job *j, const char *in, int shift, uint
         w[i] = df_order_word((df_order_key(T, in + index * step) ^ flip) >> shift, index);         \
     }                                                                                              \
     return
-    switch (j->dtype) {
+    switch (df_order_as(j->dtype)) {
 /* clang-format off */
 #define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
-    case DEFT_##NAME: ROW(DEFT_##NAME);
+    DF_ORDER_##kind(NAME, ROW(DEFT_##NAME))
 #include "ops/dtypes.def"
         /* clang-format on */
     }
