@@ -92,6 +92,7 @@ void bench_scatter(bench *b);
 void bench_routines(bench *b);
 void bench_updates(bench *b);
 void bench_sizes(bench *b);
+void bench_dtypes(bench *b);
 void bench_halves(bench *b);
 void bench_movement(bench *b);
 void bench_images(bench *b);

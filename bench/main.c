@@ -237,6 +237,7 @@ static const struct {
     { "updates", bench_updates, false },
     { "movement", bench_movement, false },
     { "control", bench_control, false },
+    { "dtypes", bench_dtypes, false },
     { "halves", bench_halves, false },
     { "images", bench_images, false },
     { "optim", bench_optim, false },
