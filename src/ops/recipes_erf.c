@@ -10,9 +10,9 @@
  * not cancel.
  *
  * For f32 operands, the roundings of numerator, denominator, quotient and exponential would add up
- * to more than 2 ULP in f32. So erfc and gelu compute in f64, except for the polynomial of the
- * exponential. In f64 the square of an f32 is exact, no power of two overflows, and only the last
- * cast rounds a denormal result.
+ * to more than 2 ULP in f32. So erfc computes in f64, except for the polynomial of the exponential.
+ * In f64 the square of an f32 is exact, no power of two overflows, and only the last cast rounds a
+ * denormal result. For gelu f32 is enough: it divides by 1 / R = 1 + |x| + s with a small s.
  *
  * For f64 operands there is no wider dtype. There R is a polynomial in (x - M) / (x + M), divided
  * by 1 + x. The rounding errors of the last operations are computed and added (after N. Juffa's
@@ -70,6 +70,12 @@ static const double gelu_f64_table[] = {
     -0x1.f163cfad22e84p-21, -0x1.3c061f0028c71p-23, 0x1.4de2c9d877df1p-23, 0x1.4e376420a34dbp-25,
     -0x1.87b6cf9a2077p-26,  -0x1.257cb2e3a6a74p-27, 0x1.1815dd13e32e2p-29, 0x1.18d159cc61846p-30,
 };
+
+/* 1 / erfcx(a / sqrt 2) = 1 + a + a top / bottom on [0, 14.5]: 2^-27.2 */
+static const double mills_top[] = { -0x1.a12a6ap-3, -0x1.4c7efap-5, 0x1.675198p-6, 0x1.96ffaep-7,
+                                    0x1.1168p-9 };
+static const double mills_bottom[] = { 0x1.02p0, 0x1.c3990cp-1, 0x1.791278p-2, 0x1.4de31ep-4,
+                                       0x1.0dd86p-7 };
 
 /* exp r on [-0.3475, 0.3475]: 2^-28.1 */
 static const double exp_f32[] = { 0x1p0,         0x1p0,         0x1.fffffap-2, 0x1.55549p-3,
@@ -176,15 +182,40 @@ static rid erfc_f32(rb f, rid x)
     return r_cast(f, r_select(d, negative, r_sub(d, r_k(d, 2), y), y));
 }
 
-/* Uses -0 instead of 0, so that a negative x gives -0 when y is 0. */
+/* gelu x = max(x, 0) - exp(-a^2 / 2) q / 2 with a = |x|, q = a / d and d = 1 / erfcx(a / sqrt 2).
+ * d is 1 + a + s. Beside d, s is at most 0.15, so the roundings within s hardly count. The rounding
+ * errors of d and q are computed and added. Of the exponential, 1 - rest + w, only the small w is a
+ * polynomial. So there are three roundings of full weight: of rest, of q rest, and of the last sum.
+ *
+ * The shift is that of tail_fast. The maximum is with -0, so that a negative x gives -0 when q's
+ * product is rounded to 0. */
 static rid gelu_f32(rb f, rid x)
 {
-    const rb d = r_f64(f.e);
-    const rid a = r_cast(d, r_min(f, r_k(f, 14.5), r_abs(f, x)));
-    const tail t = tail_f32(f, a, 0x1.6a09e667f3bcdp-1, 0.5, -1);
-    const rid top = r_mul(d, t.top, a);
-    const rid y = r_cast(f, r_div(d, r_mul(d, t.exp, top), t.bottom));
-    return r_sub(f, r_max(f, r_k(f, -0.0), x), y);
+    const rid one = r_k(f, 1);
+    const rid a = r_min(f, r_k(f, 14.5), r_abs(f, x));
+
+    const rid top = r_mul(f, r_poly(f, a, mills_top, DF_LEN(mills_top)), a);
+    const rid s = r_div(f, top, r_poly(f, a, mills_bottom, DF_LEN(mills_bottom)));
+    const rid sum = r_add(f, a, one);
+    const rid lost = r_sub(f, r_min(f, one, a), r_sub(f, sum, r_max(f, one, a)));
+    const rid d = r_add(f, sum, s);
+    const rid d_low = r_add(f, r_add(f, r_sub(f, sum, d), s), lost);
+    const rid inverse = r_div(f, one, d);
+    const rid q = r_mul(f, a, inverse), minus_q = r_neg(f, q);
+    const rid lacks = r_fma(f, minus_q, d_low, r_fma(f, minus_q, d, a));
+
+    /* k.n has 8 bits and the first part of ln 2 has 15, so their product added to h is exact. */
+    const rid half = r_mul(f, a, r_k(f, 0.5)), h = r_mul(f, a, half);
+    const rid l = r_fma(f, a, half, r_neg(f, h));
+    const r_rounded k = r_round(f, h, r_k(f, -0x1.715476p0), r_bias(f) + 31);
+    const rid rest =
+        r_add(f, r_fma(f, k.n, r_k(f, 0x1.62e4p-1), h), r_fma(f, k.n, r_k(f, 0x1.7f7d1cp-20), l));
+    const rid w = r_mul(f, r_mul(f, rest, rest), scaled_poly(f, rest, exp_f32 + 2, 5, -1));
+
+    rid y = r_fma(f, q, w, r_mul(f, lacks, inverse));
+    y = r_add(f, q, r_fma(f, minus_q, rest, y));
+    y = r_mul(f, y, r_power(f, k.low));
+    return r_fma(f, y, r_k(f, -0x1p-32), r_max(f, r_k(f, -0.0), x));
 }
 
 /* A fit of one tail: with t = (a - middle) / (a + middle) and s2, a power of 2, the polynomial P
