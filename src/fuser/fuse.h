@@ -234,6 +234,7 @@ typedef struct group {
     bool after;     /* it runs when the other groups of its launch have ended */
     /* Products and routines: */
     uint32_t n_operands;
+    uint32_t n_row_loops; /* product: its first loops number its rows, the others its columns */
     val_id product; /* the val of the result of the product or routine; DF_NONE: it is neither */
     /* Per operand: the val that holds it (DF_NONE: an input), its node, and the map from the axes
      * of the operand to the axes of that node. */
@@ -373,6 +374,8 @@ typedef struct pass {
 
     DF_VEC(windows) windows; /* products that read windows of images */
     uint8_t *absorbed; /* per node: an update that only such products read, so it is not stored */
+    uint32_t *reshape_of; /* per node: the only reader of a product, when that is a reshape; else
+                           * DF_NONE */
 
     val_id *node_val; /* per node: its visible val, or DF_NONE */
     uint8_t *must;    /* per node: it must be stored. Kept from round to round */
@@ -679,6 +682,15 @@ deft_status df_fuse_groups(pass *p);
  * axes of the base. */
 deft_status df_fuse_update_dest(pass *p, uint32_t n, map_id map, map_id *dest);
 
+/* ---- reshaped.c ---- */
+
+/* Fills in p->reshape_of. All entries are DF_NONE where the device does not offer epilogues with
+ * several column axes. */
+deft_status df_fuse_find_reshapes(pass *p);
+/* Sets the space and n_row_loops of group g, which is a product or routine without heads. Returns
+ * the map from its loops to the axes of its result. */
+map_id df_fuse_whole_loops(pass *p, group_id g);
+
 /* ---- windows.c ---- */
 
 /* Finds the products that read windows of images, and the updates that need not be stored for
@@ -850,10 +862,14 @@ void df_fuse_loop_axes(pass *p, const space *sp, const access *a, uint32_t n, df
                        uint8_t *order, df_slot *extent);
 /* Chooses mode, axes and roles of a kernel with n accesses a, and sets them in *k. Entry x of order
  * is the loop whose strides axis x has; MAX_LOOPS: an axis of one element along which nothing
- * moves. Entry x of extent is the extent of axis x. Both have room for MAX_LOOPS + 1 entries. With
- * keep_all, each kept loop becomes an axis of its own (the epilogue of a product). */
-void df_fuse_pick_axes(pass *p, const space *sp, const access *a, uint32_t n, bool keep_all,
-                       df_kernel *k, uint8_t *order, df_slot *extent);
+ * moves. Entry x of extent is the extent of axis x. Both have room for MAX_LOOPS + 1 entries. */
+void df_fuse_pick_axes(pass *p, const space *sp, const access *a, uint32_t n, df_kernel *k,
+                       uint8_t *order, df_slot *extent);
+/* Sets the axes of the epilogue of a product, as df_seg describes them. The first n_rows loops of
+ * the space number the rows of the product, and the others its columns. Other arguments are as in
+ * df_fuse_pick_axes. */
+void df_fuse_epilogue_axes(pass *p, const space *sp, uint32_t n_rows, const access *a, uint32_t n,
+                           df_kernel *k, uint8_t *order, df_slot *extent);
 /* Finds the live range of every place. */
 deft_status df_fuse_memory(pass *p);
 /* Gives temporaries their regions. After df_fuse_bodies, which names the buffers. */

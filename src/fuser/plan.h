@@ -219,11 +219,14 @@ typedef struct df_seg {
     const uint8_t *num_dtype;
 
     /* DF_SEG_MATMUL: C[b,m,n] = sum_k A[b,m,k] B[b,k,n]. Axes of the strides of a, b and c:
-     * batch..., row, column. An epilogue kernel is a MAP over [batch..., M, N] with N innermost. Its
-     * access `c_access` reads C. When c.buf is DF_NONE, C has no buffer: each thread keeps its part
-     * of C in a tile. */
+     * batch..., row, column. An epilogue kernel is a MAP over rows and columns of C. Its access
+     * `c_access` reads C. When c.buf is DF_NONE, C has no buffer: each thread keeps its part of C in
+     * a tile. The axes of the kernel are [column axes..., row axes..., INNER]. The row axes number
+     * the rows of all entries of the batch, row-major. The n_column_axes axes before them and INNER
+     * number the columns, row-major: after a reshape these may be an image and a pixel. */
     df_bind a, b, c;
     uint32_t n_batch;
+    uint32_t n_column_axes; /* 0: columns are INNER alone; else only with df_limits.splits_columns */
     deft_dtype dtype; /* of the product */
     /* MATMUL: dtypes of A and B in memory. Either `dtype`, or, where that is f32, f16 or bf16: the
      * product then reads each half as an f32 (df_limits.lifts). */
@@ -470,6 +473,7 @@ typedef struct df_limits {
     bool lifts_bf16; /* the same, for products of two operands of bf16 alone */
     bool lifts_fast_bf16; /* the same, in FAST traces */
     bool windows;  /* products read windows of images, so these need not be stored as a matrix */
+    bool splits_columns; /* an epilogue may have several axes for the columns of its product */
     bool takes_held; /* plan an update in place even when its input is needed after this run. Such a
                       * plan serves all runs: where the input is needed, the run copies it first */
     bool keep_why; /* fill in df_plan.why */

@@ -155,6 +155,7 @@ static void plan_print_segment(df_str *out, const df_plan *p, uint32_t i)
         if (s->b_dtype != s->dtype) df_str_fmt(out, " b=%s", deft_dtype_name(s->b_dtype));
         if (s->kernel.i != DF_NONE)
             df_str_fmt(out, " epilogue=k%" PRIu32 " c=a%" PRIu32, s->kernel.i, s->c_access);
+        if (s->n_column_axes > 0) df_str_fmt(out, " columns=%" PRIu32, s->n_column_axes + 1);
     } else if (s->kind == DF_SEG_ROUTINE) {
         const char *const how = s->op == DF_OP_which ? " zeros" : " descending";
         df_str_put(out, df_op_infos[s->op].name);

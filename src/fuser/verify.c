@@ -334,6 +334,8 @@ static deft_status verify_seg(df_diag *d, const df_plan *p, uint32_t i)
     const df_kernel *const k = &p->kernels[s->kernel.i];
     for (uint32_t x = 0; x < k->n_axes; x++)
         if (s->extent[x].i >= p->n_slots) return verify_fail(d, "extent", i, x);
+    if (s->n_column_axes > 0 && (s->kind != DF_SEG_MATMUL || s->n_column_axes + 1u >= k->n_axes))
+        return verify_fail(d, "columns", i, s->n_column_axes);
     for (uint32_t a = 0; a < k->n_access; a++) {
         const bool tile = s->kind == DF_SEG_MATMUL && a == s->c_access;
         if (!bind_fits(p, &s->bind[a], k->n_axes, touches_memory(&k->access[a])) ||

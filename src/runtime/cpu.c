@@ -238,6 +238,7 @@ deft_status df_cpu_create(df_diag *d, const df_mem *mem, const df_log *log, cons
                                .l2_bytes = cache_size(_SC_LEVEL2_CACHE_SIZE, 512 << 10),
                                .fuse = true,
                                .windows = true,
+                               .splits_columns = true,
                                .lifts_bf16 = c->exec.bf16 == DF_BF16_CHAINS,
                                .lifts_fast_bf16 = c->exec.bf16 != DF_BF16_NONE };
     *out = dev;

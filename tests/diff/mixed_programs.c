@@ -624,6 +624,17 @@ static deft_tensor *reduce(unsigned p, deft_tensor *t)
     }
 }
 
+/* A convolution, an activation and the residual t itself, which the result may replace. */
+static deft_tensor *residual_layer(const exec *e, deft_tensor *t, deft_tensor *x, deft_tensor *w)
+{
+    deft_conv2d_options o = { .size = sizeof o, .padding = { 0, 1 }, .groups = M };
+    deft_tensor *const weights = deft_expand(
+        deft_reshape(deft_slice(w, DEFT_R(0, 3)), DEFT_SHAPE(1, 1, 1, 3)), DEFT_SHAPE(M, 1, 1, 3));
+    deft_tensor *const y = deft_mul(deft_conv2d(x, weights, &o), number(e, 0.25));
+    return deft_reshape(deft_relu(deft_add(y, deft_reshape(t, deft_shape_get(x)))),
+                        DEFT_SHAPE(M, N));
+}
+
 /* Convolutions and pools over an image of M channels, and what they give again as [M, N]. */
 static deft_tensor *windows(const exec *e, unsigned p, deft_tensor *t, deft_tensor *w)
 {
@@ -636,6 +647,7 @@ static deft_tensor *windows(const exec *e, unsigned p, deft_tensor *t, deft_tens
     deft_tensor *y;
     switch (p % 4) {
     case 0: /* depthwise */
+        if (p / 4 % 2) return residual_layer(e, t, x, w);
         conv.groups = M;
         y = deft_conv2d(x, deft_reshape(w, DEFT_SHAPE(M, 1, 1, N / M)), &conv);
         break;

@@ -7,7 +7,8 @@
  *   random_windows [COUNT [SEED]] [--quick | --full] [-v]
  *
  * A program follows from its seed alone. In one of three, operands hold NaN, infinities and
- * denormals. The test fails when no plan reads windows without storing them.
+ * denormals. The test fails when no plan reads windows without storing them, or none computes in
+ * the tiles of a product what follows a convolution.
  */
 #include "../support/budget.h"
 #include "../support/oracle.h"
@@ -38,13 +39,15 @@ typedef struct program {
     int what; /* 0 to 3: convolution; 4: maximum; 5: mean; 6: neighbours of padded images */
     /* what x is: itself, channels last in memory, flipped, computed, part of more, one column */
     int view;
-    int after; /* what comes after: nothing, activation, normalization, residual */
+    /* what comes after: nothing, activation, normalization, the same twice, a residual, a residual
+     * that lies in another order, several results, a part of more */
+    int after;
     deft_shape x, w, bias;
     int64_t stride[2], padding[2], dilation[2], groups;
     bool has_gradient;
 } program;
 
-static long n_failed, n_read;
+static long n_failed, n_read, n_split;
 static bool is_verbose;
 
 static int64_t drawn(uint64_t *state, int64_t least, int64_t most)
@@ -66,7 +69,7 @@ static program draw(uint64_t seed)
     p.is_hard = drawn(&s, 0, 2) == 0;
     p.what = (int)drawn(&s, 0, 6);
     p.view = (int)drawn(&s, 0, 5);
-    p.after = (int)drawn(&s, 0, 3);
+    p.after = (int)drawn(&s, 0, 7);
     p.has_gradient = drawn(&s, 0, 1);
     /* Products of few, some and many rows divide their work differently. */
     const int64_t per_group = drawn(&s, 0, 7) ? drawn(&s, 1, 6) : drawn(&s, 30, 40);
@@ -150,6 +153,43 @@ static deft_tensor *neighbours(const program *p, deft_tensor *x)
     return y;
 }
 
+/* Numbers of the shape of y, which depend on where they are. With `by_channel` the channels are
+ * next to each other. */
+static deft_tensor *residual(deft_tensor *y, bool by_channel)
+{
+    static const int forth[] = { 0, 2, 3, 1 };
+    deft_ctx *const cx = deft_ctx_of(y);
+    deft_shape s = deft_shape_get(y);
+    for (int i = 0; i < 4 && by_channel; i++) s.dim[i] = deft_dim(y, forth[i]);
+    const deft_dtype t = deft_dtype_of(y);
+    deft_tensor *const channels = deft_reshape(deft_arange(cx, 0., (double)s.dim[1], 1., DEFT_F64),
+                                               DEFT_SHAPE(s.dim[1], 1, 1));
+    deft_tensor *const columns = deft_arange(cx, 0., (double)s.dim[3], 1., DEFT_F64);
+    deft_tensor *const r =
+        deft_cast(deft_expand(deft_sub(deft_sin(channels), deft_cos(columns)), s), t);
+    if (!by_channel) return r;
+    return deft_permute(deft_cumsum(r, 3), DEFT_AXES(0, 3, 1, 2));
+}
+
+/* What stands behind a convolution or a pool in a network. */
+static deft_tensor *followed(deft_ctx *cx, const program *p, deft_tensor *y, deft_tensor *bias)
+{
+    if (p->after == 1) return deft_relu(y);
+    if (p->after == 0) return y;
+    if (p->after == 4 || p->after == 5)
+        return deft_relu(deft_add(deft_mul(y, deft_const_f(cx, 0.5)), residual(y, p->after == 5)));
+    y = deft_mul(y, deft_reshape(bias, DEFT_SHAPE(p->bias.dim[0], 1, 1)));
+    if (p->after == 6) { /* the sum needs y itself, and so does the activation */
+        deft_tensor *const mean = deft_mean(y, DEFT_AXES(0, 2, 3), 1);
+        return deft_sub(deft_relu(y), mean);
+    }
+    if (p->after == 7) {
+        const int64_t around[4] = { 0, 1, 1, 2 };
+        return deft_pad(deft_relu(y), around, around, DEFT_PAD_CONSTANT, 0.25);
+    }
+    return p->after == 2 ? deft_relu(y) : deft_add(deft_mul(y, deft_const_f(cx, 0.5)), y);
+}
+
 static deft_tensor *value_of(deft_ctx *cx, const program *p, deft_tensor *const *in)
 {
     deft_tensor *const x = viewed(p, in[X]);
@@ -167,10 +207,7 @@ static deft_tensor *value_of(deft_ctx *cx, const program *p, deft_tensor *const 
                      : p->what == 5 ? deft_avg_pool2d(x, &pool)
                      : p->what == 6 ? neighbours(p, x)
                                     : deft_conv2d(x, in[WEIGHTS], &conv);
-    if (p->after == 1) return deft_relu(y);
-    if (p->after == 0) return y;
-    y = deft_mul(y, deft_reshape(in[BIAS], DEFT_SHAPE(p->bias.dim[0], 1, 1)));
-    return p->after == 2 ? deft_relu(y) : deft_add(deft_mul(y, deft_const_f(cx, 0.5)), y);
+    return y ? followed(cx, p, y, in[BIAS]) : NULL;
 }
 
 /* The value, then the gradients of the operands; those that it does not depend on are zeros. */
@@ -215,6 +252,7 @@ static bool read_all(deft_ctx *cx, const program *p, deft_tensor *const *out, re
     static char plan[1 << 16];
     deft_show(cx, "plan", plan, sizeof plan);
     n_read += strstr(plan, "    windows") != NULL;
+    n_split += strstr(plan, " columns=") != NULL;
     return true;
 }
 
@@ -311,8 +349,10 @@ int main(int argc, char **argv)
     uint64_t n = 0;
     for (; n < asked.count && (n < 8 || test_time_left(1)); n++) check(asked.seed + n, n_paths);
     oracle_close(paths, n_paths);
-    printf("%" PRIu64 " programs on %zu paths, %ld plans read windows, %ld failures, %.1f s\n", n,
-           n_paths, n_read, n_failed, oracle_now() - t0);
+    printf("%" PRIu64
+           " programs on %zu paths, %ld plans read windows, %ld go on in tiles of images, "
+           "%ld failures, %.1f s\n",
+           n, n_paths, n_read, n_split, n_failed, oracle_now() - t0);
     for (int i = 0; i < N_IN; i++) free(image[i]);
-    return n_failed || n_read == 0;
+    return n_failed || n_read == 0 || n_split == 0;
 }

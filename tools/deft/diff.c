@@ -284,7 +284,8 @@ static int make_plan(side *s)
                                       .l1_bytes = 32 << 10,
                                       .l2_bytes = 1 << 20,
                                       .fuse = true,
-                                      .windows = true };
+                                      .windows = true,
+                                      .splits_columns = true };
     deft_status st = DEFT_OK;
     TRY(cli_simplify(&s->program, &all, &s->simplified));
     TRY(df_fuse(&s->program.diag, s->simplified, &limits, &df_mem_system, &s->plan));

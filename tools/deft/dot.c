@@ -227,7 +227,8 @@ static int dot(cli_program *p, const options *o)
                                       .max_body = DF_MAX_BODY,
                                       .l1_bytes = 32 << 10,
                                       .l2_bytes = 1 << 20,
-                                      .windows = true };
+                                      .windows = true,
+                                      .splits_columns = true };
     deft_status st = DEFT_OK;
     df_plan *plan = NULL;
     df_trace *t = NULL;

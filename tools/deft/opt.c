@@ -144,6 +144,7 @@ static deft_status make(work *w)
                                .l2_bytes = 1 << 20,
                                .fuse = w->o->passes.fuse,
                                .windows = true,
+                               .splits_columns = true,
                                .keep_why = (show >> STAGE_why & 1) != 0 };
     TRY(df_trace_key(d, w->program.trace, &w->key));
     TRY(cli_simplify(&w->program, &w->o->passes, &w->t));

@@ -40,8 +40,8 @@ static bool as_one(pass *p, const access *a, uint32_t n, uint8_t outer, uint8_t 
 }
 
 /* Merges loops, given outermost first, where that is possible. apart: merges nothing. */
-static merged merge(pass *p, const space *sp, const uint8_t *loop, uint32_t n_loops,
-                    const access *a, uint32_t n, bool apart)
+static merged axes_merge(pass *p, const space *sp, const uint8_t *loop, uint32_t n_loops,
+                         const access *a, uint32_t n, bool apart)
 {
     merged back = { 0 };
     for (uint32_t i = n_loops; i-- > 0;) {
@@ -125,8 +125,32 @@ static void put_axis(df_kernel *k, df_role role, uint8_t loop, df_slot extent, u
     extents[k->n_axes++] = extent;
 }
 
-void df_fuse_pick_axes(pass *p, const space *sp, const access *a, uint32_t n, bool keep_all,
-                       df_kernel *k, uint8_t *order, df_slot *extent)
+void df_fuse_epilogue_axes(pass *p, const space *sp, uint32_t n_rows, const access *a, uint32_t n,
+                           df_kernel *k, uint8_t *order, df_slot *extent)
+{
+    uint8_t loop[MAX_LOOPS];
+    for (uint32_t i = 0; i < sp->n; i++) loop[i] = (uint8_t)i;
+    df_assert(n_rows < sp->n);
+    const merged rows = axes_merge(p, sp, loop, n_rows, a, n, true);
+    merged columns = axes_merge(p, sp, loop + n_rows, sp->n - n_rows, a, n, false);
+    if (columns.n == 0) {
+        columns.loop[0] = (uint8_t)(sp->n - 1);
+        columns.extent[0] = SLOT_ONE;
+        columns.n = 1;
+    }
+    const uint32_t last = columns.n - 1;
+    k->mode = DF_MODE_MAP;
+    k->n_axes = 0;
+    memset(k->role, 0, sizeof k->role);
+    for (uint32_t i = 0; i < last; i++)
+        put_axis(k, DF_AXIS_OUTER, columns.loop[i], columns.extent[i], order, extent);
+    for (uint32_t i = 0; i < rows.n; i++)
+        put_axis(k, DF_AXIS_OUTER, rows.loop[i], rows.extent[i], order, extent);
+    put_axis(k, DF_AXIS_INNER, columns.loop[last], columns.extent[last], order, extent);
+}
+
+void df_fuse_pick_axes(pass *p, const space *sp, const access *a, uint32_t n, df_kernel *k,
+                       uint8_t *order, df_slot *extent)
 {
     uint8_t kept_loop[MAX_LOOPS] = { 0 }, red_loop[MAX_LOOPS] = { 0 };
     uint32_t n_kept = 0, n_red = 0;
@@ -137,8 +161,8 @@ void df_fuse_pick_axes(pass *p, const space *sp, const access *a, uint32_t n, bo
         else
             kept_loop[n_kept++] = l;
     }
-    merged kept = merge(p, sp, kept_loop, n_kept, a, n, keep_all);
-    merged red = merge(p, sp, red_loop, n_red, a, n, false);
+    merged kept = axes_merge(p, sp, kept_loop, n_kept, a, n, false);
+    merged red = axes_merge(p, sp, red_loop, n_red, a, n, false);
     if (n_red > 0 && red.n == 0) {
         red.loop[0] = red_loop[n_red - 1];
         red.extent[0] = SLOT_ONE;
@@ -156,7 +180,7 @@ void df_fuse_pick_axes(pass *p, const space *sp, const access *a, uint32_t n, bo
     memset(k->role, 0, sizeof k->role);
     if (n_red == 0) {
         k->mode = DF_MODE_MAP;
-        if (!keep_all) order_map(&kept, a, n);
+        order_map(&kept, a, n);
         for (uint32_t i = 0; i < kept.n; i++)
             put_axis(k, i + 1 < kept.n ? DF_AXIS_OUTER : DF_AXIS_INNER, kept.loop[i],
                      kept.extent[i], order, extent);
@@ -193,7 +217,7 @@ void df_fuse_loop_axes(pass *p, const space *sp, const access *a, uint32_t n, df
         else
             kept_loop[n_kept++] = l;
     }
-    const merged kept = merge(p, sp, kept_loop, n_kept, a, n, false);
+    const merged kept = axes_merge(p, sp, kept_loop, n_kept, a, n, false);
     k->mode = DF_MODE_LOOP;
     k->n_axes = 0;
     memset(k->role, 0, sizeof k->role);
@@ -221,7 +245,7 @@ static uint32_t same_as(const access *a, uint32_t i)
 }
 
 /* may_be_unit: the last axis, or an axis of a MAP kernel that is no epilogue. */
-static uint8_t step_of(const access *a, uint8_t loop, bool last, bool may_be_unit)
+static uint8_t axes_step_of(const access *a, uint8_t loop, bool last, bool may_be_unit)
 {
     if (a->kind == DF_ACCESS_AT) return DF_STEP_ZERO;
     if (a->kind == DF_ACCESS_SCRATCH) return last ? DF_STEP_UNIT : DF_STEP_ZERO;
@@ -288,7 +312,7 @@ deft_status df_fuse_seal_body(pass *p, body *b, df_kernel shape, const uint8_t *
         bind[i].offset = a->at.off;
         for (uint32_t x = 0; x < shape.n_axes; x++) {
             const bool last = x + 1u == shape.n_axes;
-            access_out[i].step[x] = step_of(a, order[x], last, last || may_cross);
+            access_out[i].step[x] = axes_step_of(a, order[x], last, last || may_cross);
             bind[i].stride[x] = access_out[i].step[x] == DF_STEP_ZERO ? SLOT_ZERO
                                 : a->kind == DF_ACCESS_SCRATCH        ? SLOT_ONE
                                                                       : a->at.stride[order[x]];

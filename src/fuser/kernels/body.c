@@ -604,8 +604,13 @@ static deft_status body_build_kernel(body *b, group *g, df_seg *seg)
     df_kernel shape = { 0 };
     uint8_t order[MAX_LOOPS + 1];
     df_slot extent[MAX_LOOPS + 1];
-    df_fuse_pick_axes(p, &g->sp, b->access.at, (uint32_t)b->access.n, g->kind == DF_SEG_MATMUL,
-                      &shape, order, extent);
+    const uint32_t n = (uint32_t)b->access.n;
+    if (g->kind == DF_SEG_MATMUL) {
+        df_fuse_epilogue_axes(p, &g->sp, g->n_row_loops, b->access.at, n, &shape, order, extent);
+        seg->n_column_axes = shape.n_axes - 1u - g->n_row_loops;
+    } else {
+        df_fuse_pick_axes(p, &g->sp, b->access.at, n, &shape, order, extent);
+    }
     b->map = shape.mode == DF_MODE_MAP;
     if (b->map) g->n_stages = 1;
     shape.n_stages = (uint8_t)g->n_stages;

@@ -180,7 +180,7 @@ static deft_status plan_operand(pass *p, uint32_t n, uint32_t node, uint32_t s, 
  */
 static deft_status plan_whole(pass *p, val_id v, bool *progress)
 {
-    const uint32_t n = val_at(p, v)->node, rank = node_of(p, n)->rank;
+    const uint32_t n = val_at(p, v)->node;
     group w = { .level = 0, .windows = df_fuse_windows_of(p, n) };
     const uint32_t first = df_op_writes_over((df_op)node_of(p, n)->op) ? 1 : 0;
     *progress = false;
@@ -208,26 +208,11 @@ static deft_status plan_whole(pass *p, val_id v, bool *progress)
     memcpy(to->mm_node, w.mm_node, sizeof w.mm_node);
     memcpy(to->mm_map, w.mm_map, sizeof w.mm_map);
     to->windows = w.windows;
-    /* All its axes are loops. Loops of extent 1 drive no axis, so that the maps of readers are
-     * equal to this one. */
-    const map_id whole = df_map_identity(p, rank);
-    index_map m = *map_at(p, whole);
-    to = group_at(p, g);
-    for (uint32_t i = 0; i < rank; i++) {
-        const uint32_t cls = df_fuse_cls(p, n, i);
-        to->sp.cls[i] = cls;
-        to->sp.extent[i] = df_fuse_cls_extent(p, cls);
-        to->sp.order[i] = (uint8_t)i;
-        if (cls == CLS_ONE) {
-            m.axis[i] = FIXED;
-            m.coef[i] = SLOT_ZERO;
-        }
-    }
-    to->sp.n = (uint8_t)rank;
+    const map_id map = df_fuse_whole_loops(p, g);
     val *const x = val_at(p, v);
     x->group = g;
-    x->level = to->level;
-    x->map = df_map_intern(p, &m);
+    x->level = w.level;
+    x->map = map;
     return p->st;
 }
 

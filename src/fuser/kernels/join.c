@@ -9,8 +9,8 @@
  * between groups always rise in level, and no path leaves a group and enters it again.
  *
  * Spaces: loops are matched by class, in order. A head over the rows of a group with RED loops
- * joins as its epilogue. A reduction may join a group over the axes of its operand, and gives the
- * group RED loops.
+ * joins as its epilogue. A head may have the loops of a product in another order. A reduction may
+ * join a group over the axes of its operand, and gives the group RED loops.
  *
  * The cone of the group with the head is computed and checked before anything is changed. So
  * joining is never a guess.
@@ -54,6 +54,26 @@ static bool same_classes(const space *a, const uint8_t *la, uint32_t na, const s
     return true;
 }
 
+/* Whether the loops of both spaces are over the same classes in any order, each class once, and the
+ * innermost loops are over the same class. Sets the loop of a for each loop of b. */
+static bool same_classes_in_any_order(const space *a, const uint8_t *la, uint32_t na,
+                                      const space *b, const uint8_t *lb, uint32_t nb,
+                                      uint8_t to[MAX_LOOPS])
+{
+    if (na != nb || na == 0 || a->cls[la[na - 1]] != b->cls[lb[nb - 1]]) return false;
+    for (uint32_t i = 0; i < nb; i++) {
+        uint32_t n_a = 0, n_b = 0;
+        for (uint32_t j = 0; j < na; j++) {
+            n_b += b->cls[lb[j]] == b->cls[lb[i]];
+            if (a->cls[la[j]] != b->cls[lb[i]]) continue;
+            n_a++;
+            to[lb[i]] = la[j];
+        }
+        if (n_a != 1 || n_b != 1 || b->cls[lb[i]] == DF_NONE) return false;
+    }
+    return true;
+}
+
 static uint32_t n_red_loops(const space *sp)
 {
     uint32_t n = 0;
@@ -62,8 +82,9 @@ static uint32_t n_red_loops(const space *sp)
 }
 
 /* Finds one space for group space g and head space n. to_g and to_n map their loops to its loops.
- * feeds: the group stores something that the head needs. Returns false when there is none. */
-static bool join_spaces(const space *g, const space *n, bool feeds, space *out,
+ * feeds: the group stores something that the head needs. is_product: the group has the loops of a
+ * product, and no head changes their order. Returns false when there is none. */
+static bool join_spaces(const space *g, const space *n, bool feeds, bool is_product, space *out,
                         uint8_t to_g[MAX_LOOPS], uint8_t to_n[MAX_LOOPS])
 {
     uint8_t lg[MAX_LOOPS], ln[MAX_LOOPS];
@@ -81,6 +102,10 @@ static bool join_spaces(const space *g, const space *n, bool feeds, space *out,
         return equal || rg == 0 || rn == 0;
     }
     if (!feeds) return false;
+    if (is_product) {
+        *out = *g;
+        return rn == 0 && same_classes_in_any_order(g, lg, a, n, ln, b, to_n);
+    }
     if (rn == 0 && rg > 0) {
         a = loops_in_order(g, false, false, lg);
         if (!same_classes(g, lg, a, n, ln, b)) return false;
@@ -195,7 +220,7 @@ static deft_status try_join(pass *p, const candidate *with, const space *n, head
     const bool matmul = group_at(p, g)->kind == DF_SEG_MATMUL;
     const space before = group_at(p, g)->sp;
     const char *const no = group_at(p, g)->kind == DF_SEG_ROUTINE ? "a routine stores its result"
-                           : !join_spaces(&before, n, feeds, &sp, to_g, to_n)
+                           : !join_spaces(&before, n, feeds, matmul, &sp, to_g, to_n)
                                ? "their loops are over different axes"
                            : matmul && (!feeds || n_red_loops(&sp) > 0)
                                ? "what follows a product in its tiles reduces nothing"

@@ -19,12 +19,26 @@ enum { PAIRS_MACS = 6000 }; /* below, to cast bf16 to f32 is faster than to pack
 typedef struct epilogue {
     const df_run *r;
     const df_seg_run *s;
-    uint32_t c_access;
+    uint32_t c_access, n_column_axes;
     int64_t row0; /* of the kernel, for row 0 of the job */
 } epilogue;
 
+/* Sets the strides of the access to C, whose rows are ld elements apart in the tile. Returns the
+ * rows of C in all entries of the batch. */
+static int64_t set_tile_strides(const df_kernel *k, uint32_t n_column_axes, const int64_t *extent,
+                                int64_t ld, int64_t *stride)
+{
+    const uint32_t inner = k->n_axes - 1u;
+    int64_t column = extent[inner], n_rows = 1;
+    stride[inner] = 1;
+    for (uint32_t j = inner; j-- > n_column_axes; n_rows *= extent[j]) stride[j] = ld * n_rows;
+    for (uint32_t j = n_column_axes; j-- > 0; column *= extent[j]) stride[j] = column;
+    return n_rows;
+}
+
 /* Runs the epilogue kernel over a tile of C. Its access c_access is redirected to the tile. Row o
- * of the kernel is row o of (batch, m), so that the OUTER strides follow from ld. */
+ * of the tile is row o of (batch, m). The kernel is called once for each piece of the columns that
+ * INNER numbers, such as the pixels of one image. */
 static void run_epilogue(void *user, uint32_t thread, const char *tile, int64_t ld, int64_t o0,
                          int64_t o1, int64_t i0, int64_t i1)
 {
@@ -41,22 +55,19 @@ static void run_epilogue(void *user, uint32_t thread, const char *tile, int64_t 
     o1 += e->row0;
     memcpy(ptr, s->ptr, sizeof *ptr * k->n_access);
     memcpy(stride, s->args.stride, sizeof *stride * n_strides);
-    int64_t by = ld;
-    for (uint32_t j = k->n_axes; j-- > 0;) {
-        if (k->role[j] == DF_AXIS_INNER) {
-            c[j] = 1;
-        } else {
-            c[j] = by;
-            by *= a.extent[j];
-        }
-    }
+    const int64_t n_rows = set_tile_strides(k, e->n_column_axes, a.extent, ld, c);
+    const int64_t piece = e->n_column_axes > 0 ? a.extent[k->n_axes - 1] : i1;
     /* The kernel counts rows from the start of C, which need not exist. Only the sum of this
      * pointer and the offset of an element in the tile is a valid address. */
     ptr[e->c_access] = (char *)((uintptr_t)tile - (uintptr_t)((o0 * ld + i0) * size));
     a.ptr = ptr;
     a.stride = stride;
     a.fault = (int64_t *)(void *)df_run_thread_area(e->r, thread);
-    df_run_main(e->r, s, &a, thread, o0, o1, i0, i1);
+    for (int64_t i = i0, end; i < i1; i = end) {
+        const int64_t at = i / piece, row = at * n_rows, column = at * piece;
+        end = df_min_i64(column + piece, i1);
+        df_run_main(e->r, s, &a, thread, row + o0, row + o1, i - column, end - column);
+    }
 }
 
 /* Computes the row-major strides of an operand that is converted to f32. Entries of the batch that
@@ -245,7 +256,7 @@ static void leave_pairs(const df_seg *seg, df_matmul_job *j)
 void df_run_matmul(df_run *r, const df_seg *seg, const df_seg_run *s)
 {
     df_matmul_job job;
-    epilogue e = { r, s, seg->c_access, 0 };
+    epilogue e = { r, s, seg->c_access, seg->n_column_axes, 0 };
     matmul_job(r, seg, &job);
     df_images images;
     if (seg->windows) {
@@ -286,7 +297,7 @@ void df_run_place_product(const df_run *r, const df_seg *seg, df_matmul_job *job
 void df_run_product_rows(const df_run *r, const df_seg *seg, const df_seg_run *s,
                          df_matmul_job *part, int64_t row0)
 {
-    epilogue e = { r, s, seg->c_access, row0 };
+    epilogue e = { r, s, seg->c_access, seg->n_column_axes, row0 };
     if (part->epilogue) part->user = &e;
     df_matmul_run(part, df_run_product_code(r, seg->dtype), NULL, r->x->alone, r->matmul_work);
 }

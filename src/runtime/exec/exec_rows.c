@@ -117,8 +117,8 @@ static bool seg_has_rows(const df_loop_rows *l, const df_seg *seg, df_seg_rows *
         out->per_row = n / l->n_rows;
         return n > 0 && n % l->n_rows == 0 && kernel_has_rows(l, seg, k, DF_NONE, out->by_inner);
     }
-    if (seg->kind != DF_SEG_MATMUL || seg->windows || seg->a_dtype != seg->dtype ||
-        seg->b_dtype != seg->dtype)
+    if (seg->kind != DF_SEG_MATMUL || seg->windows || seg->n_column_axes > 0 ||
+        seg->a_dtype != seg->dtype || seg->b_dtype != seg->dtype)
         return false;
     const int64_t rows = loop_slot(l, seg->m), columns = loop_slot(l, seg->n),
                   depth = loop_slot(l, seg->k);

@@ -219,11 +219,13 @@ static int64_t packs_of_a(const cut *w)
 }
 
 /* Returns the rows of a task when C exists in tiles alone. There are few rows, so that there are
- * many columns: the epilogue reads rows of its other operands, which may come from memory. */
-static int64_t rows_of_tile(const cut *w)
+ * many columns: the epilogue reads rows of its other operands, which may come from memory. But a
+ * task that can have all rows packs its own windows, once. */
+static int64_t rows_of_tile(const cut *w, int64_t most)
 {
+    if (w->job.images && w->job.m <= most) return most;
     const int64_t rows = TILE_BYTES / (w->job.n * w->size) / w->mr * w->mr;
-    return df_max_i64(rows, A_BYTES / KC_BYTES / w->mr * w->mr);
+    return df_min_i64(most, df_max_i64(rows, A_BYTES / KC_BYTES / w->mr * w->mr));
 }
 
 /* Whether several tasks read the same panel of B. */
@@ -264,7 +266,7 @@ static void choose_blocks(cut *w)
     if (whole)
         rows = j->m;
     else if (!j->c && w->g)
-        rows = df_min_i64(rows, rows_of_tile(w));
+        rows = rows_of_tile(w, rows);
     int64_t blocks = df_div_up(j->m, rows), column_blocks = 1;
     const double all = df_matmul_cost(j) * (double)j->n_batch;
     int64_t wanted = 1;
