@@ -5,6 +5,7 @@
  */
 #include <criterion/criterion.h>
 
+#include <math.h>
 #include <string.h>
 
 #include "support/harness.h"
@@ -243,4 +244,31 @@ Test(conv_epilogues, serve_all_extents)
         cr_expect_arr_eq(got, want, (size_t)n * sizeof *got, "size %zu", i);
         OK(&r, deft_scope_end(s));
     }
+}
+
+/* Sums of more than one slice of the product's blocks, whose weights all tasks share. */
+Test(conv_epilogues, have_the_bits_of_long_sums)
+{
+    enum { IN = 96, OUT = 40, SIDE = 20, PIXELS = SIDE * SIDE };
+    static float x[IN * PIXELS], w[OUT * IN * 9], got[OUT * PIXELS];
+    deft_tensor *in[N_IN];
+    const layer l = { 1, IN, OUT, { SIDE, SIDE }, { .padding = { 1, 1 } }, 3, false };
+    const deft_scope s = deft_scope_begin(r.cx);
+    inputs(&l, in);
+    OK(&r, deft_read(in[IMAGES], DEFT_F32, x, sizeof x));
+    OK(&r, deft_read(in[WEIGHTS], DEFT_F32, w, sizeof w));
+    deft_tensor *const y = deft_conv2d(in[IMAGES], in[WEIGHTS], DEFT_CONV2D(.padding = { 1, 1 }));
+    OK(&r, deft_read(deft_relu(y), DEFT_F32, got, sizeof got));
+    assert_one_segment("a long sum");
+    for (int i = 0; i < OUT * PIXELS; i++) {
+        const int o = i / PIXELS, row = i % PIXELS / SIDE, column = i % SIDE;
+        float sum = 0;
+        for (int k = 0; k < IN * 9; k++) {
+            const int a = row + k % 9 / 3 - 1, b = column + k % 3 - 1;
+            const bool is_in = a >= 0 && a < SIDE && b >= 0 && b < SIDE;
+            sum = fmaf(w[o * IN * 9 + k], is_in ? x[k / 9 * PIXELS + a * SIDE + b] : 0, sum);
+        }
+        cr_assert_eq(got[i], sum > 0 ? sum : 0, "at %d", i);
+    }
+    OK(&r, deft_scope_end(s));
 }

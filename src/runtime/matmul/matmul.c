@@ -69,6 +69,7 @@ typedef struct cut {
     bool dots; /* the columns of B are contiguous, and `multiply` reads them so */
     void (*multiply)(const df_block *b); /* multiplies a block whose A is not packed */
     bool share_b;             /* B is packed before the tasks, else by each task for itself */
+    bool share_a;             /* the same for A */
     bool one_b;               /* all batch entries have the same B */
     int64_t kc, mb, nb, nc;   /* see above; a region covers nc columns, a task nb of these */
     int64_t n_mb;             /* blocks of rows */
@@ -76,7 +77,7 @@ typedef struct cut {
     int64_t per_task;         /* batch entries in one task */
     int64_t epilogue_columns; /* columns per call of the epilogue */
     uint32_t n_threads;
-    /* Bytes of packed B (of all threads when shared, else of one), packed A and C of one thread. */
+    /* Bytes of packed B and A (of all threads when shared, else of one), and of C of one thread. */
     size_t b_bytes, a_bytes, tile_bytes;
 } cut;
 
@@ -323,6 +324,14 @@ static void choose_b(cut *w)
     w->b_bytes = (size_t)(each * (w->one_b ? 1 : w->group));
 }
 
+/* Tasks that have all rows would each pack all of A again, slice by slice. */
+static bool has_common_rows(const cut *w)
+{
+    const df_matmul_job *const j = &w->job;
+    return w->pack_a && !w->pairs && w->n_mb == 1 && j->n_batch == 1 && j->k > w->kc &&
+           df_div_up(j->n, w->nb) > (int64_t)w->n_threads;
+}
+
 static size_t matmul_align_size(size_t bytes)
 {
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
@@ -338,7 +347,11 @@ static cut plan(const df_matmul_job *job, const df_gemm_kernel *g, uint32_t n_th
     choose_packing(&w, g);
     choose_blocks(&w);
     choose_b(&w);
-    if (w.pack_a) w.a_bytes = sizeof(held) + matmul_align_size((size_t)(w.mb * w.kc * w.size));
+    w.share_a = has_common_rows(&w);
+    if (w.share_a)
+        w.a_bytes = matmul_align_size((size_t)(round_up(w.job.m, w.mr) * w.job.k * w.size));
+    else if (w.pack_a)
+        w.a_bytes = sizeof(held) + matmul_align_size((size_t)(w.mb * w.kc * w.size));
     if (!job->c) w.tile_bytes = matmul_align_size((size_t)(w.mb * w.nb * w.size));
     w.b_bytes = matmul_align_size(w.b_bytes);
     return w;
@@ -356,7 +369,8 @@ static size_t plan_work_size(const df_matmul_job *job, const df_gemm_kernel *g, 
     if (df_direct_wants(job)) return df_direct_work_size(job, n_threads);
     const cut w = plan(job, g, n_threads);
     const size_t b = w.share_b ? w.b_bytes : w.b_bytes * n_threads;
-    const size_t bytes = b + (w.a_bytes + w.tile_bytes) * n_threads;
+    const size_t a = w.share_a ? w.a_bytes : w.a_bytes * n_threads;
+    const size_t bytes = b + a + w.tile_bytes * n_threads;
     const size_t all = bytes ? bytes + ALIGN : 0;
     return wants_blas(job) && whole > all ? whole : all;
 }
@@ -434,6 +448,13 @@ static void pack_rows(const cut *w, char *to, const char *a, int64_t k0, int64_t
     }
 }
 
+/* Returns where rows from m0 on of the slice from k0 on are in a packed A that tasks share. */
+static char *rows_in(const cut *w, char *a, int64_t k0, int64_t m0)
+{
+    const int64_t k = df_min_i64(w->kc, w->job.k - k0);
+    return a + (k0 * round_up(w->job.m, w->mr) + m0 * k) * w->size;
+}
+
 /* Prefetches C of the next tile, while the current tile is multiplied. The chains of a tile cannot
  * start before its C is loaded. */
 static void fetch_below(const cut *w, const df_block *g, const char *c)
@@ -494,8 +515,8 @@ static void matmul_compute_block(const region *r, uint32_t thread, int64_t batch
     const df_matmul_job *const j = &w->job;
     const char *const a = j->a + df_matmul_batch_offset(j, j->a_batch, batch) * w->in_size;
     const char *const b = j->b + df_matmul_batch_offset(j, j->b_batch, batch) * w->in_size;
-    held *const h = (held *)(void *)(r->a + thread * w->a_bytes);
-    char *const packed_a = (char *)(h + 1);
+    held *const h = w->share_a ? NULL : (held *)(void *)(r->a + thread * w->a_bytes);
+    char *packed_a = h ? (char *)(h + 1) : NULL;
     const int64_t block = w->kc >= j->k ? batch * w->n_mb + m0 / w->mb + 1 : 0;
     char *const packed_b = w->share_b ? r->b : r->b + thread * w->b_bytes;
     const int64_t n_panels = df_div_up(r->n1 - r->n0, w->nr);
@@ -511,7 +532,9 @@ static void matmul_compute_block(const region *r, uint32_t thread, int64_t batch
         const int64_t k1 = df_min_i64(k0 + w->kc, j->k);
         g.k = k1 - k0;
         g.first = k0 == 0;
-        if (w->pack_a && (block == 0 || h->block != block)) {
+        if (w->share_a) {
+            packed_a = rows_in(w, r->a, k0, m0);
+        } else if (w->pack_a && (block == 0 || h->block != block)) {
             pack_rows(w, packed_a, a, k0, k1, m0, m1);
             h->block = block;
         }
@@ -585,6 +608,17 @@ static void pack_task(void *user, uint32_t i, uint32_t thread)
                df_min_i64(j0 + w->nr, r->n1));
 }
 
+static void pack_a_task(void *user, uint32_t i, uint32_t thread)
+{
+    (void)thread;
+    const region *const r = user;
+    const cut *const w = r->w;
+    const int64_t n_panels = df_div_up(w->job.m, w->mr);
+    const int64_t k0 = i / n_panels * w->kc, m0 = i % n_panels * w->mr;
+    pack_rows(w, rows_in(w, r->a, k0, m0), w->job.a, k0, df_min_i64(k0 + w->kc, w->job.k), m0,
+              df_min_i64(m0 + w->mr, w->job.m));
+}
+
 /* ---- the call ---- */
 
 static void matmul_run_tasks(df_pool *pool, bool alone, int64_t n,
@@ -620,9 +654,12 @@ static void matmul_run_job(const df_matmul_job *job, const df_gemm_kernel *g, df
     char *const aligned = (char *)(((uintptr_t)work + ALIGN - 1) / ALIGN * ALIGN);
     r.b = j->packed ? (char *)(uintptr_t)j->packed : aligned; /* only read, when it is packed */
     r.a = aligned + (w.share_b ? w.b_bytes : w.b_bytes * n_threads);
-    r.tile = r.a + w.a_bytes * n_threads;
-    for (uint32_t i = 0; i < n_threads && w.pack_a; i++)
+    r.tile = r.a + (w.share_a ? w.a_bytes : w.a_bytes * n_threads);
+    for (uint32_t i = 0; i < n_threads && w.pack_a && !w.share_a; i++)
         ((held *)(void *)(r.a + i * w.a_bytes))->block = 0;
+    if (w.share_a)
+        matmul_run_tasks(pool, alone, df_div_up(j->k, w.kc) * df_div_up(j->m, w.mr), pack_a_task,
+                         &r);
     for (r.batch0 = 0; r.batch0 < j->n_batch; r.batch0 += w.group) {
         r.n_batch = df_min_i64(w.group, j->n_batch - r.batch0);
         for (r.n0 = 0; r.n0 < j->n; r.n0 = r.n1) {
