@@ -331,6 +331,10 @@ static LLVMValueRef load_steps(df_gen *g, uint32_t access, LLVMTypeRef t, LLVMVa
     const bool has_second = g->w > 1 && ((!g->mask && !c) || has_mask(g, size));
     if (g->w == 1) return load_aligned(g, t, p, size);
     if (!has_second || g->level == DF_OPT_O0) return any_step(g, access, t, p, size, c);
+    if (g->facts && access < 64 && g->facts->seconds >> access & 1) {
+        const df_pair_mask known = pair_mask(g, c);
+        return every_second(g, t, p, size, c, &known);
+    }
     LLVMBasicBlockRef from[2] = { df_gen_block(g, "second"), df_gen_block(g, "any_step") };
     LLVMBasicBlockRef after = df_gen_block(g, "loaded");
     const df_pair_mask m = pair_mask(g, c); /* before the branch, for other loads, too */

@@ -19,7 +19,8 @@ typedef struct df_facts {
     bool rows;     /* each call covers full rows: i0 is 0, i1 the extent of INNER (MAP, COL) */
     bool all;      /* each call covers all rows: o0 is 0, o1 the product of the extents of OUTER */
     bool multiple; /* extent of the vectorized axis, i0 and i1 are multiples of DF_FACT_MULTIPLE */
-    uint64_t num_mask;           /* bit i: number slot i holds num[i] */
+    uint64_t seconds;  /* bit i: access i moves by two elements along the vectorized axis (MAP) */
+    uint64_t num_mask; /* bit i: number slot i holds num[i] */
     int64_t extent[DF_MAX_AXES]; /* of each axis, or DF_ANY */
     uint64_t num[DF_FACT_NUMS];  /* the bits of each number */
 } df_facts;

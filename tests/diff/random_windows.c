@@ -25,7 +25,7 @@ enum { X, WEIGHTS, BIAS, N_IN, N_OUT = 1 + N_IN, MOST = 1 << 17 };
 static oracle_path paths[] = {
     { .name = "reference", .tier = DEFT_TIER_INTERPRET, .n_threads = 1, .no_fusion = 1 },
     { .name = "interp", .tier = DEFT_TIER_INTERPRET, .n_threads = 2 },
-    { .name = "llvm", .tier = DEFT_TIER_FULL, .n_threads = 3 },
+    { .name = "llvm", .tier = DEFT_TIER_FULL, .n_threads = 3, .variant_launches = 1 },
     { .name = "llvm, 16 bytes", .tier = DEFT_TIER_FULL, .max_vector_bytes = 16, .n_threads = 1 },
 };
 

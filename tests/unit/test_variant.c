@@ -107,14 +107,14 @@ static void close_rig(rig *r)
     eq(n_released, n_special);
 }
 
-/* The facts of the code that a launch gets; NULL: the general code. */
-static const df_facts *launch_of(rig *r, const df_plan *plan, int64_t rows, int64_t n, float number,
-                                 double ns)
+/* As launch_of. Access 0 moves by `step` elements along INNER. */
+static const df_facts *launch_steps(rig *r, const df_plan *plan, int64_t rows, int64_t n,
+                                    int64_t step, float number, double ns)
 {
     bool is_inside = false;
-    const int64_t extent[] = { rows, n };
+    const int64_t extent[] = { rows, n }, stride[] = { n * step, step, n, 1 };
     const uint64_t num[] = { F(number) };
-    const df_kargs args = { .extent = extent, .num = num };
+    const df_kargs args = { .extent = extent, .stride = stride, .num = num };
     const df_call c = { .args = &args, .rows = true, .all = true, .n_rows = rows, .ns = ns };
     const df_code *const general =
         df_tiers_code(r->t, plan, (df_kern){ 0 }, (double)(rows * n), NULL);
@@ -123,6 +123,13 @@ static const df_facts *launch_of(rig *r, const df_plan *plan, int64_t rows, int6
     const df_facts *const facts = code->owner;
     if (is_inside) df_tiers_leave(r->t);
     return facts;
+}
+
+/* The facts of the code that a launch gets; NULL: the general code. */
+static const df_facts *launch_of(rig *r, const df_plan *plan, int64_t rows, int64_t n, float number,
+                                 double ns)
+{
+    return launch_steps(r, plan, rows, n, 1, number, ns);
 }
 
 static const df_facts *launch(rig *r, int64_t rows, int64_t n, float number)
@@ -150,6 +157,32 @@ Test(variant, the_64th_launch_alike_has_one)
     eq(n_special, 1);
     eq(df_tiers_read(r.t).variants, 1);
     eq(df_tiers_read(r.t).compiled, 2);
+    close_rig(&r);
+}
+
+/* However long the rows are. A launch with other steps gets the general code. */
+Test(variant, each_second_element_is_worth_one)
+{
+    rig r;
+    kb b;
+    df_plan plan;
+    char text[64];
+    open_rig(&r);
+    kb_init(&b, DF_MODE_MAP, "oi", 1);
+    const uint32_t x =
+        kb_ins(&b, DF_K_load, DEFT_F32, 0, 0, 0, kb_access(&b, DF_ACCESS_LOAD, DEFT_F32, "ss"));
+    kb_ins(&b, DF_K_store, DEFT_F32, x, 0, 0, kb_access(&b, DF_ACCESS_STORE, DEFT_F32, "s1"));
+    kb_seal(&b);
+    attach(&r, &plan, &b);
+    for (int i = 0; i < 100; i++) cr_assert_null(launch_steps(&r, &plan, 3, 70, 3, 0, 1e6));
+    const df_facts *f = NULL;
+    for (int i = 0; i < 64; i++) f = launch_steps(&r, &plan, 3, 70, 2, 0, 1e6);
+    cr_assert(f && f->seconds == 1 && f->rows && f->extent[1] == 70);
+    df_facts_print(f, &b.k, text, sizeof text);
+    cr_expect_str_eq(text, "rows of [70], each second element");
+    cr_assert_null(launch_steps(&r, &plan, 3, 70, 3, 0, 1e6));
+    cr_assert_eq(launch_steps(&r, &plan, 5, 70, 2, 0, 1e6), f);
+    df_tiers_detach(r.t, &plan);
     close_rig(&r);
 }
 

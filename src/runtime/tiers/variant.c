@@ -5,8 +5,9 @@
  * A variant saves work that does not grow with the number of elements: tails, loops of few
  * iterations, the joining of blocks, the division of indices. So to know all extents helps only a
  * short launch, and to know the extents of a row helps only short rows. A launch that streams
- * through memory gains nothing. A division that becomes an exact multiplication saves time per
- * element, as long as the launch does not wait for memory.
+ * through memory gains nothing. Where each second element is loaded, as in pools that halve an
+ * image, code that knows this needs no branch for each vector. A division that becomes an exact
+ * multiplication saves time per element, as long as the launch does not wait for memory.
  */
 #include "runtime/variant.h"
 
@@ -68,12 +69,26 @@ static bool is_multiple(const df_kernel *k, const df_call *c)
     return axis >= 0 && c->args->extent[axis] % DF_FACT_MULTIPLE == 0;
 }
 
+/* Returns the accesses that move by two elements along the vectorized axis, bit i for access i. */
+static uint64_t seconds_of(const df_kernel *k, const df_call *c)
+{
+    const int axis = df_facts_vector_axis(k);
+    uint64_t set = 0;
+    if (k->mode != DF_MODE_MAP || axis < 0) return 0;
+    for (uint32_t i = 0; i < k->n_access && i < 64; i++)
+        if (k->access[i].step[axis] == DF_STEP_ANY && df_access_is_strided(k->access[i].kind) &&
+            c->args->stride[i * k->n_axes + (uint32_t)axis] == 2)
+            set |= UINT64_C(1) << i;
+    return set;
+}
+
 bool df_facts_hold(const df_facts *f, const df_kernel *k, const df_call *c)
 {
     if ((f->rows && !c->rows) || (f->all && !c->all)) return false;
     for (uint32_t x = 0; x < k->n_axes; x++)
         if (f->extent[x] != DF_ANY && f->extent[x] != c->args->extent[x]) return false;
     if (f->multiple && !is_multiple(k, c)) return false;
+    if (f->seconds & ~seconds_of(k, c)) return false;
     return !f->num_mask || df_facts_other_numbers(f, c) == 0;
 }
 
@@ -102,6 +117,7 @@ void df_facts_take(df_facts *out, const df_watch *w, const df_kernel *k, const d
     out->rows = (kind == DF_VARIANT_ALL || kind == DF_VARIANT_ROWS) && c->rows;
     out->all = kind == DF_VARIANT_ALL && c->all;
     out->multiple = kind == DF_VARIANT_MULTIPLE && is_multiple(k, c);
+    if (kind == DF_VARIANT_ALL || kind == DF_VARIANT_ROWS) out->seconds = seconds_of(k, c);
 }
 
 static double as_double(uint64_t bits, deft_dtype t)
@@ -149,6 +165,8 @@ void df_facts_print(const df_facts *f, const df_kernel *k, char *out, size_t n)
         snprintf(out, n, "%s [%s]", f->all ? "extents" : "rows of", list);
     else if (f->multiple)
         snprintf(out, n, "rows of a multiple of %d", DF_FACT_MULTIPLE);
+    at = strlen(out);
+    if (f->seconds && at < n) snprintf(out + at, n - at, "%seach second element", at ? ", " : "");
     add_numbers(f->num_mask, f->num, k, out, n);
 }
 
@@ -190,7 +208,8 @@ df_variant_kind df_watch_launch(df_watch *w, const df_kernel *k, const df_call *
 {
     const bool is_short = c->ns <= SHORT_LAUNCH_NS;
     const bool has_short_rows = c->ns <= SHORT_ROW_NS * (double)c->n_rows;
-    uint64_t rows = 1 + c->rows, all = 1 + c->all;
+    const uint64_t seconds = seconds_of(k, c);
+    uint64_t rows = mix(1 + c->rows, seconds), all = mix(1 + c->all, seconds);
     for (uint32_t x = 0; x < k->n_axes; x++) {
         const uint64_t extent = (uint64_t)c->args->extent[x];
         all = mix(all, extent);
@@ -203,7 +222,7 @@ df_variant_kind df_watch_launch(df_watch *w, const df_kernel *k, const df_call *
     atomic_store_explicit(&w->n_multiple, n_multiple, memory_order_relaxed);
     if (numbers_are_due(w, c, slots, after)) return DF_VARIANT_NUMBERS;
     if (is_short && c->all && is_due(n_all, after)) return DF_VARIANT_ALL;
-    if (!is_short && !has_short_rows) return DF_VARIANT_NONE;
+    if (!is_short && !has_short_rows && !seconds) return DF_VARIANT_NONE;
     if (n_all >= after && is_short && c->all) return DF_VARIANT_NONE; /* wait for ALL to be due */
     if (df_facts_vector_axis(k) < 0) return DF_VARIANT_NONE;
     if (c->rows && is_due(n_rows, after)) return DF_VARIANT_ROWS;
