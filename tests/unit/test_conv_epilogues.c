@@ -219,56 +219,67 @@ Test(conv_epilogues, do_not_transpose)
     OK(&r, deft_scope_end(s));
 }
 
+/* A 3 x 3 convolution with padding 1 as a chain over channels and taps, and what `followed` adds to
+ * it. */
+static float element(const layer *l, float *const v[N_IN], int64_t i)
+{
+    const int64_t rows = l->size[0], columns = l->size[1], pixels = rows * columns;
+    const int64_t n = i / pixels / l->out, o = i / pixels % l->out;
+    const int64_t y = i % pixels / columns, x = i % columns;
+    const float *const image = v[IMAGES] + n * l->in * pixels;
+    float sum = 0;
+    for (int64_t k = 0; k < l->in * 9; k++) {
+        const int64_t a = y + k % 9 / 3 - 1, b = x + k % 3 - 1;
+        const bool is_in = a >= 0 && a < rows && b >= 0 && b < columns;
+        const float of_image = is_in ? image[k / 9 * pixels + a * columns + b] : 0;
+        sum = fmaf(v[WEIGHTS][o * l->in * 9 + k], of_image, sum);
+    }
+    if (l->has_bias) sum += v[SHIFT][o];
+    sum = sum * v[GAIN][o];
+    sum = sum + v[SHIFT][o];
+    sum = sum + v[REST][0];
+    return sum > 0 ? sum : 0;
+}
+
+static void check_bits(const layer *l)
+{
+    static float value[N_IN][1 << 16], got[1 << 16];
+    float *v[N_IN];
+    deft_tensor *in[N_IN];
+    const int64_t n = l->n * l->out * l->size[0] * l->size[1];
+    const deft_scope s = deft_scope_begin(r.cx);
+    inputs(l, in);
+    for (int i = 0; i < N_IN; i++) {
+        v[i] = value[i];
+        rig_read(&r, in[i], value[i], deft_numel(in[i]));
+    }
+    rig_read(&r, followed(l, in, in[REST]), got, n);
+    assert_one_segment("with bits");
+    for (int64_t i = 0; i < n; i++)
+        cr_assert_eq(got[i], element(l, v, i), "%d images of %d x %d, at %d", (int)l->n,
+                     (int)l->size[0], (int)l->size[1], (int)i);
+    OK(&r, deft_scope_end(s));
+}
+
 /* One plan serves images of other sizes, also when they have as many columns. */
 Test(conv_epilogues, serve_all_extents)
 {
-    static const int64_t sizes[][3] = { { 2, 9, 8 }, { 1, 9, 16 }, { 4, 6, 6 }, { 1, 1, 1 } };
-    for (size_t i = 0; i < 4; i++) {
-        deft_tensor *in[N_IN];
-        float got[16 * 144], want[16 * 144];
-        const layer l = {
-            sizes[i][0], 3, 5, { sizes[i][1], sizes[i][2] }, { .padding = { 1, 1 } }, 3, true
-        };
-        const int64_t n = l.n * l.out * l.size[0] * l.size[1];
-        const deft_scope s = deft_scope_begin(r.cx);
-        inputs(&l, in);
-        deft_tensor *const y = followed(&l, in, in[REST]);
-        OK(&r, deft_read(y, DEFT_F32, got, (size_t)n * sizeof *got));
-        /* The convolution alone is stored, so that what follows is a kernel of its own. */
-        deft_tensor *const c = deft_conv2d(in[IMAGES], in[WEIGHTS],
-                                           DEFT_CONV2D(.padding = { 1, 1 }, .bias = in[SHIFT]));
-        OK(&r, deft_eval((deft_tensor *[]){ c }, 1));
-        deft_tensor *const z = deft_add(deft_mul(c, per_channel(in[GAIN])), per_channel(in[SHIFT]));
-        OK(&r,
-           deft_read(deft_relu(deft_add(z, in[REST])), DEFT_F32, want, (size_t)n * sizeof *got));
-        cr_expect_arr_eq(got, want, (size_t)n * sizeof *got, "size %zu", i);
-        OK(&r, deft_scope_end(s));
-    }
+    static const int64_t sizes[][3] = {
+        { 2, 9, 8 }, { 1, 9, 16 }, { 4, 6, 6 }, { 1, 1, 1 }, { 3, 30, 40 }
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        check_bits(&(layer){ sizes[i][0],
+                             3,
+                             5,
+                             { sizes[i][1], sizes[i][2] },
+                             { .padding = { 1, 1 } },
+                             3,
+                             i % 2 == 0 });
+    cr_expect_eq(n_times(plan_now(), " columns=2"), 1, "%s", plan_now());
 }
 
 /* Sums of more than one slice of the product's blocks, whose weights all tasks share. */
 Test(conv_epilogues, have_the_bits_of_long_sums)
 {
-    enum { IN = 96, OUT = 40, SIDE = 20, PIXELS = SIDE * SIDE };
-    static float x[IN * PIXELS], w[OUT * IN * 9], got[OUT * PIXELS];
-    deft_tensor *in[N_IN];
-    const layer l = { 1, IN, OUT, { SIDE, SIDE }, { .padding = { 1, 1 } }, 3, false };
-    const deft_scope s = deft_scope_begin(r.cx);
-    inputs(&l, in);
-    OK(&r, deft_read(in[IMAGES], DEFT_F32, x, sizeof x));
-    OK(&r, deft_read(in[WEIGHTS], DEFT_F32, w, sizeof w));
-    deft_tensor *const y = deft_conv2d(in[IMAGES], in[WEIGHTS], DEFT_CONV2D(.padding = { 1, 1 }));
-    OK(&r, deft_read(deft_relu(y), DEFT_F32, got, sizeof got));
-    assert_one_segment("a long sum");
-    for (int i = 0; i < OUT * PIXELS; i++) {
-        const int o = i / PIXELS, row = i % PIXELS / SIDE, column = i % SIDE;
-        float sum = 0;
-        for (int k = 0; k < IN * 9; k++) {
-            const int a = row + k % 9 / 3 - 1, b = column + k % 3 - 1;
-            const bool is_in = a >= 0 && a < SIDE && b >= 0 && b < SIDE;
-            sum = fmaf(w[o * IN * 9 + k], is_in ? x[k / 9 * PIXELS + a * SIDE + b] : 0, sum);
-        }
-        cr_assert_eq(got[i], sum > 0 ? sum : 0, "at %d", i);
-    }
-    OK(&r, deft_scope_end(s));
+    check_bits(&(layer){ 1, 96, 40, { 20, 20 }, { .padding = { 1, 1 } }, 3, true });
 }
