@@ -496,6 +496,24 @@ Test(matmul, blocked)
     finish(&f);
 }
 
+/* Long sums with few columns, as in the gradient of the first weights of a network: threads divide
+ * the rows, and pack pieces of one panel. Columns that do not fill the panels of all threads. */
+Test(matmul, narrow)
+{
+    static const int64_t shapes[][3] = { { 16, 9, 6000 }, { 24, 10, 4100 }, { 32, 144, 800 } };
+    fixture f;
+    start(&f);
+    for (size_t i = 0; i < DF_LEN(shapes); i++)
+        for (int v = 0; v < 4; v++) {
+            const layout l = {
+                .b_transposed = true, .a_transposed = v == 3, .c_null = v == 1, .epilogue = v == 2
+            };
+            check(&f, dtypes[v & 1], shapes[i][0], shapes[i][1], shapes[i][2], 1, 1, l,
+                  1 << 1 | 1 << 2 | 1 << 3);
+        }
+    finish(&f);
+}
+
 /* K = 0 gives +0 and still runs the epilogue; no rows or no columns give nothing. */
 Test(matmul, empty)
 {

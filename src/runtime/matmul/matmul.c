@@ -47,6 +47,7 @@ enum {
     EPILOGUE_BYTES = 128 << 10, /* of C between product and epilogue: stays in L2 */
     FLAT_KC_BYTES = 16 * 4,     /* KC_BYTES for few rows: B is read by full rows */
     TALL_KC_BYTES = 128 * 4,    /* KC_BYTES for a few full tiles of rows: these find B in L2 */
+    CHUNK = 512,                /* least rows of a panel that a thread packs */
     BLAS_ROWS = 256,            /* most rows that a BLAS computes */
     BLAS_WEIGHT = 512 << 10,    /* most elements of B that a BLAS computes with */
     SWEEP_BYTES = 4 << 10,      /* least part of a row of B per thread for tiles->sweep */
@@ -92,6 +93,7 @@ typedef struct region {
     char *b, *a, *tile;
     int64_t batch0, n_batch, n0, n1; /* what this region covers */
     int64_t n_nb;                    /* blocks of columns in [n0, n1) */
+    int64_t n_chunks;                /* along K, of a panel that threads pack together */
 } region;
 
 static int64_t round_up(int64_t a, int64_t b)
@@ -106,9 +108,11 @@ static int64_t even_part(int64_t n, int64_t most, int64_t unit)
     return n <= most ? round_up(n, unit) : round_up(df_div_up(n, df_div_up(n, most)), unit);
 }
 
-/* Returns even_part(n, most, unit), or a smaller size of parts with which the threads end earlier.
- * `others` tasks belong to each part. A thread computes as many tasks as another, or one more. */
-static int64_t fair_part(int64_t n, int64_t most, int64_t unit, int64_t others, int64_t n_threads)
+/* Returns even_part(n, most, unit), or another size of parts with which the threads end earlier:
+ * a smaller one, or one of up to `largest` where that saves an eighth of the time. `others` tasks
+ * belong to each part. A thread computes as many tasks as another, or one more. */
+static int64_t fair_part(int64_t n, int64_t most, int64_t largest, int64_t unit, int64_t others,
+                         int64_t n_threads)
 {
     const int64_t first = even_part(n, most, unit) / unit, n_units = df_div_up(n, unit);
     int64_t best = first, least = INT64_MAX;
@@ -118,6 +122,13 @@ static int64_t fair_part(int64_t n, int64_t most, int64_t unit, int64_t others, 
         const int64_t longest = df_div_up(n_parts, n_threads) * part;
         if (longest < least) best = part;
         least = df_min_i64(least, longest);
+    }
+    for (int64_t part = first + 1; part * unit < largest + unit; part++) {
+        const int64_t n_parts = df_div_up(n_units, part) * others;
+        const int64_t longest = df_div_up(n_parts, n_threads) * part;
+        if (longest > least - df_div_up(least, 8)) continue;
+        best = part;
+        least = longest;
     }
     return best * unit;
 }
@@ -285,13 +296,16 @@ static void choose_blocks(cut *w)
         blocks = is_stream ? 1 : df_min_i64(wanted, df_div_up(j->m, 4 * w->mr));
         column_blocks = df_min_i64(df_div_up(wanted, blocks), df_div_up(j->n, w->nr));
     }
+    /* With few panels, threads would have nothing to do. */
+    if (df_min_i64(wanted, w->n_threads) > blocks * column_blocks * j->n_batch)
+        blocks = df_min_i64(w->n_threads, df_div_up(j->m, w->mr));
     /* Long runs of memory, rather than many parts for threads that are late. */
     if (is_stream && !w->dots) column_blocks = df_min_i64(column_blocks, 2 * (int64_t)w->n_threads);
-    w->mb =
-        fair_part(j->m, df_div_up(j->m, blocks), w->mr, column_blocks * j->n_batch, w->n_threads);
-    w->n_mb = df_div_up(j->m, w->mb);
-    w->nb = fair_part(j->n, df_div_up(j->n, column_blocks), column_unit(w), w->n_mb * j->n_batch,
+    w->mb = fair_part(j->m, df_div_up(j->m, blocks), 0, w->mr, column_blocks * j->n_batch,
                       w->n_threads);
+    w->n_mb = df_div_up(j->m, w->mb);
+    w->nb = fair_part(j->n, df_div_up(j->n, column_blocks), df_div_up(j->n, w->n_threads),
+                      column_unit(w), w->n_mb * j->n_batch, w->n_threads);
     if (!j->c) {
         const int64_t most = TILE_BYTES / (w->mb * w->size) / w->nr * w->nr;
         w->nb = df_min_i64(w->nb, even_part(j->n, df_max_i64(most, w->nr), w->nr));
@@ -306,7 +320,8 @@ static void choose_blocks(cut *w)
 static void choose_b(cut *w)
 {
     const df_matmul_job *const j = &w->job;
-    const int64_t panel = j->k * w->nr * w->size;
+    const bool is_narrow = w->one_b && !w->g && j->n < w->nr; /* the only panel needs no padding */
+    const int64_t panel = j->k * (is_narrow ? j->n : w->nr) * w->size;
     w->nc = j->n;
     w->group = j->n_batch;
     w->share_b = j->packed != NULL;
@@ -603,9 +618,12 @@ static void pack_task(void *user, uint32_t i, uint32_t thread)
     const cut *const w = r->w;
     const df_matmul_job *const j = &w->job;
     const int64_t n_panels = df_div_up(r->n1 - r->n0, w->nr);
-    const int64_t batch = r->batch0 + i / n_panels, j0 = r->n0 + i % n_panels * w->nr;
-    pack_panel(w, r->b + i * w->nr * j->k * w->size, batch, 0, j->k, j0,
-               df_min_i64(j0 + w->nr, r->n1));
+    const int64_t panel = i / r->n_chunks, chunk = i % r->n_chunks;
+    const int64_t batch = r->batch0 + panel / n_panels, j0 = r->n0 + panel % n_panels * w->nr;
+    const int64_t j1 = df_min_i64(j0 + w->nr, r->n1), part = df_div_up(j->k, r->n_chunks);
+    const int64_t k0 = df_min_i64(chunk * part, j->k), k1 = df_min_i64(k0 + part, j->k);
+    char *const to = r->b + (panel * w->nr * j->k + k0 * panel_width(w, j0, j1)) * w->size;
+    pack_panel(w, to, batch, k0, k1, j0, j1);
 }
 
 static void pack_a_task(void *user, uint32_t i, uint32_t thread)
@@ -665,10 +683,10 @@ static void matmul_run_job(const df_matmul_job *job, const df_gemm_kernel *g, df
         for (r.n0 = 0; r.n0 < j->n; r.n0 = r.n1) {
             r.n1 = df_min_i64(r.n0 + w.nc, j->n);
             r.n_nb = df_div_up(r.n1 - r.n0, w.nb);
-            if (w.share_b && !j->packed)
-                matmul_run_tasks(pool, alone,
-                                 df_div_up(r.n1 - r.n0, w.nr) * (w.one_b ? 1 : r.n_batch),
-                                 pack_task, &r);
+            const int64_t n_panels = df_div_up(r.n1 - r.n0, w.nr) * (w.one_b ? 1 : r.n_batch);
+            r.n_chunks = df_min_i64(df_div_up(n_threads, n_panels), df_div_up(j->k, CHUNK));
+            if (w.share_b && !j->packed && j->k > 0)
+                matmul_run_tasks(pool, alone, n_panels * r.n_chunks, pack_task, &r);
             matmul_run_tasks(pool, alone, w.n_mb * r.n_nb * df_div_up(r.n_batch, w.per_task),
                              compute_task, &r);
         }
