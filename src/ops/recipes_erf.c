@@ -214,7 +214,7 @@ static rid gelu_f32(rb f, rid x)
 
     rid y = r_fma(f, q, w, r_mul(f, lacks, inverse));
     y = r_add(f, q, r_fma(f, minus_q, rest, y));
-    y = r_mul(f, y, r_power(f, k.low));
+    y = r_mul(f, y, r_power(f, r_low(f, k)));
     return r_fma(f, y, r_k(f, -0x1p-32), r_max(f, r_k(f, -0.0), x));
 }
 
