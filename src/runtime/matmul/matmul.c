@@ -48,8 +48,6 @@ enum {
     FLAT_KC_BYTES = 16 * 4,     /* KC_BYTES for few rows: B is read by full rows */
     TALL_KC_BYTES = 128 * 4,    /* KC_BYTES for a few full tiles of rows: these find B in L2 */
     CHUNK = 512,                /* least rows of a panel that a thread packs */
-    BLAS_ROWS = 256,            /* most rows that a BLAS computes */
-    BLAS_WEIGHT = 512 << 10,    /* most elements of B that a BLAS computes with */
     SWEEP_BYTES = 4 << 10,      /* least part of a row of B per thread for tiles->sweep */
     ALIGN = 64
 };
@@ -131,22 +129,6 @@ static int64_t fair_part(int64_t n, int64_t most, int64_t largest, int64_t unit,
         least = longest;
     }
     return best * unit;
-}
-
-/* ---- what a BLAS computes ---- */
-
-/* Returns true for shapes at which a BLAS is faster than this file, in fast mode. These are few
- * rows or columns with a transposed B. A BLAS sums along the contiguous columns of B in several
- * chains, while this file must transpose them and has one chain per element. For the fewest rows,
- * tiles->split does the same. */
-static bool wants_blas(const df_matmul_job *j)
-{
-    if (j->packed || !j->fast || j->is_bf16 || j->n_batch != 1 || j->k <= 0 || j->b_row != 1 ||
-        j->b_col <= 1)
-        return false;
-    const df_tiles *const t = df_tiles_pick(j->dtype);
-    return j->m > t->n_split && (j->m <= 4 || j->n <= 16) && j->m <= BLAS_ROWS &&
-           j->n * j->k <= BLAS_WEIGHT;
 }
 
 /* ---- division ---- */
@@ -387,7 +369,7 @@ static size_t plan_work_size(const df_matmul_job *job, const df_gemm_kernel *g, 
     const size_t a = w.share_a ? w.a_bytes : w.a_bytes * n_threads;
     const size_t bytes = b + a + w.tile_bytes * n_threads;
     const size_t all = bytes ? bytes + ALIGN : 0;
-    return wants_blas(job) && whole > all ? whole : all;
+    return df_matmul_wants_blas(job) && whole > all ? whole : all;
 }
 
 /* The workspace of a product suffices whether its weights turn out to be packed or not. */
@@ -652,7 +634,7 @@ static void matmul_run_tasks(df_pool *pool, bool alone, int64_t n,
 static void matmul_run_job(const df_matmul_job *job, const df_gemm_kernel *g, df_blas *blas,
                            df_pool *pool, void *work)
 {
-    const bool small = df_matmul_is_small(job), library = wants_blas(job) && blas;
+    const bool small = df_matmul_is_small(job), library = df_matmul_wants_blas(job) && blas;
     if (small || library) {
         char *const c = job->c ? job->c : work;
         const int64_t c_row = job->c ? job->c_row : job->n;

@@ -16,6 +16,16 @@ bool df_matmul_wants_dots(const df_matmul_job *j, const df_tiles *t)
            j->n > 1 && j->b_col != 1;
 }
 
+bool df_matmul_wants_blas(const df_matmul_job *j)
+{
+    enum { ROWS = 256, WEIGHT = 512 << 10 }; /* most rows, and most elements of B */
+    if (j->packed || !j->fast || j->is_bf16 || j->n_batch != 1 || j->k <= 0 || j->b_row != 1 ||
+        j->b_col <= 1)
+        return false;
+    const df_tiles *const t = df_tiles_pick(j->dtype);
+    return j->m > t->n_split && (j->m <= 4 || j->n <= 16) && j->m <= ROWS && j->n * j->k <= WEIGHT;
+}
+
 double df_matmul_cost(const df_matmul_job *j)
 {
     return (double)(j->m + READ_MACS) * (double)j->n * (double)j->k;
