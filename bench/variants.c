@@ -81,6 +81,11 @@ static void large(world *w)
     w->t[0] = filled(w, DEFT_SHAPE(N_MOST), N_MOST);
 }
 
+static void image(world *w)
+{
+    w->t[0] = filled(w, DEFT_SHAPE(N_MOST / 1024, 1024), N_MOST);
+}
+
 static void adam(world *w)
 {
     const deft_scope scope = deft_step_begin(w->cx);
@@ -112,6 +117,18 @@ static void heat(world *w)
         deft_add(deft_add(at(u, -1, 0), at(u, 1, 0)), deft_add(at(u, 0, -1), at(u, 0, 1)));
     deft_assign(c, deft_add(c, deft_mul(deft_sub(sum, deft_mul(c, 4)), 0.2)));
     must(w, deft_step_end(scope));
+}
+
+static void blur(world *w)
+{
+    const deft_scope scope = deft_scope_begin(w->cx);
+    deft_tensor *sum = NULL;
+    for (int i = -1; i <= 1; i++)
+        for (int j = -1; j <= 1; j++) {
+            deft_tensor *x = deft_mul(at(w->t[0], i, j), (i ? 1 : 2) * (j ? 1 : 2) / 16.);
+            sum = sum ? deft_add(sum, x) : x;
+        }
+    eval1(w, scope, sum);
 }
 
 /* So many rows as it happens, of one length. */
@@ -146,6 +163,7 @@ static const variant_case cases[] = {
     { "adam, 4096: extents, divisor 0.5", four_vectors, adam, true, 0.9 },
     { "mse, 4096: extents", four_vectors, mse, true, 1 },
     { "heat, 64 x 64: extents", square, heat, true, 0.95 },
+    { "blur of 1 M elements: shared rows", image, blur, true, 0.95 },
     { "norms of 1 to 64 rows of 64: rows", square, row_norms, true, 1 },
     { "norms of rows of 64 to 256: multiples", wide, multiples, true, 1 },
     { "exp of 1 to 64 elements: none", four_vectors, unlike, false, 1.03 },
@@ -162,7 +180,7 @@ static void open_world(world *w, uint32_t after, const variant_case *c)
     c->prepare(w);
     for (int i = 0; i < 3 * DF_VARIANT_AFTER * DF_NUMBERS_FACTOR; i++) {
         c->run(w);
-        if (c->prepare == large && i == 2 * AFTER) break;
+        if ((c->prepare == large || c->prepare == image) && i == 2 * AFTER) break;
     }
 }
 

@@ -457,12 +457,18 @@ LLVMValueRef df_access_load_if(df_gen *g, uint32_t access, const df_condition *g
                            : load_lanes_if(g, access, t, &c, size));
 }
 
+/* The address of lane 0 of the whole row, in the row that is being written. */
+static LLVMValueRef row_address(const df_gen *g, uint32_t access)
+{
+    return df_jam_is_next(g) ? g->acc[access].next : g->acc[access].at;
+}
+
 LLVMValueRef df_access_load(df_gen *g, uint32_t access)
 {
     const deft_dtype dtype = (deft_dtype)g->k->access[access].dtype;
     const uint32_t size = df_bytes_of(dtype);
     LLVMTypeRef t = df_gen_mem_type(g, dtype);
-    LLVMValueRef p = g->acc[access].at, v;
+    LLVMValueRef p = row_address(g, access), v;
     if (df_gen_lane_step(g, access) == DF_STEP_UNIT) {
         p = df_gen_at(g, t, p, g->lane0);
         prefetch(g, access, p);
@@ -518,7 +524,7 @@ void df_access_store(df_gen *g, uint32_t access, LLVMValueRef v)
     const deft_dtype dtype = (deft_dtype)g->k->access[access].dtype;
     const uint32_t size = df_bytes_of(dtype);
     LLVMTypeRef t = df_gen_mem_type(g, dtype);
-    LLVMValueRef p = g->acc[access].at;
+    LLVMValueRef p = row_address(g, access);
     v = to_mem(g, dtype, v);
     if (df_gen_lane_step(g, access) == DF_STEP_UNIT) {
         p = df_gen_at(g, t, p, g->lane0);

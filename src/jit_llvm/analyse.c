@@ -410,7 +410,7 @@ uint32_t df_gen_copies(df_gen *g)
     /* Only masked loops may step by three vectors. Other loops are divided by a power of two. */
     uint32_t n = df_gen_one_loop(g) ? 3 : size < DF_LONG_BODY ? MAP_COPIES : 2;
     while (n > 1 && n * live > regs + regs / 2) n = n == 3 ? 2 : n / 2;
-    return n;
+    return g->is_jammed && n > 1 ? n / 2 : n; /* the other half is for the other row */
 }
 
 /* ---- kernels that are refused ---- */

@@ -121,6 +121,9 @@ typedef struct df_acc_state {
     /* The distance in bytes to what a load prefetches: further along the innermost reduced axis
      * (COL), or in the next row (MAP). NULL: nothing. */
     LLVMValueRef ahead;
+    LLVMValueRef next; /* jam.c: the address `at` of the next row */
+    uint32_t below;    /* jam.c: the load that reads in this row what a load through this access
+                        * reads in the next one; DF_NONE: none */
     uint8_t moves;     /* MOVES_* */
     bool has_run;      /* AT: some load through it is one of neighbouring elements */
     bool has_tile;     /* crossed, and reached through a tile (tiles.c) */
@@ -207,6 +210,8 @@ struct df_gen {
     /* MAP: the sides of a block of rows for which crossed accesses have tiles; 0: there is none. */
     uint32_t tile_rows, tile_lanes;
     bool has_inside;  /* MAP: rows are divided by inside.c */
+    bool is_jammed;   /* the code being written computes two rows; the second half of the copies
+                       * is for the next row (jam.c) */
     df_row_part part; /* what the code being written is for */
 };
 

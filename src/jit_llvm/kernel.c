@@ -14,15 +14,25 @@ enum {
 
 /* ---- rows ---- */
 
-static void map_row(df_gen *g, const df_lanes *l, const df_inside_lanes *in)
+/* How the lanes of rows are divided. */
+typedef struct map_lanes {
+    df_lanes lanes, pair; /* of one row; of two rows at a time */
+    df_inside_lanes inside;
+    bool jams;
+} map_lanes;
+
+static void map_row(df_gen *g, const map_lanes *m, const df_nest *rows)
 {
     df_gen_mark(g, 0);
     df_gen_place(g, PLACE_PRE);
     if (g->has_inside) {
-        df_inside_row(g, in);
+        df_inside_row(g, &m->inside);
         return;
     }
-    df_stream_lanes(g, l, false);
+    if (m->jams)
+        df_jam_row(g, rows, &m->lanes, &m->pair);
+    else
+        df_stream_lanes(g, &m->lanes, false);
 }
 
 /* One stage of a ROW kernel with a scan: element by element, in order. The running values are
@@ -180,7 +190,7 @@ static void prologue(df_gen *g)
     memset(g->pair_mask, 0, sizeof g->pair_mask);
     g->gather = g->gathered = NULL;
     g->streams = NULL;
-    g->is_streaming = false;
+    g->is_streaming = g->is_jammed = false;
     g->in_regs = false;
 }
 
@@ -225,14 +235,15 @@ static void fetch_next_rows(df_gen *g)
 
 static void all_rows(df_gen *g)
 {
-    df_lanes l = { .n = 0 };
-    df_inside_lanes in = { .first = NULL };
+    map_lanes m = { .jams = false };
     if (g->k->mode == DF_MODE_MAP) {
         df_gen_mark(g, 0);
         if (g->has_inside)
-            in = df_inside_cut(g);
+            m.inside = df_inside_cut(g);
         else
-            l = df_lanes_cut(g, g->i0, g->i1_);
+            m.lanes = df_lanes_cut(g, g->i0, g->i1_);
+        m.jams = df_jam_find(g);
+        if (m.jams) m.pair = df_jam_cut(g);
         fetch_next_rows(g);
         df_stream_begin(g);
     }
@@ -243,7 +254,7 @@ static void all_rows(df_gen *g)
     df_nest_begin(g, &rows);
     for (uint32_t a = 0; a < g->k->n_access; a++) g->acc[a].at = g->acc[a].row;
     if (g->k->mode == DF_MODE_MAP)
-        map_row(g, &l, &in);
+        map_row(g, &m, &rows);
     else if (g->k->mode == DF_MODE_ROW)
         row_row(g);
     else if (g->k->mode == DF_MODE_LOOP)

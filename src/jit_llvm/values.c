@@ -267,11 +267,26 @@ static void emit_contraction(df_gen *g, uint32_t i)
     df_gen_set_lanes(g, i, df_contract_into(g, i, a, b, other));
 }
 
+static void emit_lanes(df_gen *g, uint32_t i);
+
+/* The lanes of load i in the next row, if another load reads the same elements in this row. */
+static LLVMValueRef lanes_of_this_row(df_gen *g, uint32_t i)
+{
+    const uint32_t below = g->acc[g->k->ins[i].imm].below, copy = g->copy;
+    if (!df_jam_is_next(g) || below == DF_NONE) return NULL;
+    df_gen_copy(g, copy - g->n_copies / 2);
+    emit_lanes(g, below);
+    LLVMValueRef v = df_gen_vec(g, below);
+    df_gen_copy(g, copy);
+    return v;
+}
+
 /* Writes instruction i for w lanes. */
 static void emit_lanes(df_gen *g, uint32_t i)
 {
     const df_val *is = &g->val[i];
     if (is->is_address || is->is_contracted || is_known(g, is)) return;
+    if (g->is_jammed && is->epoch == g->epoch && is->lanes[g->copy]) return;
     if (g->part == DF_ROW_EDGE && is->epoch == g->epoch && is->lanes[g->copy]) return;
     if (is->product != DF_NONE) {
         emit_contraction(g, i);
@@ -297,6 +312,8 @@ static void emit_lanes(df_gen *g, uint32_t i)
     }
     if (op == DF_K_index)
         v = df_access_index(g, access);
+    else if (op == DF_K_load && (x = lanes_of_this_row(g, i)))
+        v = x;
     else if (op == DF_K_load)
         v = df_access_load(g, access);
     else if (op == DF_K_load_if)

@@ -14,6 +14,7 @@
 #define DF_ANY (-1)         /* in df_facts.extent: the extent is not known */
 #define DF_FACT_NUMS 64     /* only number slots below this index can have facts */
 #define DF_FACT_MULTIPLE 64 /* the divisor of df_facts.multiple */
+#define DF_FACT_ACCESSES 32 /* only kernels with at most this many accesses have shared rows */
 
 typedef struct df_facts {
     bool rows;     /* each call covers full rows: i0 is 0, i1 the extent of INNER (MAP, COL) */
@@ -23,6 +24,10 @@ typedef struct df_facts {
     uint64_t num_mask; /* bit i: number slot i holds num[i] */
     int64_t extent[DF_MAX_AXES]; /* of each axis, or DF_ANY */
     uint64_t num[DF_FACT_NUMS];  /* the bits of each number */
+    /* Shared rows (df_facts_may_share): what access a reads in the next row, access below[a] - 1
+     * reads in this row. 0: no access is known to. */
+    uint8_t below[DF_FACT_ACCESSES];
+    bool shares; /* some access has a `below` */
 } df_facts;
 
 /* Returns the axis along which lanes run: INNER, or the last RED axis of a ROW kernel. Returns -1
@@ -32,6 +37,15 @@ DF_INLINE int df_facts_vector_axis(const df_kernel *k)
     int axis = -1;
     for (int x = 0; x < k->n_axes; x++)
         if (k->role[x] == (k->mode == DF_MODE_ROW ? DF_AXIS_RED : DF_AXIS_INNER)) axis = x;
+    return axis;
+}
+
+/* Returns the axis along which rows follow each other: the last OUTER axis, or -1. */
+DF_INLINE int df_facts_row_axis(const df_kernel *k)
+{
+    int axis = -1;
+    for (int x = 0; x < k->n_axes; x++)
+        if (k->role[x] == DF_AXIS_OUTER) axis = x;
     return axis;
 }
 

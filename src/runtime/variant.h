@@ -27,6 +27,7 @@ typedef struct df_call {
 typedef enum df_variant_kind {
     DF_VARIANT_NONE,
     DF_VARIANT_MULTIPLE, /* the vectorized extent is a multiple of DF_FACT_MULTIPLE */
+    DF_VARIANT_SHARED,   /* neighbouring rows read the same elements */
     DF_VARIANT_ROWS,     /* the extents of a row are known, the number of rows is not */
     DF_VARIANT_ALL,      /* all extents are known */
     DF_VARIANT_NUMBERS   /* numbers, and the extents that were stable when it was made */
@@ -35,6 +36,7 @@ typedef enum df_variant_kind {
 typedef struct df_watch {
     _Atomic uint64_t rows, all, nums; /* hashes of the latest launch: row extents, all, numbers */
     _Atomic uint32_t n_rows, n_all, n_nums, n_multiple; /* how many launches in a row had these */
+    _Atomic uint32_t n_launches;                        /* of a kernel that may share rows */
 } df_watch;
 
 enum {
@@ -44,9 +46,10 @@ enum {
     DF_MAX_VARIANTS = 4     /* variants of one kernel that are ever made */
 };
 
-/* Number slots that can be worth a variant. Bit i is slot i. */
+/* What can be worth a variant of a kernel. Bit i of a set is number slot i. */
 typedef struct df_number_slots {
     uint64_t f32, f64; /* slots that are divisors in this dtype */
+    bool may_share;    /* several loads of rows might read the same elements */
 } df_number_slots;
 
 df_number_slots df_variant_slots(const df_kernel *k);

@@ -1411,11 +1411,33 @@ static uint8_t slice_again(gen *g, uint8_t a)
     return i.dst;
 }
 
+/* A parameter of K_SLICE for a range with step 1 that begins at `start`, below 15. */
+static uint8_t range_from(unsigned start)
+{
+    uint8_t p = (uint8_t)(8 * start);
+    while (p % 7 > 2) p++; /* the first three steps are 1 */
+    return p;
+}
+
+/* The rows of a from `row` on, each from element `lane` on. a has rank 2 or 3. */
+static uint8_t rows_from(gen *g, uint8_t a, unsigned rank, unsigned row, unsigned lane)
+{
+    ins i = basic(g, K_SLICE);
+    i.a = a;
+    i.p[0] = 128;
+    i.p[rank - 2] = range_from(row);
+    i.p[rank - 1] = range_from(lane);
+    i.p[4] = 0;
+    emit(g, i);
+    return i.dst;
+}
+
 /* What fusers get wrong. */
 static void pattern(gen *g)
 {
     uint8_t x = live(g), y, z, s;
-    switch (pick(g, 15)) {
+    unsigned rank;
+    switch (pick(g, 16)) {
     case 0: /* a diamond */
         y = make(g, K_UNARY, x, x);
         z = binary(g, "mul", make(g, K_NUMBER, y, y), make(g, K_UNARY, y, y));
@@ -1512,6 +1534,15 @@ static void pattern(gen *g)
         z = slice_again(g, z);
         if (pick(g, 2)) make(g, K_ASSIGN, s, make(g, K_NUMBER, z, z));
         reduce(g, binary(g, "mul", s, z), 0, 0, true);
+        break;
+    case 14: /* a stencil: rows of one tensor, one or two apart */
+        rank = 2 + pick(g, 2);
+        x = input(g, rank, pick(g, 3) ? DEFT_F32 : DEFT_F64);
+        y = rows_from(g, x, rank, 0, pick(g, 2));
+        for (unsigned n = 1; n < 6; n++) {
+            z = rows_from(g, x, rank, n % 3, pick(g, 2));
+            y = binary(g, n % 2 ? "mul" : "sub", y, z);
+        }
         break;
     default: /* a cumulative sum between maps */
         y = make(g, K_NUMBER, x, x);

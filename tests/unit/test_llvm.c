@@ -1122,6 +1122,96 @@ Test(llvm, variants_contract_as_the_general_code_does)
     }
 }
 
+/* ---- rows that share loads ---- */
+
+enum { SHARED_PLANES = 2, SHARED_MOST_ROWS = 5, SHARED_MOST_LANES = 200 };
+
+/* s = s / 2 + x for each x of the 3 x 3 elements around each element of every plane, in this order
+ * of rows. below: the facts. Computes rows in two calls, [0, cut) and the others, and each of them
+ * in two parts of lanes. */
+static void run_stencil(const df_compiler *c, const int order[3], bool knows, int64_t rows,
+                        int64_t lanes, int64_t cut, float *out)
+{
+    enum { N = 9, PITCH = SHARED_MOST_LANES + 2, PLANE = PITCH * (SHARED_MOST_ROWS + 2) };
+    static float in[SHARED_PLANES * PLANE];
+    df_access access[N + 1];
+    df_ins body[4 * N];
+    char *ptr[N + 1];
+    int64_t stride[3 * (N + 1)];
+    uint32_t n = 0, sum = 0;
+    df_facts facts = { .shares = knows, .extent = { DF_ANY, DF_ANY, DF_ANY } };
+    for (int i = 0; i < SHARED_PLANES * PLANE; i++) in[i] = (float)(i * 7919 % 10007) / 30011;
+    body[n++] = ins(DF_K_const, DEFT_F32, 0, DF_LEVEL_ELEM, 0, 0, of_f32(0.5f));
+    for (uint32_t a = 0; a < N + 1; a++) {
+        access[a] = (df_access){ .kind = a == N ? DF_ACCESS_STORE : DF_ACCESS_LOAD,
+                                 .dtype = DEFT_F32,
+                                 .same_as = a,
+                                 .step = { DF_STEP_ANY, DF_STEP_ANY, DF_STEP_UNIT } };
+        stride[3 * a] = a == N ? rows * lanes : PLANE;
+        stride[3 * a + 1] = a == N ? lanes : PITCH;
+        stride[3 * a + 2] = 1;
+        ptr[a] = a == N ? (char *)out : (char *)(in + order[a / 3] * PITCH + a % 3);
+        for (uint32_t b = 0; b < N && a < N && knows; b++)
+            if (b % 3 == a % 3 && order[b / 3] == order[a / 3] + 1)
+                facts.below[a] = (uint8_t)(b + 1);
+        body[n] = a == N ? ins(DF_K_store, DEFT_F32, 0, DF_LEVEL_ELEM, sum, 0, a)
+                         : ins(DF_K_load, DEFT_F32, 0, DF_LEVEL_ELEM, 0, 0, a);
+        const uint32_t x = n++;
+        if (a > 0 && a < N) {
+            body[n] = ins(DF_K_mul, DEFT_F32, 0, DF_LEVEL_ELEM, sum, 0, 0);
+            body[n + 1] = ins(DF_K_add, DEFT_F32, 0, DF_LEVEL_ELEM, n, x, 0);
+            n += 2;
+        }
+        sum = n - 1;
+    }
+    const df_kernel k = { .mode = DF_MODE_MAP,
+                          .n_axes = 3,
+                          .n_stages = 1,
+                          .role = { DF_AXIS_OUTER, DF_AXIS_OUTER, DF_AXIS_INNER },
+                          .n_access = N + 1,
+                          .n_ins = n,
+                          .access = access,
+                          .ins = body };
+    const int64_t extent[3] = { SHARED_PLANES, rows, lanes };
+    const df_kargs args = { .ptr = ptr, .stride = stride, .extent = extent };
+    const df_kernel *const one = &k;
+    df_diag d = { 0 };
+    df_code code = { 0 };
+    if (knows)
+        cr_assert(c->specialize(c->self, &d, &k, &facts, &code) == DEFT_OK, "%s", d.text);
+    else
+        compile_all(c, &one, 1, DF_OPT_O2, &code);
+    for (int part = 0; part < 2; part++) {
+        const int64_t from = part ? lanes / 3 : 0, to = part ? lanes : lanes / 3;
+        if (from == to) continue;
+        if (cut > 0) code.main(&args, 0, cut, from, to);
+        code.main(&args, cut, SHARED_PLANES * rows, from, to);
+    }
+    c->release(c->self, &code);
+}
+
+Test(llvm, rows_in_pairs_are_equal_to_single_rows, .timeout = 300)
+{
+    static const int orders[][3] = { { 0, 1, 2 }, { 1, 0, 2 }, { 2, 1, 0 } };
+    static const int64_t n_lanes[] = { 1, 17, 64, SHARED_MOST_LANES };
+    static float want[SHARED_PLANES * SHARED_MOST_ROWS * SHARED_MOST_LANES], got[DF_LEN(want)];
+    for (int v = 0; v < 3; v++) {
+        df_compiler c = open_compiler(widths[v]);
+        for (int64_t rows = 1; rows <= SHARED_MOST_ROWS; rows++)
+            for (uint32_t i = 0; i < DF_LEN(n_lanes); i++) {
+                const int64_t cut = (rows * 7 + i) % (SHARED_PLANES * rows), n = n_lanes[i];
+                const int *const order = orders[(rows + i) % 3];
+                memset(want, 0, sizeof want);
+                memset(got, 0, sizeof got);
+                run_stencil(&c, order, false, rows, n, 0, want);
+                run_stencil(&c, order, true, rows, n, cut, got);
+                cr_assert(memcmp(want, got, sizeof want) == 0, "%s, %d x %d from %d", c.name,
+                          (int)rows, (int)n, (int)cut);
+            }
+        c.destroy(c.self);
+    }
+}
+
 Test(llvm, refuses_other_builds_and_kernels_it_does_not_know)
 {
     df_compiler c = { 0 };

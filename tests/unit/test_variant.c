@@ -292,6 +292,74 @@ Test(variant, four_in_the_life_of_a_kernel)
     close_rig(&r);
 }
 
+/* ---- rows that share loads ---- */
+
+/* The facts of the code for a launch of a difference of rows: row 0 - row 1, at this distance in
+ * elements. */
+static const df_facts *launch_rows(rig *r, const df_plan *plan, int64_t pitch, int64_t distance)
+{
+    static float in[64];
+    bool is_inside = false;
+    char *const ptr[] = { (char *)in, (char *)(in + distance), (char *)in };
+    const int64_t extent[] = { 3, 5 }, stride[] = { pitch, 1, pitch, 1, 5, 1 };
+    const df_kargs args = { .ptr = ptr, .stride = stride, .extent = extent };
+    const df_call c = { .args = &args, .rows = true, .n_rows = 3, .ns = 1e5 };
+    const df_code *const general = df_tiers_code(r->t, plan, (df_kern){ 0 }, 15, NULL);
+    const df_code *const code = df_tiers_choose(r->t, plan->execs[0], general, &c, &is_inside);
+    if (is_inside) df_tiers_leave(r->t);
+    return code->owner;
+}
+
+static void build_difference(kb *b, const char *steps)
+{
+    kb_init(b, DF_MODE_MAP, "oi", 1);
+    const uint32_t x =
+        kb_ins(b, DF_K_load, DEFT_F32, 0, 0, 0, kb_access(b, DF_ACCESS_LOAD, DEFT_F32, steps));
+    const uint32_t y =
+        kb_ins(b, DF_K_load, DEFT_F32, 0, 0, 0, kb_access(b, DF_ACCESS_LOAD, DEFT_F32, steps));
+    const uint32_t d = kb_ins(b, DF_K_sub, DEFT_F32, x, y, 0, 0);
+    kb_ins(b, DF_K_store, DEFT_F32, d, 0, 0, kb_access(b, DF_ACCESS_STORE, DEFT_F32, "s1"));
+    kb_seal(b);
+}
+
+Test(variant, rows_that_share_loads_have_one)
+{
+    rig r;
+    kb built;
+    df_plan plan;
+    char text[64];
+    open_rig(&r);
+    build_difference(&built, "s1");
+    attach(&r, &plan, &built);
+    for (int i = 0; i < 63; i++) cr_assert_null(launch_rows(&r, &plan, 8, 8));
+    const df_facts *const f = launch_rows(&r, &plan, 8, 8);
+    cr_assert(f && f->shares && f->below[0] == 2 && f->below[1] == 0 && f->extent[0] == DF_ANY);
+    df_facts_print(f, &built.k, text, sizeof text);
+    cr_assert_str_eq(text, "shared rows");
+    cr_assert_eq(launch_rows(&r, &plan, 9, 9), f); /* another pitch */
+    cr_assert_null(launch_rows(&r, &plan, 8, 9));  /* another place */
+    eq(n_special, 1);
+    df_tiers_detach(r.t, &plan);
+    close_rig(&r);
+}
+
+Test(variant, rows_apart_have_none)
+{
+    rig r;
+    kb built;
+    df_plan plan;
+    open_rig(&r);
+    build_difference(&built, "s1");
+    attach(&r, &plan, &built);
+    for (int i = 0; i < 1000; i++) cr_assert_null(launch_rows(&r, &plan, 8, 1));
+    df_tiers_detach(r.t, &plan);
+    build_difference(&built, "ss"); /* no rows of neighbouring elements */
+    attach(&r, &plan, &built);
+    for (int i = 0; i < 1000; i++) cr_assert_null(launch_rows(&r, &plan, 8, 8));
+    df_tiers_detach(r.t, &plan);
+    close_rig(&r);
+}
+
 /* ---- numbers ---- */
 
 Test(variant, a_divisor_that_stays_and_then_changes)

@@ -31,6 +31,21 @@ void df_gen_copies_begin(df_gen *g, LLVMValueRef lane0, LLVMValueRef end, uint32
         g->masks[c] = LLVMBuildICmp(g->b, LLVMIntSLT, df_gen_iota(g, g->i32, g->w),
                                     df_gen_splat(g, active, g->w), "");
     }
+    for (uint32_t c = 0; c < n && g->is_jammed; c++) {
+        g->lane0s[n + c] = g->lane0s[c];
+        g->masks[n + c] = g->masks[c];
+        g->n_actives[n + c] = g->n_actives[c];
+    }
+    if (g->is_jammed) g->n_copies = 2 * n;
+    df_gen_copy(g, 0);
+}
+
+void df_gen_mask(df_gen *g, LLVMValueRef mask, LLVMValueRef n_active)
+{
+    for (uint32_t c = 0; c < g->n_copies; c++) {
+        g->masks[c] = mask;
+        g->n_actives[c] = n_active;
+    }
     df_gen_copy(g, 0);
 }
 

@@ -10,6 +10,7 @@
  *   reduce.c    what both kinds of reductions share: the order
  *   tiles.c     rows of MAP with transposed operands, block by block
  *   stream.c    rows of MAP whose results go around the caches
+ *   jam.c       rows of MAP, two at a time
  *   inside.c    rows of MAP whose inside needs no tests
  *   loops.c     loops over the elements of a row
  *   values.c    the instructions of a body, each at its level
@@ -28,6 +29,8 @@ void df_gen_lanes_begin(df_gen *g, LLVMValueRef lane0, LLVMValueRef end);
 /* Begins n neighbouring vectors, for a body that is written n times, instruction by
  * instruction. */
 void df_gen_copies_begin(df_gen *g, LLVMValueRef lane0, LLVMValueRef end, uint32_t n);
+/* Masks off lanes of the vector that has begun, in both rows of a pair. */
+void df_gen_mask(df_gen *g, LLVMValueRef mask, LLVMValueRef n_active);
 /* Selects the vector, of those begun, that the next instructions are written for. */
 void df_gen_copy(df_gen *g, uint32_t copy);
 /* Where the whole vectors of [from, to) end, for vectors of `lanes` lanes. */
@@ -135,6 +138,20 @@ void df_inside_find(df_gen *g);
 df_inside_lanes df_inside_cut(df_gen *g);
 /* Writes the loops over the elements of one row. The values at PLACE_PRE must exist. */
 void df_inside_row(df_gen *g, const df_inside_lanes *in);
+
+/* ---- jam.c ---- */
+
+/* Whether rows of the kernel are computed in pairs, because facts know that the two rows of a pair
+ * load the same elements. Sets df_acc_state.below. The body must be marked. */
+bool df_jam_find(df_gen *g);
+/* How the elements of two rows are divided. */
+df_lanes df_jam_cut(df_gen *g);
+/* Writes the code of one row in the nest `rows`. The code computes two rows, or one, or nothing if
+ * the row before has computed this one. Two parameters, l and pair, say how the lanes of one row
+ * and of two rows are divided. */
+void df_jam_row(df_gen *g, const df_nest *rows, const df_lanes *l, const df_lanes *pair);
+/* Whether the copy that is selected belongs to the second row of a pair. */
+bool df_jam_is_next(const df_gen *g);
 
 /* ---- iterate.c ---- */
 

@@ -35,7 +35,7 @@ void df_lanes_body(df_gen *g, LLVMValueRef lane0, LLVMValueRef end, uint32_t n_c
 {
     df_gen_copies_begin(g, lane0, end, n_copies);
     if (by_vector(g))
-        for (uint32_t c = 0; c < n_copies; c++) df_gen_place_copies(g, PLACE_BODY, c, c + 1);
+        for (uint32_t c = 0; c < g->n_copies; c++) df_gen_place_copies(g, PLACE_BODY, c, c + 1);
     else
         df_gen_place(g, PLACE_BODY);
 }
@@ -123,9 +123,7 @@ void df_lanes_loop(df_gen *g, const df_lanes *l)
     df_if tail;
     df_if_begin(g, &tail, l->has_tail);
     df_gen_copies_begin(g, l->whole, NULL, 1);
-    g->masks[0] = l->mask;
-    g->n_actives[0] = l->n_active;
-    df_gen_copy(g, 0);
+    df_gen_mask(g, l->mask, l->n_active);
     df_gen_place(g, PLACE_BODY);
     df_if_end(g, &tail);
 }

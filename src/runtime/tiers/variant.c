@@ -21,9 +21,11 @@
 
 /* ---- numbers ---- */
 
+static bool may_share(const df_kernel *k); /* below */
+
 df_number_slots df_variant_slots(const df_kernel *k)
 {
-    df_number_slots slots = { 0, 0 };
+    df_number_slots slots = { 0, 0, may_share(k) };
     /* A division by a number is a product in FAST code, whatever the number. */
     if (k->flags & DF_KERNEL_FAST) return slots;
     for (uint32_t i = 0; i < k->n_ins; i++) {
@@ -61,6 +63,70 @@ uint64_t df_facts_other_numbers(const df_facts *f, const df_call *c)
     return other;
 }
 
+/* ---- shared rows ----
+ *
+ * A stencil reads three rows for each row that it writes, through an access for each neighbour. Two
+ * rows together need four rows instead of six. Which accesses read the same elements follows from
+ * their addresses, which no kernel knows. A blur of 3 x 3 elements then loads 12 vectors for two
+ * results instead of 18, and two of three vectors cross cache lines. */
+
+/* Whether access a reads rows, element after element. */
+static bool reads_rows(const df_kernel *k, uint32_t a)
+{
+    const df_access *x = &k->access[a];
+    return x->kind == DF_ACCESS_LOAD && x->step[df_facts_vector_axis(k)] == DF_STEP_UNIT &&
+           x->step[df_facts_row_axis(k)] != DF_STEP_ZERO;
+}
+
+/* The fewest accesses that must share, of n that read rows: a third. With fewer, two rows at a time
+ * take as long as one after the other. */
+static bool shares_enough(uint32_t n_shared, uint32_t n)
+{
+    return n_shared > 0 && 3 * n_shared >= n;
+}
+
+static bool may_share(const df_kernel *k)
+{
+    uint32_t n = 0;
+    if (k->mode != DF_MODE_MAP || k->n_access > DF_FACT_ACCESSES) return false;
+    if (df_facts_row_axis(k) < 0 || df_facts_vector_axis(k) < 0) return false;
+    for (uint32_t a = 0; a < k->n_access; a++) n += reads_rows(k, a);
+    return n > 1;
+}
+
+/* Whether access a reads in the next row what access b reads in this one. */
+static bool reads_below(const df_kernel *k, const df_kargs *args, uint32_t a, uint32_t b)
+{
+    const deft_dtype t = (deft_dtype)k->access[a].dtype;
+    const int64_t *const s = args->stride;
+    if (k->access[b].dtype != t || !reads_rows(k, b)) return false;
+    for (uint32_t x = 0; x < k->n_axes; x++)
+        if (s[a * k->n_axes + x] != s[b * k->n_axes + x]) return false;
+    const int64_t pitch = s[(int64_t)a * k->n_axes + df_facts_row_axis(k)] * df_bytes_of(t);
+    return (uintptr_t)args->ptr[b] - (uintptr_t)args->ptr[a] == (uintptr_t)pitch;
+}
+
+static void take_below(df_facts *out, const df_kernel *k, const df_kargs *args)
+{
+    uint32_t n = 0, n_shared = 0;
+    for (uint32_t a = 0; a < k->n_access; a++) {
+        if (!reads_rows(k, a)) continue;
+        n++;
+        for (uint32_t b = 0; b < k->n_access && !out->below[a]; b++)
+            if (b != a && reads_below(k, args, a, b)) out->below[a] = (uint8_t)(b + 1);
+        n_shared += out->below[a] != 0;
+    }
+    out->shares = shares_enough(n_shared, n);
+    if (!out->shares) memset(out->below, 0, sizeof out->below);
+}
+
+static bool shares_as_before(const df_facts *f, const df_kernel *k, const df_call *c)
+{
+    for (uint32_t a = 0; a < k->n_access; a++)
+        if (f->below[a] && !reads_below(k, c->args, a, f->below[a] - 1u)) return false;
+    return true;
+}
+
 /* ---- facts ---- */
 
 static bool is_multiple(const df_kernel *k, const df_call *c)
@@ -89,6 +155,7 @@ bool df_facts_hold(const df_facts *f, const df_kernel *k, const df_call *c)
         if (f->extent[x] != DF_ANY && f->extent[x] != c->args->extent[x]) return false;
     if (f->multiple && !is_multiple(k, c)) return false;
     if (f->seconds & ~seconds_of(k, c)) return false;
+    if (f->shares && !shares_as_before(f, k, c)) return false;
     return !f->num_mask || df_facts_other_numbers(f, c) == 0;
 }
 
@@ -118,6 +185,7 @@ void df_facts_take(df_facts *out, const df_watch *w, const df_kernel *k, const d
     out->all = kind == DF_VARIANT_ALL && c->all;
     out->multiple = kind == DF_VARIANT_MULTIPLE && is_multiple(k, c);
     if (kind == DF_VARIANT_ALL || kind == DF_VARIANT_ROWS) out->seconds = seconds_of(k, c);
+    if (slots.may_share) take_below(out, k, c->args);
 }
 
 static double as_double(uint64_t bits, deft_dtype t)
@@ -167,6 +235,8 @@ void df_facts_print(const df_facts *f, const df_kernel *k, char *out, size_t n)
         snprintf(out, n, "rows of a multiple of %d", DF_FACT_MULTIPLE);
     at = strlen(out);
     if (f->seconds && at < n) snprintf(out + at, n - at, "%seach second element", at ? ", " : "");
+    at = strlen(out);
+    if (f->shares && at < n) snprintf(out + at, n - at, "%sshared rows", at ? ", " : "");
     add_numbers(f->num_mask, f->num, k, out, n);
 }
 
@@ -203,8 +273,9 @@ static bool numbers_are_due(df_watch *w, const df_call *c, df_number_slots slots
     return is_due(count(&w->nums, &w->n_nums, hash), (uint64_t)after * DF_NUMBERS_FACTOR);
 }
 
-df_variant_kind df_watch_launch(df_watch *w, const df_kernel *k, const df_call *c,
-                                df_number_slots slots, uint32_t after)
+/* The kind of variant that is due for numbers or extents. */
+static df_variant_kind sizes_are_due(df_watch *w, const df_kernel *k, const df_call *c,
+                                     df_number_slots slots, uint32_t after)
 {
     const bool is_short = c->ns <= SHORT_LAUNCH_NS;
     const bool has_short_rows = c->ns <= SHORT_ROW_NS * (double)c->n_rows;
@@ -228,4 +299,24 @@ df_variant_kind df_watch_launch(df_watch *w, const df_kernel *k, const df_call *
     if (c->rows && is_due(n_rows, after)) return DF_VARIANT_ROWS;
     const bool is_multiple_due = n_rows < after && is_due(n_multiple, after);
     return is_multiple_due ? DF_VARIANT_MULTIPLE : DF_VARIANT_NONE;
+}
+
+/* Whether every launch shares rows is not counted: the search takes longer than the rest of this
+ * file. The launch at which the variant is due is taken for all. */
+static bool sharing_is_due(df_watch *w, const df_kernel *k, const df_call *c, uint32_t after)
+{
+    df_facts f = { .shares = false };
+    const uint32_t n = atomic_load_explicit(&w->n_launches, memory_order_relaxed) + 1;
+    atomic_store_explicit(&w->n_launches, n, memory_order_relaxed);
+    if (!is_due(n, after)) return false;
+    take_below(&f, k, c->args);
+    return f.shares;
+}
+
+df_variant_kind df_watch_launch(df_watch *w, const df_kernel *k, const df_call *c,
+                                df_number_slots slots, uint32_t after)
+{
+    const df_variant_kind kind = sizes_are_due(w, k, c, slots, after);
+    const bool shares = slots.may_share && sharing_is_due(w, k, c, after);
+    return shares && kind < DF_VARIANT_SHARED ? DF_VARIANT_SHARED : kind;
 }
