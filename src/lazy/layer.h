@@ -86,4 +86,19 @@ void df_layer_count(deft_ctx *cx, int64_t *count);
 bool df_caller_begin(deft_ctx *cx, uintptr_t site);
 void df_caller_end(deft_ctx *cx, bool began);
 
+/* The last statement of a public function. Returns the value of `call`. All records of `call` get
+ * the line of the public function's caller as their call site. Numbers that `call` passes may be
+ * fixed in captures (df_layer_enter). cx may be NULL. This is a macro because DF_SITE refers to the
+ * function that contains it. */
+#define DF_LAYER_RETURN(type, cx, call)                                                            \
+    do {                                                                                           \
+        deft_ctx *const df_cx = (cx);                                                              \
+        const bool df_began = df_caller_begin(df_cx, DF_SITE);                                     \
+        df_layer_enter(df_cx);                                                                     \
+        type const df_returned = (call);                                                           \
+        df_layer_leave(df_cx);                                                                     \
+        df_caller_end(df_cx, df_began);                                                            \
+        return df_returned;                                                                        \
+    } while (0)
+
 #endif

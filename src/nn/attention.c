@@ -95,10 +95,11 @@ static deft_tensor *self_attention_call(const deft_nn_self_attention *l, deft_te
 bool deft_nn_self_attention_init(deft_nn_self_attention *l, deft_nn *nn, const char *name,
                                  int64_t width, int64_t n_heads, double drop)
 {
-    DF_NN_RETURN(bool, nn ? nn->cx : NULL, self_attention_init(l, nn, name, width, n_heads, drop));
+    DF_LAYER_RETURN(bool, nn ? nn->cx : NULL,
+                    self_attention_init(l, nn, name, width, n_heads, drop));
 }
 
 deft_tensor *deft_nn_self_attention_call(const deft_nn_self_attention *l, deft_tensor *x)
 {
-    DF_NN_RETURN(deft_tensor *, deft_ctx_of(x), self_attention_call(l, x));
+    DF_LAYER_RETURN(deft_tensor *, deft_ctx_of(x), self_attention_call(l, x));
 }

@@ -111,10 +111,10 @@ static deft_status nn_load(deft_nn *nn, const char *path, deft_nn_part part)
 
 deft_status deft_nn_save(deft_nn *nn, const char *path, deft_nn_part part)
 {
-    DF_NN_RETURN(deft_status, nn ? nn->cx : NULL, nn_save(nn, path, part));
+    DF_LAYER_RETURN(deft_status, nn ? nn->cx : NULL, nn_save(nn, path, part));
 }
 
 deft_status deft_nn_load(deft_nn *nn, const char *path, deft_nn_part part)
 {
-    DF_NN_RETURN(deft_status, nn ? nn->cx : NULL, nn_load(nn, path, part));
+    DF_LAYER_RETURN(deft_status, nn ? nn->cx : NULL, nn_load(nn, path, part));
 }

@@ -137,41 +137,41 @@ static deft_tensor *dropout_call(const deft_nn_dropout *l, deft_tensor *x)
 bool deft_nn_linear_init(deft_nn_linear *l, deft_nn *nn, const char *name, int64_t in, int64_t out,
                          bool has_bias)
 {
-    DF_NN_RETURN(bool, nn ? nn->cx : NULL, linear_init(l, nn, name, in, out, has_bias));
+    DF_LAYER_RETURN(bool, nn ? nn->cx : NULL, linear_init(l, nn, name, in, out, has_bias));
 }
 
 deft_tensor *deft_nn_linear_call(const deft_nn_linear *l, deft_tensor *x)
 {
-    DF_NN_RETURN(deft_tensor *, deft_ctx_of(x), linear_call(l, x));
+    DF_LAYER_RETURN(deft_tensor *, deft_ctx_of(x), linear_call(l, x));
 }
 
 bool deft_nn_embedding_init(deft_nn_embedding *l, deft_nn *nn, const char *name, int64_t n,
                             int64_t width)
 {
-    DF_NN_RETURN(bool, nn ? nn->cx : NULL, embedding_init(l, nn, name, n, width));
+    DF_LAYER_RETURN(bool, nn ? nn->cx : NULL, embedding_init(l, nn, name, n, width));
 }
 
 deft_tensor *deft_nn_embedding_call(const deft_nn_embedding *l, deft_tensor *indices)
 {
-    DF_NN_RETURN(deft_tensor *, deft_ctx_of(indices), embedding_call(l, indices));
+    DF_LAYER_RETURN(deft_tensor *, deft_ctx_of(indices), embedding_call(l, indices));
 }
 
 bool deft_nn_norm_init_layer(deft_nn_norm *l, deft_nn *nn, const char *name, int64_t width)
 {
-    DF_NN_RETURN(bool, nn ? nn->cx : NULL, norm_init_layer(l, nn, name, width));
+    DF_LAYER_RETURN(bool, nn ? nn->cx : NULL, norm_init_layer(l, nn, name, width));
 }
 
 bool deft_nn_norm_init_rms(deft_nn_norm *l, deft_nn *nn, const char *name, int64_t width)
 {
-    DF_NN_RETURN(bool, nn ? nn->cx : NULL, norm_init_rms(l, nn, name, width));
+    DF_LAYER_RETURN(bool, nn ? nn->cx : NULL, norm_init_rms(l, nn, name, width));
 }
 
 deft_tensor *deft_nn_norm_call(const deft_nn_norm *l, deft_tensor *x)
 {
-    DF_NN_RETURN(deft_tensor *, deft_ctx_of(x), norm_call(l, x));
+    DF_LAYER_RETURN(deft_tensor *, deft_ctx_of(x), norm_call(l, x));
 }
 
 deft_tensor *deft_nn_dropout_call(const deft_nn_dropout *l, deft_tensor *x)
 {
-    DF_NN_RETURN(deft_tensor *, deft_ctx_of(x), dropout_call(l, x));
+    DF_LAYER_RETURN(deft_tensor *, deft_ctx_of(x), dropout_call(l, x));
 }

@@ -301,16 +301,16 @@ deft_rng *deft_nn_rng(deft_nn *nn)
 
 deft_tensor *deft_nn_parameter(deft_nn *nn, const char *name, deft_shape shape, deft_init init)
 {
-    DF_NN_RETURN(deft_tensor *, nn ? nn->cx : NULL, nn_parameter(nn, name, shape, init));
+    DF_LAYER_RETURN(deft_tensor *, nn ? nn->cx : NULL, nn_parameter(nn, name, shape, init));
 }
 
 deft_tensor *deft_nn_buffer(deft_nn *nn, const char *name, deft_shape shape, deft_dtype dtype,
                             deft_init init)
 {
-    DF_NN_RETURN(deft_tensor *, nn ? nn->cx : NULL, nn_buffer(nn, name, shape, dtype, init));
+    DF_LAYER_RETURN(deft_tensor *, nn ? nn->cx : NULL, nn_buffer(nn, name, shape, dtype, init));
 }
 
 bool deft_nn_fill(deft_nn *nn, const char *name, deft_init init)
 {
-    DF_NN_RETURN(bool, nn ? nn->cx : NULL, nn_fill(nn, name, init));
+    DF_LAYER_RETURN(bool, nn ? nn->cx : NULL, nn_fill(nn, name, init));
 }

@@ -70,21 +70,6 @@ const df_nn_entry *df_nn_get(const deft_nn *nn, const char *name);
 deft_tensor *df_nn_begin(deft_nn *nn, const char *what, const deft_shape *shape, deft_dtype dtype,
                          deft_init init);
 
-/* The last statement of a public function. Returns the value of `call`. All records of `call` get
- * the line of the public function's caller as their call site. Numbers that `call` passes may be
- * fixed in captures (df_layer_enter). cx may be NULL. This is a macro because DF_SITE refers to the
- * function that contains it. */
-#define DF_NN_RETURN(type, cx, call)                                                               \
-    do {                                                                                           \
-        deft_ctx *const df_cx = (cx);                                                              \
-        const bool df_began = df_caller_begin(df_cx, DF_SITE);                                     \
-        df_layer_enter(df_cx);                                                                     \
-        type const df_result = (call);                                                             \
-        df_layer_leave(df_cx);                                                                     \
-        df_caller_end(df_cx, df_began);                                                            \
-        return df_result;                                                                          \
-    } while (0)
-
 /* Writes dtype and shape, such as "f32[2,3]", into buf and returns buf. */
 #define DF_NN_TEXT 96
 const char *df_nn_text(const deft_tensor *t, char buf[DF_NN_TEXT]);

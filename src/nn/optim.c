@@ -382,38 +382,38 @@ static bool clip_grad_norm(deft_tensor **grads, size_t n, double max_norm, deft_
 
 deft_status deft_optim_create(deft_nn *nn, const deft_optim_options *options, deft_optim **out)
 {
-    DF_NN_RETURN(deft_status, nn ? nn->cx : NULL, optim_create(nn, options, out));
+    DF_LAYER_RETURN(deft_status, nn ? nn->cx : NULL, optim_create(nn, options, out));
 }
 
 bool deft_optim_step(deft_optim *o, deft_tensor *const *grads, double rate)
 {
     if (!o) return false;
-    DF_NN_RETURN(bool, o->nn->cx, optim_step(o, grads, deft_num(o->nn->cx, rate), NULL));
+    DF_LAYER_RETURN(bool, o->nn->cx, optim_step(o, grads, deft_num(o->nn->cx, rate), NULL));
 }
 
 bool deft_optim_step_t(deft_optim *o, deft_tensor *const *grads, deft_tensor *rate)
 {
     if (!o || !rate) return false; /* a NULL rate is the result of an earlier mistake */
-    DF_NN_RETURN(bool, o->nn->cx, optim_step(o, grads, rate, NULL));
+    DF_LAYER_RETURN(bool, o->nn->cx, optim_step(o, grads, rate, NULL));
 }
 
 bool deft_optim_step_if(deft_optim *o, deft_tensor *const *grads, double rate,
                         deft_tensor *condition)
 {
     if (!o || !condition) return false;
-    DF_NN_RETURN(bool, o->nn->cx, optim_step(o, grads, deft_num(o->nn->cx, rate), condition));
+    DF_LAYER_RETURN(bool, o->nn->cx, optim_step(o, grads, deft_num(o->nn->cx, rate), condition));
 }
 
 bool deft_optim_step_if_t(deft_optim *o, deft_tensor *const *grads, deft_tensor *rate,
                           deft_tensor *condition)
 {
     if (!o || !rate || !condition) return false;
-    DF_NN_RETURN(bool, o->nn->cx, optim_step(o, grads, rate, condition));
+    DF_LAYER_RETURN(bool, o->nn->cx, optim_step(o, grads, rate, condition));
 }
 
 bool deft_optim_accumulate(deft_optim *o, deft_tensor *const *grads, double weight)
 {
-    DF_NN_RETURN(bool, o ? o->nn->cx : NULL, optim_accumulate(o, grads, weight));
+    DF_LAYER_RETURN(bool, o ? o->nn->cx : NULL, optim_accumulate(o, grads, weight));
 }
 
 bool deft_clip_grad_norm(deft_tensor **grads, size_t n, double max_norm, deft_tensor **norm)
@@ -421,5 +421,5 @@ bool deft_clip_grad_norm(deft_tensor **grads, size_t n, double max_norm, deft_te
     size_t i = 0;
     while (grads && i < n && !grads[i]) i++;
     deft_ctx *const cx = grads && i < n ? deft_ctx_of(grads[i]) : NULL;
-    DF_NN_RETURN(bool, cx, clip_grad_norm(grads, n, max_norm, norm));
+    DF_LAYER_RETURN(bool, cx, clip_grad_norm(grads, n, max_norm, norm));
 }

@@ -125,23 +125,23 @@ static bool update(const deft_scaler *s, deft_tensor *is_finite)
 
 deft_status deft_scaler_create(deft_nn *nn, const deft_scaler_options *options, deft_scaler **out)
 {
-    DF_NN_RETURN(deft_status, nn ? nn->cx : NULL, scaler_create(nn, options, out));
+    DF_LAYER_RETURN(deft_status, nn ? nn->cx : NULL, scaler_create(nn, options, out));
 }
 
 deft_tensor *deft_scaler_loss(const deft_scaler *s, deft_tensor *loss)
 {
     if (!s) return NULL;
-    DF_NN_RETURN(deft_tensor *, s->nn->cx, deft_mul(deft_cast(loss, DEFT_F32), s->scale));
+    DF_LAYER_RETURN(deft_tensor *, s->nn->cx, deft_mul(deft_cast(loss, DEFT_F32), s->scale));
 }
 
 deft_tensor *deft_scaler_unscale(const deft_scaler *s, deft_tensor **grads, size_t n)
 {
     if (!s || !grads) return NULL;
-    DF_NN_RETURN(deft_tensor *, s->nn->cx, unscale(s, grads, n));
+    DF_LAYER_RETURN(deft_tensor *, s->nn->cx, unscale(s, grads, n));
 }
 
 bool deft_scaler_update(deft_scaler *s, deft_tensor *is_finite)
 {
     if (!s || df_step_has_mistake(s->nn->cx)) return false;
-    DF_NN_RETURN(bool, s->nn->cx, update(s, is_finite));
+    DF_LAYER_RETURN(bool, s->nn->cx, update(s, is_finite));
 }
