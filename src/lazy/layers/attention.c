@@ -265,6 +265,7 @@ static bool forward_few(deft_ctx *cx, const task *a, deft_tensor *const *in,
     deft_tensor *s = scores(cx, a, in[1], at);
     const int64_t before[DEFT_MAX_RANK] = { 0 };
     int64_t after[DEFT_MAX_RANK] = { 0 };
+    if (!s) return false;
     after[deft_rank(s) - 1] = more;
     if (more) s = deft_pad(s, before, after, DEFT_PAD_CONSTANT, -INFINITY);
     s = columns_in_blocks(s);
