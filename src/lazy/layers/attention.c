@@ -87,6 +87,7 @@ static deft_tensor *in_blocks(deft_tensor *t)
 {
     deft_shape s = deft_shape_get(t);
     const uint32_t r = s.rank;
+    if (!t) return NULL;
     const int64_t n = n_key_blocks(s.dim[r - 2]), more = n * BLOCK - s.dim[r - 2];
     const int64_t before[DEFT_MAX_RANK] = { 0 };
     int64_t after[DEFT_MAX_RANK] = { 0 };
@@ -200,6 +201,7 @@ static deft_tensor *columns_in_blocks(deft_tensor *t)
 {
     deft_shape s = deft_shape_get(t);
     const uint32_t r = s.rank;
+    if (!t) return NULL;
     deft_axes order = { .n = r + 1, .at = { (int32_t)r - 1 } };
     for (uint32_t i = 0; i < r - 1; i++) order.at[i + 1] = (int32_t)i;
     order.at[r] = (int32_t)r;
@@ -213,6 +215,7 @@ static deft_tensor *columns_in_blocks(deft_tensor *t)
 static deft_tensor *elements_along(deft_tensor *t, uint32_t axis, int64_t first, int64_t n)
 {
     deft_range range[DEFT_MAX_RANK];
+    if (!t) return NULL;
     for (uint32_t i = 0; i < axis; i++) range[i] = DEFT_FULL;
     range[axis] = DEFT_R(first, first + n);
     return deft_slice_n(t, axis + 1, range);
@@ -222,6 +225,7 @@ static deft_tensor *elements_along(deft_tensor *t, uint32_t axis, int64_t first,
  * is 0 where the scan has padding, and the scan adds 0 to each product at least once. */
 static deft_tensor *products_of_blocks(deft_ctx *cx, deft_tensor *p, deft_tensor *v)
 {
+    if (!p || !v) return NULL;
     const uint32_t axis = deft_rank(v) - 2;
     const int64_t n_keys = deft_dim(v, -2), n_full = n_keys / BLOCK, more = n_keys % BLOCK;
     if (more == 0) return deft_matmul(p, in_blocks(v));
