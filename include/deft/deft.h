@@ -8,6 +8,7 @@
 #ifndef DEFT_DEFT_H
 #define DEFT_DEFT_H
 
+#include "deft/array.h"
 #include "deft/capture.h"
 #include "deft/context.h"
 #include "deft/control.h"

@@ -103,6 +103,13 @@ inline deft_tensor *deft_full(deft_ctx *cx, deft_shape shape, deft_dtype dtype, 
         return deft_full_i(cx, shape, dtype, static_cast<int64_t>(value));
 }
 
+/** deft_full_like_i, for an integer. */
+template <class N, ::deft::detail::if_integer<N> = 0>
+inline deft_tensor *deft_full_like(deft_tensor *t, N value)
+{
+    return deft_full_like_i(t, static_cast<int64_t>(value));
+}
+
 /** deft_pad_i, for an integer. */
 template <class N, ::deft::detail::if_integer<N> = 0>
 inline deft_tensor *deft_pad(deft_tensor *t, const int64_t *before, const int64_t *after,
@@ -415,6 +422,23 @@ inline found unique(tensor x, int64_t max)
     deft_tensor *n = nullptr;
     const tensor t = deft_unique(x.get(), max, &n);
     return {t, n};
+}
+
+/** What unique_all finds. All members are false after a mistake. */
+struct distinct {
+    tensor values;  /**< The distinct values, in ascending order. */
+    tensor indices; /**< Where each value occurs first. */
+    tensor inverse; /**< The index of the value of each element. */
+    tensor counts;  /**< How often each value occurs. */
+    tensor count;   /**< The number of values. */
+};
+
+/** Calls deft_unique_all (array.h). */
+inline distinct unique_all(tensor x, int64_t max)
+{
+    deft_tensor *part[4] = {};
+    const tensor t = deft_unique_all(x.get(), max, &part[0], &part[1], &part[2], &part[3]);
+    return {t, part[0], part[1], part[2], part[3]};
 }
 
 /* ---- the first elements of an order ---- */

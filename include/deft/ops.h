@@ -13,8 +13,8 @@
  * Dtypes. Two operands are promoted to one dtype (docs/promotion.md). Then
  *   - arithmetic such as deft_add, deft_neg and deft_minimum keeps that dtype. A bool gives
  *     DEFT_E_DTYPE;
- *   - functions of reals such as deft_div, deft_sqrt, deft_exp and deft_floor make f32 of
- *     integers and bools;
+ *   - functions of reals such as deft_div, deft_sqrt and deft_exp make f32 of integers and
+ *     bools. deft_floor, deft_ceil, deft_trunc and deft_round leave integers as they are;
  *   - bitwise operators take integers and bools, and shifts take integers. Other dtypes give
  *     DEFT_E_DTYPE;
  *   - comparisons, tests such as deft_isnan, and logical operators return bools.
@@ -27,8 +27,8 @@
  * both i64, or u64 when i64 cannot hold it. A number that does not fit its dtype gives DEFT_E_RANGE. In a captured function
  * a C number gives DEFT_E_STATE (capture.h).
  *
- * deft_pow_i with an exponent of 0 to 16 multiplies repeatedly. It keeps an integer dtype,
- * and the exponent is part of the plan.
+ * deft_pow_i with an exponent of 0 to 16 multiplies repeatedly, and the exponent is part of
+ * the plan. With an integer tensor, a negative exponent gives DEFT_E_RANGE.
  */
 #ifndef DEFT_OPS_H
 #define DEFT_OPS_H
@@ -53,6 +53,8 @@ DEFT_API deft_tensor *deft_sqrt(deft_tensor *x);
 DEFT_API deft_tensor *deft_rsqrt(deft_tensor *x);
 /** 1 / x. */
 DEFT_API deft_tensor *deft_reciprocal(deft_tensor *x);
+/** The cube root of x, with the sign of x. */
+DEFT_API deft_tensor *deft_cbrt(deft_tensor *x);
 /** e to the power x. */
 DEFT_API deft_tensor *deft_exp(deft_tensor *x);
 /** 2 to the power x. */
@@ -85,6 +87,12 @@ DEFT_API deft_tensor *deft_sinh(deft_tensor *x);
 DEFT_API deft_tensor *deft_cosh(deft_tensor *x);
 /** The hyperbolic tangent of x. */
 DEFT_API deft_tensor *deft_tanh(deft_tensor *x);
+/** The inverse hyperbolic sine of x. */
+DEFT_API deft_tensor *deft_asinh(deft_tensor *x);
+/** The inverse hyperbolic cosine of x; NaN below 1. */
+DEFT_API deft_tensor *deft_acosh(deft_tensor *x);
+/** The inverse hyperbolic tangent of x; NaN outside [-1, 1]. */
+DEFT_API deft_tensor *deft_atanh(deft_tensor *x);
 /** The logistic function 1 / (1 + exp(-x)). */
 DEFT_API deft_tensor *deft_sigmoid(deft_tensor *x);
 /** The error function of x. */
@@ -113,6 +121,8 @@ DEFT_API deft_tensor *deft_isnan(deft_tensor *x);
 DEFT_API deft_tensor *deft_isinf(deft_tensor *x);
 /** Whether x is neither NaN nor an infinity, as a bool. */
 DEFT_API deft_tensor *deft_isfinite(deft_tensor *x);
+/** Whether the sign bit of x is set, also that of -0 or of a NaN, as a bool. */
+DEFT_API deft_tensor *deft_signbit(deft_tensor *x);
 /** Whether x is 0, as a bool. */
 DEFT_API deft_tensor *deft_logical_not(deft_tensor *x);
 /** x with all bits inverted. A bool is negated. */
@@ -143,6 +153,11 @@ DEFT_API deft_tensor *deft_floor_div(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_floor_div_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_floor_div_i(deft_tensor *a, int64_t b);
 DEFT_API deft_tensor *deft_floor_div_u(deft_tensor *a, uint64_t b);
+/** a / b without its fraction, as C divides integers. An integer divided by 0 gives 0. */
+DEFT_API deft_tensor *deft_trunc_div(deft_tensor *a, deft_tensor *b);
+DEFT_API deft_tensor *deft_trunc_div_f(deft_tensor *a, double b);
+DEFT_API deft_tensor *deft_trunc_div_i(deft_tensor *a, int64_t b);
+DEFT_API deft_tensor *deft_trunc_div_u(deft_tensor *a, uint64_t b);
 /** a - b * floor(a / b), which has the sign of b. An integer a gives a when b is 0. */
 DEFT_API deft_tensor *deft_remainder(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_remainder_f(deft_tensor *a, double b);
@@ -153,7 +168,7 @@ DEFT_API deft_tensor *deft_fmod(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_fmod_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_fmod_i(deft_tensor *a, int64_t b);
 DEFT_API deft_tensor *deft_fmod_u(deft_tensor *a, uint64_t b);
-/** a to the power b. */
+/** a to the power b. Integers stay integers, and wrap; a negative b gives 0 unless a is 1 or -1. */
 DEFT_API deft_tensor *deft_pow(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_pow_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_pow_i(deft_tensor *a, int64_t b);
@@ -173,6 +188,16 @@ DEFT_API deft_tensor *deft_copysign(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_copysign_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_copysign_i(deft_tensor *a, int64_t b);
 DEFT_API deft_tensor *deft_copysign_u(deft_tensor *a, uint64_t b);
+/** The next number after a in the direction of b; b where they are equal. */
+DEFT_API deft_tensor *deft_nextafter(deft_tensor *a, deft_tensor *b);
+DEFT_API deft_tensor *deft_nextafter_f(deft_tensor *a, double b);
+DEFT_API deft_tensor *deft_nextafter_i(deft_tensor *a, int64_t b);
+DEFT_API deft_tensor *deft_nextafter_u(deft_tensor *a, uint64_t b);
+/** log(exp(a) + exp(b)), without overflow in between. */
+DEFT_API deft_tensor *deft_logaddexp(deft_tensor *a, deft_tensor *b);
+DEFT_API deft_tensor *deft_logaddexp_f(deft_tensor *a, double b);
+DEFT_API deft_tensor *deft_logaddexp_i(deft_tensor *a, int64_t b);
+DEFT_API deft_tensor *deft_logaddexp_u(deft_tensor *a, uint64_t b);
 /** The lesser of a and b. NaN when either is NaN. */
 DEFT_API deft_tensor *deft_minimum(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_minimum_f(deft_tensor *a, double b);
@@ -238,6 +263,21 @@ DEFT_API deft_tensor *deft_ge(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_ge_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_ge_i(deft_tensor *a, int64_t b);
 DEFT_API deft_tensor *deft_ge_u(deft_tensor *a, uint64_t b);
+/** b - a. So deft_rsub(x, 1) is 1 - x. */
+DEFT_API deft_tensor *deft_rsub(deft_tensor *a, deft_tensor *b);
+DEFT_API deft_tensor *deft_rsub_f(deft_tensor *a, double b);
+DEFT_API deft_tensor *deft_rsub_i(deft_tensor *a, int64_t b);
+DEFT_API deft_tensor *deft_rsub_u(deft_tensor *a, uint64_t b);
+/** b / a. Integers are divided as floats. */
+DEFT_API deft_tensor *deft_rdiv(deft_tensor *a, deft_tensor *b);
+DEFT_API deft_tensor *deft_rdiv_f(deft_tensor *a, double b);
+DEFT_API deft_tensor *deft_rdiv_i(deft_tensor *a, int64_t b);
+DEFT_API deft_tensor *deft_rdiv_u(deft_tensor *a, uint64_t b);
+/** b to the power a. Integers as in deft_pow. */
+DEFT_API deft_tensor *deft_rpow(deft_tensor *a, deft_tensor *b);
+DEFT_API deft_tensor *deft_rpow_f(deft_tensor *a, double b);
+DEFT_API deft_tensor *deft_rpow_i(deft_tensor *a, int64_t b);
+DEFT_API deft_tensor *deft_rpow_u(deft_tensor *a, uint64_t b);
 /** Whether a and b are both not 0, as a bool. */
 DEFT_API deft_tensor *deft_logical_and(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_logical_and_f(deft_tensor *a, double b);
@@ -256,16 +296,17 @@ DEFT_API deft_tensor *deft_logical_xor_u(deft_tensor *a, uint64_t b);
 
 /** The operators above, for bindings: each list calls the macro X(name) once for each. */
 #define DEFT_UNARY_OPS(X)                                                                          \
-    X(neg) X(abs) X(sign) X(square) X(sqrt) X(rsqrt) X(reciprocal) X(exp) X(exp2)                  \
-    X(expm1) X(log) X(log2) X(log10) X(log1p) X(sin) X(cos) X(tan) X(asin) X(acos)                 \
-    X(atan) X(sinh) X(cosh) X(tanh) X(sigmoid) X(erf) X(erfc) X(gelu) X(silu)                      \
-    X(softplus) X(relu) X(floor) X(ceil) X(trunc) X(round) X(isnan) X(isinf) X(isfinite)           \
-    X(logical_not) X(bitwise_not)
+    X(neg) X(abs) X(sign) X(square) X(sqrt) X(rsqrt) X(reciprocal) X(cbrt) X(exp)                  \
+    X(exp2) X(expm1) X(log) X(log2) X(log10) X(log1p) X(sin) X(cos) X(tan) X(asin)                 \
+    X(acos) X(atan) X(sinh) X(cosh) X(tanh) X(asinh) X(acosh) X(atanh) X(sigmoid) X(erf)           \
+    X(erfc) X(gelu) X(silu) X(softplus) X(relu) X(floor) X(ceil) X(trunc) X(round)                 \
+    X(isnan) X(isinf) X(isfinite) X(signbit) X(logical_not) X(bitwise_not)
 #define DEFT_BINARY_OPS(X)                                                                         \
-    X(add) X(sub) X(mul) X(div) X(floor_div) X(remainder) X(fmod) X(pow) X(atan2)                  \
-    X(hypot) X(copysign) X(minimum) X(maximum) X(bitwise_and) X(bitwise_or)                        \
-    X(bitwise_xor) X(shift_left) X(shift_right) X(eq) X(ne) X(lt) X(le) X(gt) X(ge)                \
-    X(logical_and) X(logical_or) X(logical_xor)
+    X(add) X(sub) X(mul) X(div) X(floor_div) X(trunc_div) X(remainder) X(fmod) X(pow)              \
+    X(atan2) X(hypot) X(copysign) X(nextafter) X(logaddexp) X(minimum) X(maximum)                  \
+    X(bitwise_and) X(bitwise_or) X(bitwise_xor) X(shift_left) X(shift_right) X(eq) X(ne)           \
+    X(lt) X(le) X(gt) X(ge) X(rsub) X(rdiv) X(rpow) X(logical_and) X(logical_or)                   \
+    X(logical_xor)
 
 #ifdef __cplusplus
 }
@@ -280,12 +321,15 @@ DEFT_API deft_tensor *deft_logical_xor_u(deft_tensor *a, uint64_t b);
 #define deft_mul(a, b) DEFT_PICK(deft_mul, b)((a), (b))
 #define deft_div(a, b) DEFT_PICK(deft_div, b)((a), (b))
 #define deft_floor_div(a, b) DEFT_PICK(deft_floor_div, b)((a), (b))
+#define deft_trunc_div(a, b) DEFT_PICK(deft_trunc_div, b)((a), (b))
 #define deft_remainder(a, b) DEFT_PICK(deft_remainder, b)((a), (b))
 #define deft_fmod(a, b) DEFT_PICK(deft_fmod, b)((a), (b))
 #define deft_pow(a, b) DEFT_PICK(deft_pow, b)((a), (b))
 #define deft_atan2(a, b) DEFT_PICK(deft_atan2, b)((a), (b))
 #define deft_hypot(a, b) DEFT_PICK(deft_hypot, b)((a), (b))
 #define deft_copysign(a, b) DEFT_PICK(deft_copysign, b)((a), (b))
+#define deft_nextafter(a, b) DEFT_PICK(deft_nextafter, b)((a), (b))
+#define deft_logaddexp(a, b) DEFT_PICK(deft_logaddexp, b)((a), (b))
 #define deft_minimum(a, b) DEFT_PICK(deft_minimum, b)((a), (b))
 #define deft_maximum(a, b) DEFT_PICK(deft_maximum, b)((a), (b))
 #define deft_bitwise_and(a, b) DEFT_PICK(deft_bitwise_and, b)((a), (b))
@@ -299,6 +343,9 @@ DEFT_API deft_tensor *deft_logical_xor_u(deft_tensor *a, uint64_t b);
 #define deft_le(a, b) DEFT_PICK(deft_le, b)((a), (b))
 #define deft_gt(a, b) DEFT_PICK(deft_gt, b)((a), (b))
 #define deft_ge(a, b) DEFT_PICK(deft_ge, b)((a), (b))
+#define deft_rsub(a, b) DEFT_PICK(deft_rsub, b)((a), (b))
+#define deft_rdiv(a, b) DEFT_PICK(deft_rdiv, b)((a), (b))
+#define deft_rpow(a, b) DEFT_PICK(deft_rpow, b)((a), (b))
 #define deft_logical_and(a, b) DEFT_PICK(deft_logical_and, b)((a), (b))
 #define deft_logical_or(a, b) DEFT_PICK(deft_logical_or, b)((a), (b))
 #define deft_logical_xor(a, b) DEFT_PICK(deft_logical_xor, b)((a), (b))

@@ -314,9 +314,12 @@ DEFT_API deft_tensor *deft_diagonal(deft_tensor *t, int64_t offset, int a, int b
 
 /* ---- joining, splitting, padding, moving ---- */
 
+/** As an axis of deft_concat, deft_roll and deft_repeat: the tensors are flattened first. */
+#define DEFT_FLAT INT32_MIN
+
 /** Joins n tensors along an existing axis. The other extents must agree; dtypes are
- * promoted. A NULL list or an n of 0 gives NULL without a mistake; more than 65536 give
- * DEFT_E_LIMIT. */
+ * promoted. With axis DEFT_FLAT the tensors are flattened first, and may have any shapes. A
+ * NULL list or an n of 0 gives NULL without a mistake; more than 65536 give DEFT_E_LIMIT. */
 DEFT_API deft_tensor *deft_concat(deft_tensor *const *parts, size_t n, int axis);
 
 /** Joins n tensors of equal shape along a new axis, whose index in the result is `axis`. */
@@ -351,7 +354,7 @@ DEFT_API deft_tensor *deft_pad_i(deft_tensor *t, const int64_t *before, const in
                                  deft_pad_mode mode, int64_t value);
 
 /** Moves the elements by shift positions along axis. Those that leave one end enter at the
- * other. */
+ * other. With axis DEFT_FLAT, the elements move in row-major order, and the shape stays. */
 DEFT_API deft_tensor *deft_roll(deft_tensor *t, int64_t shift, int axis);
 
 /** The lower triangle of the last two axes: elements above the given diagonal become 0. t
@@ -465,6 +468,10 @@ DEFT_API deft_tensor *deft_cast(deft_tensor *t, deft_dtype dtype);
  * broadcast. a and b are promoted to one dtype. */
 DEFT_API deft_tensor *deft_where(deft_tensor *condition, deft_tensor *a, deft_tensor *b);
 
+/** a * b + c, rounded once. The operands broadcast and are promoted; integers and bools become
+ * f32. */
+DEFT_API deft_tensor *deft_fma(deft_tensor *a, deft_tensor *b, deft_tensor *c);
+
 /** The elements of t, limited to low from below and to high from above. NaN stays NaN. The
  * bounds must fit the dtype of t; where low is greater than high, the result is high. */
 DEFT_API deft_tensor *deft_clamp(deft_tensor *t, double low, double high);
@@ -523,6 +530,15 @@ DEFT_API deft_tensor *deft_argmax(deft_tensor *t, deft_axes axes, bool keepdims)
 /** Running sums along axis, added in order. Unsigned integers are added in u64, other integers
  * and bools in i64. */
 DEFT_API deft_tensor *deft_cumsum(deft_tensor *t, int axis);
+
+/** Running products along axis, multiplied in order. Integers and bools are multiplied in
+ * i64. */
+DEFT_API deft_tensor *deft_cumprod(deft_tensor *t, int axis);
+
+/** The least and the greatest element so far along axis. From the first NaN on, the result is
+ * NaN. The gradient goes to the last of equal elements. Bools give DEFT_E_DTYPE. */
+DEFT_API deft_tensor *deft_cummin(deft_tensor *t, int axis);
+DEFT_API deft_tensor *deft_cummax(deft_tensor *t, int axis);
 
 /* ---- products, normalization, losses ---- */
 

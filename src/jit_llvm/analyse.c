@@ -159,7 +159,7 @@ static uint32_t choose_lanes(const df_gen *g)
     uint32_t n1 = 0, n2 = 0, n4 = 0, n8 = 0;
     for (uint32_t i = 0; i < g->k->n_ins; i++) {
         const df_ins *ins = &g->k->ins[i];
-        if (ins->op == DF_K_cumsum && g->k->mode == DF_MODE_ROW) return 1;
+        if (df_gen_kind(g, i) == DF_KOP_scan && g->k->mode == DF_MODE_ROW) return 1;
         const bool is_lanes = g->val[i].place == PLACE_BODY ||
                               (g->val[i].place == PLACE_LANES && g->k->mode == DF_MODE_LOOP);
         if (!is_lanes || g->val[i].is_address || df_gen_kind(g, i) == DF_KOP_reduce) continue;

@@ -43,13 +43,13 @@ static void scan_loop(df_gen *g)
     uint32_t n = 0;
     df_loop_begin(g, &l, df_gen_i64(g, 0), g->length, df_gen_i64(g, 1), g->k->n_ins);
     for (uint32_t i = 0; i < g->k->n_ins; i++)
-        if (df_gen_is_here(g, i, PLACE_BODY) && g->k->ins[i].op == DF_K_cumsum)
+        if (df_gen_is_here(g, i, PLACE_BODY) && df_gen_kind(g, i) == DF_KOP_scan)
             g->val[i].scan = df_loop_carry(g, &l, df_scan_start(g, i));
     g->scans_in_regs = true;
     df_lanes_body(g, l.i, NULL, 1);
     g->scans_in_regs = false;
     for (uint32_t i = 0; i < g->k->n_ins; i++)
-        if (df_gen_is_here(g, i, PLACE_BODY) && g->k->ins[i].op == DF_K_cumsum)
+        if (df_gen_is_here(g, i, PLACE_BODY) && df_gen_kind(g, i) == DF_KOP_scan)
             l.next[n++] = g->val[i].scan;
     df_loop_end(g, &l);
 }

@@ -320,7 +320,7 @@ static void emit_lanes(df_gen *g, uint32_t i)
         v = load_if(g, ins, s);
     else if (op == DF_K_load_at)
         v = df_access_load_at(g, access, s[0]);
-    else if (op == DF_K_cumsum)
+    else if (df_gen_kind(g, i) == DF_KOP_scan)
         v = df_scan_step(g, i, s[0]);
     else if (op == DF_K_div && g->val[ins->src[1]].inverse)
         v = times_inverse(g, s[0], &g->val[ins->src[1]]);

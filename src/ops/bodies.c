@@ -13,6 +13,7 @@
  *                    Without rounding, that quotient would be an integer, so the nearest integer is
  *                    right and not the floor. A zero has the sign of a / b. b = 0 gives a / b, an
  *                    infinity or NaN.
+ *   trunc_div(a, b)  the integer nearest to (a - fmod(a, b)) / b, likewise without the last step.
  *
  * For integers: truncated division and remainder. Where the remainder is not zero and its sign
  * differs from the sign of b, they are corrected by one step of b. A division by 0 gives
@@ -181,6 +182,21 @@ BODY(floor_div)
                           : floor_div_int(e, t, src[0], src[1]);
 }
 
+BODY(trunc_div)
+{
+    (void)out, (void)attr;
+    const uint32_t a = src[0], b = src[1], plain = ins2(e, DF_K_div, t, a, b);
+    if (!df_is_float(t)) return plain;
+    const uint32_t r = ins2(e, DF_K_rem, t, a, b), zero = constant(e, t, 0);
+    const uint32_t whole = ins2(e, DF_K_div, t, ins2(e, DF_K_sub, t, a, r), b);
+    const uint32_t q = ins1(e, DF_K_rint, t, whole);
+    const uint32_t or_zero =
+        select(e, t, ins2(e, DF_K_eq, DEFT_BOOL, q, zero), copy_sign(e, t, zero, plain), q);
+    const uint32_t is_finite =
+        ins2(e, DF_K_lt, DEFT_BOOL, ins1(e, DF_K_abs, t, plain), infinity(e, t));
+    return select(e, t, is_finite, or_zero, plain);
+}
+
 BODY(remainder)
 {
     (void)out, (void)attr;
@@ -193,6 +209,54 @@ BODY(cast)
 {
     (void)attr;
     return df_emit_cast(e, out, t, src[0]);
+}
+
+BODY(signbit)
+{
+    (void)attr;
+    const deft_dtype i = t == DEFT_F32 ? DEFT_I32 : DEFT_I64;
+    return ins2(e, DF_K_lt, out, ins1(e, DF_K_bitcast, i, src[0]), constant(e, i, 0));
+}
+
+/* The bits of a magnitude count its numbers, so the next one is a step of the bits away. A half is
+ * an f32 here, whose step is that of the half. Only the denormal numbers of f16 are no denormals of
+ * f32: below 2^-14 a step is 2^-24. What lies beyond f16 rounds to infinity, so that 2^16 stands
+ * for it. */
+BODY(nextafter)
+{
+    (void)out, (void)attr;
+    const deft_dtype i = t == DEFT_F32 ? DEFT_I32 : DEFT_I64;
+    const bool is_f16 = t == DEFT_F32 && e->half == DEFT_F16;
+    const uint32_t x = src[0], y = src[1], zero = constant(e, t, 0);
+    const uint64_t by = t == DEFT_F32 && df_is_half(e->half)
+                            ? (uint64_t)1 << (df_fraction_of(t) - df_fraction_of(e->half))
+                            : 1;
+    const uint32_t step = constant_bits(e, i, by);
+    const uint32_t is_zero = ins2(e, DF_K_eq, DEFT_BOOL, x, zero);
+    const uint32_t is_up = ins2(e, DF_K_lt, DEFT_BOOL, x, y);
+    const uint32_t same = ins2(e, DF_K_eq, DEFT_BOOL, is_up, ins2(e, DF_K_lt, DEFT_BOOL, zero, x));
+    const uint32_t away = ins2(e, DF_K_or, DEFT_BOOL, is_zero, same);
+    uint32_t a = ins1(e, DF_K_abs, t, x);
+    if (is_f16) a = ins2(e, DF_K_min, t, constant(e, t, 0x1p16), a);
+    const uint32_t bits = ins1(e, DF_K_bitcast, i, a);
+    uint32_t next = ins1(
+        e, DF_K_bitcast, t,
+        select(e, i, away, ins2(e, DF_K_add, i, bits, step), ins2(e, DF_K_sub, i, bits, step)));
+    if (is_f16) {
+        const uint32_t least = constant(e, t, 0x1p-14), by_16 = constant(e, t, 0x1p-24);
+        const uint32_t is_small = select(e, DEFT_BOOL, away, ins2(e, DF_K_lt, DEFT_BOOL, a, least),
+                                         ins2(e, DF_K_le, DEFT_BOOL, a, least));
+        next = select(
+            e, t, is_small,
+            select(e, t, away, ins2(e, DF_K_add, t, a, by_16), ins2(e, DF_K_sub, t, a, by_16)),
+            next);
+    }
+    next = copy_sign(e, t, next, select(e, t, is_zero, y, x));
+    next = select(e, t, ins2(e, DF_K_eq, DEFT_BOOL, x, y), y, next);
+    const uint32_t sum = ins2(e, DF_K_add, t, x, y);
+    const uint32_t is_nan = ins2(e, DF_K_or, DEFT_BOOL, ins2(e, DF_K_ne, DEFT_BOOL, x, x),
+                                 ins2(e, DF_K_ne, DEFT_BOOL, y, y));
+    return select(e, t, is_nan, sum, next);
 }
 
 BODY(copysign)

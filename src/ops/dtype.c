@@ -26,7 +26,7 @@ static bool is_dtype(deft_dtype t)
  * unsigned ones, else in i64. */
 static bool accumulates(df_op op)
 {
-    return op == DF_OP_sum || op == DF_OP_prod || op == DF_OP_cumsum;
+    return op == DF_OP_sum || op == DF_OP_prod || op == DF_OP_cumsum || op == DF_OP_cumprod;
 }
 
 static bool shifts(df_op op)

@@ -90,10 +90,11 @@ uint32_t df_emit_cast(df_emit *e, deft_dtype to, deft_dtype from, uint32_t x)
 static bool is_exact(df_op op)
 {
     static const bool exact[DF_N_OPS] = {
-        [DF_OP_neg] = true,     [DF_OP_abs] = true,     [DF_OP_sign] = true,
-        [DF_OP_relu] = true,    [DF_OP_floor] = true,   [DF_OP_ceil] = true,
-        [DF_OP_trunc] = true,   [DF_OP_round] = true,   [DF_OP_fmod] = true,
-        [DF_OP_minimum] = true, [DF_OP_maximum] = true, [DF_OP_copysign] = true,
+        [DF_OP_neg] = true,       [DF_OP_abs] = true,     [DF_OP_sign] = true,
+        [DF_OP_relu] = true,      [DF_OP_floor] = true,   [DF_OP_ceil] = true,
+        [DF_OP_trunc] = true,     [DF_OP_round] = true,   [DF_OP_fmod] = true,
+        [DF_OP_minimum] = true,   [DF_OP_maximum] = true, [DF_OP_copysign] = true,
+        [DF_OP_nextafter] = true,
     };
     return exact[op];
 }
@@ -108,13 +109,18 @@ uint32_t df_op_emit(df_emit *e, df_op op, deft_dtype t, deft_dtype out, const ui
     uint32_t wide[3] = { 0 };
     bool exact = is_exact(op);
     for (uint32_t i = 0; i < info->n_src; i++) {
-        wide[i] = wide_of_half(e, src[i]);
-        exact = exact && !(e->unrounded && e->unrounded(e, src[i]) != src[i]);
+        /* The next number is that of the rounded operand, also where others read it unrounded. */
+        wide[i] =
+            op == DF_OP_nextafter ? r_cast((rb){ e, DEFT_F32 }, src[i]) : wide_of_half(e, src[i]);
+        exact =
+            exact && !(op != DF_OP_nextafter && e->unrounded && e->unrounded(e, src[i]) != src[i]);
     }
     const bool is_half = df_is_half(out);
     e->between_bf16 = t == DEFT_BF16 && is_half;
+    e->half = is_half ? t : DEFT_F32;
     const uint32_t y = info->body(e, DEFT_F32, is_half ? DEFT_F32 : out, wide, attr);
     e->between_bf16 = false;
+    e->half = DEFT_F32;
     if (!is_half) return y;
     const unsigned flags = (exact ? DF_CAST_EXACT : 0) | (e->unrounded ? DF_CAST_RESULT : 0);
     return e->ins(e, DF_K_cast, out, y, 0, 0, flags);

@@ -24,6 +24,8 @@ typedef struct df_emit {
     /* Operand and result of the function are bf16. A recipe may exceed its error bound when each of
      * the 2^16 operands gives a result that is rounded to the same bf16. */
     bool between_bf16;
+    /* The half to which operands and result of the operator belong; DEFT_F32 when there is none. */
+    deft_dtype half;
     /* FAST kernels: the f32 that the half x was rounded from, if x is a cast with DF_CAST_RESULT;
      * else x. NULL: operators read rounded operands. */
     uint32_t (*unrounded)(struct df_emit *e, uint32_t x);
@@ -34,6 +36,7 @@ typedef struct df_emit {
 #define DF_RECIPES(X)                                                                          \
     X(exp) X(exp2) X(expm1) X(log) X(log2) X(log10) X(log1p)                                   \
     X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh) X(tanh)                       \
+    X(asinh) X(acosh) X(atanh) X(cbrt)                                                         \
     X(sigmoid) X(erf) X(erfc) X(gelu) X(silu) X(softplus) X(rsqrt)
 /* clang-format on */
 
@@ -41,10 +44,14 @@ typedef struct df_emit {
 DF_RECIPES(DF_X)
 #undef DF_X
 
-/* Recipes with two operands: x^y, the angle of the point (x, y), and sqrt(x * x + y * y). */
+/* Recipes with two operands: x^y, the angle of the point (x, y), sqrt(x * x + y * y), and
+ * log(exp(x) + exp(y)). */
 uint32_t df_recipe_pow(df_emit *e, deft_dtype t, uint32_t x, uint32_t y);
 uint32_t df_recipe_atan2(df_emit *e, deft_dtype t, uint32_t y, uint32_t x);
 uint32_t df_recipe_hypot(df_emit *e, deft_dtype t, uint32_t x, uint32_t y);
+uint32_t df_recipe_logaddexp(df_emit *e, deft_dtype t, uint32_t x, uint32_t y);
+/* x to a power, by squaring. t is an integer dtype. */
+uint32_t df_recipe_pow_int(df_emit *e, deft_dtype t, uint32_t x, uint32_t y);
 /* x to a constant power, by squaring. t is any dtype except the halves. */
 uint32_t df_recipe_powi(df_emit *e, deft_dtype t, uint32_t x, int32_t exponent);
 

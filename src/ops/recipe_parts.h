@@ -30,4 +30,22 @@ rid df_recipe_pow_f64(rb f, rid x, rid y);
  * is 0 or NaN; elsewhere it may be anything. */
 rid df_recipe_pow_special(rb f, rid x, rid y, rid power);
 
+/* ---- sums of two floats ---- */
+
+/* hi + lo, where |lo| is at most half an ULP of hi. */
+typedef struct r_pair {
+    rid hi, lo;
+} r_pair;
+
+/* a + b exactly (Knuth, "The Art of Computer Programming", volume 2, 1969). */
+static inline r_pair r_two_sum(rb f, rid a, rid b)
+{
+    const rid s = r_add(f, a, b), t = r_sub(f, s, a);
+    return (r_pair){ s, r_add(f, r_sub(f, a, r_sub(f, s, t)), r_sub(f, b, t)) };
+}
+
+/* log(1 + w), or log(2 w) where `twice` is true. f is f64; w.hi is 0 or positive and normal.
+ * is_short: with the polynomial of f32, whose relative error is 2^-27.8. In recipes_log.c. */
+rid df_recipe_log1p_of_pair(rb f, r_pair w, rid twice, bool is_short);
+
 #endif

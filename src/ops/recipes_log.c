@@ -7,7 +7,7 @@
  * polynomials differ (tools/fit_recipes). The comment of a pair of tables gives the interval, and
  * the greatest relative error of the rounded polynomials in f32 and in f64.
  */
-#include "ops/recipe_build.h"
+#include "ops/recipe_parts.h"
 
 #include <math.h>
 
@@ -166,6 +166,20 @@ static rid build_log1p(rb f, rid x)
     const rid upper = r_select(f, r_lt(f, x, r_k(f, INFINITY)), y, x);
     const rid bad = r_select(f, r_eq(f, x, r_k(f, -1)), r_k(f, -INFINITY), r_k(f, NAN));
     return r_select(f, r_lt(f, r_k(f, -1), x), upper, bad);
+}
+
+rid df_recipe_log1p_of_pair(rb f, r_pair w, rid twice, bool is_short)
+{
+    const rb i = r_int(f);
+    const r_pair u = r_two_sum(f, w.hi, r_select(f, twice, r_k(f, 0), r_k(f, 1)));
+    parts p = split(f, u.hi, r_ki(i, sqrt_half_bits(f)));
+    const rid shrink =
+        r_of_bits(f, r_max(i, r_ki(i, 0), r_sub(i, r_ki(i, 0x3ff0000000000000), p.exponent)));
+    p.g = r_fma(f, r_add(f, u.lo, w.lo), shrink, p.g);
+    p.e = r_add(f, p.e, r_select(f, twice, r_k(f, 1), r_k(f, 0)));
+    if (!is_short) return log_of_parts(f, p);
+    const rid y = r_fma(f, r_mul(f, p.g, p.g), r_poly(f, p.g, log_f32, DF_LEN(log_f32)), p.g);
+    return r_fma(f, p.e, r_k(f, 0x1.62e42fefa39efp-1), y);
 }
 
 /* |x| <= 0.5625: s = |x|. Above: asin|x| = pi/2 - 2 asin(s), s = sqrt((1 - |x|) / 2). */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * rsqrt, hypot, integer powers, the dispatch of pow by dtype, and the random number generator.
+ * rsqrt, cbrt, hypot, logaddexp, integer powers, the dispatch of pow by dtype, and the random
+ * number generator.
  *
  * hypot: squares of f32 are exact in f64, so f64 arithmetic has an error within 0.51 ULP, and no
  * intermediate result overflows. Operands in f64 are scaled by a power of two where the greater one
@@ -100,8 +101,83 @@ void df_recipe_philox(df_emit *e, uint32_t seed, uint32_t draw, uint32_t element
     out[3] = c3;
 }
 
+/* The greater of x and y, plus log1p(exp(-|x - y|)). Where it is infinite, the difference may have
+ * no value. */
+uint32_t df_recipe_logaddexp(df_emit *e, deft_dtype t, uint32_t x, uint32_t y)
+{
+    const rb f = { e, t };
+    const rid top = r_max(f, x, y), far = r_neg_abs(f, r_sub(f, x, y));
+    const rid more = df_recipe_log1p(e, t, df_recipe_exp(e, t, far));
+    const rid is_endless = r_eq(f, r_abs(f, top), r_k(f, INFINITY));
+    return r_select(f, is_endless, top, r_add(f, top, more));
+}
+
+/* x = 2^(3 q) m with m in [0.5, 4]. A parabola is within 10 % of the root of m. Each of two steps
+ * of Halley's method (1694) triples the digits. The residual of the last step, which is Newton's,
+ * is computed in twice the precision. f32 is computed in f64. */
+static rid cbrt_of_normal(rb d, rid a)
+{
+    const rb i = r_int(d);
+    const rid low = r_ki(i, 0xfffffffffffff), bits = r_bits(d, a);
+    const rid fraction = r_or(i, r_and(i, bits, low), r_ki(i, 0x3ff0000000000000));
+    const rid e = r_cast(d, r_sub(i, r_lshr(i, bits, r_mantissa_bits(d)), r_ki(i, 1023)));
+    const r_rounded q = r_round(d, e, r_k(d, 0x1.5555555555555p-2), 1023);
+    const r_rounded r = r_round(d, r_fma(d, q.n, r_k(d, -3), e), r_k(d, 1), 1023);
+    const rid m = r_mul(d, r_of_bits(d, fraction), r_power(d, r_low(d, r)));
+    static const double start[] = { 0.5307, 0.5838, -0.0785 };
+    rid y = r_poly(d, m, start, DF_LEN(start));
+    const rid twice = r_add(d, m, m);
+    for (int step = 0; step < 2; step++) {
+        const rid cube = r_mul(d, r_mul(d, y, y), y);
+        y = r_mul(d, y, r_div(d, r_add(d, cube, twice), r_add(d, r_add(d, cube, cube), m)));
+    }
+    const rid square = r_mul(d, y, y), rest = r_fma(d, y, y, r_neg(d, square));
+    const rid over = r_fma(d, rest, y, r_fma(d, square, y, r_neg(d, m)));
+    y = r_sub(d, y, r_div(d, over, r_mul(d, r_k(d, 3), square)));
+    return r_mul(d, y, r_power(d, r_low(d, q)));
+}
+
+uint32_t df_recipe_cbrt(df_emit *e, deft_dtype t, uint32_t x)
+{
+    const rb f = { e, t }, d = r_f64(e);
+    const rid a = r_abs(d, t == DEFT_F64 ? x : r_cast(d, x));
+    const rid tiny = r_lt(d, a, r_k(d, 0x1p-1022)); /* denormal in f64 */
+    const rid scaled = r_select(d, tiny, r_mul(d, a, r_k(d, 0x1p54)), a);
+    const rid y = cbrt_of_normal(d, scaled);
+    const rid back = r_select(d, tiny, r_mul(d, y, r_k(d, 0x1p-18)), y);
+    const rid is_plain = r_both(d, r_lt(d, r_k(d, 0), a), r_lt(d, a, r_k(d, INFINITY)));
+    const rid all = r_select(d, is_plain, back, a);
+    return r_with_sign(f, r_abs(f, t == DEFT_F64 ? all : r_cast(f, all)), x);
+}
+
+/* A negative power is that of 1 / x, which is 0 for all x except 1 and -1. */
+static rid negative_power(rb f, rid x, rid y)
+{
+    const rid zero = r_ki(f, 0), one = r_ki(f, 1), minus_one = r_ki(f, -1);
+    const rid is_odd = r_ne(f, r_and(f, y, one), zero);
+    const rid of_minus_one = r_select(f, is_odd, minus_one, one);
+    const rid rest = r_select(f, r_eq(f, x, minus_one), of_minus_one, zero);
+    return r_select(f, r_eq(f, x, one), one, rest);
+}
+
+uint32_t df_recipe_pow_int(df_emit *e, deft_dtype t, uint32_t x, uint32_t y)
+{
+    const rb f = { e, t };
+    const uint32_t bits = df_bits_of(t) - df_is_signed(t);
+    rid power = r_ki(f, 1), square = x;
+    for (uint32_t k = 0; k < bits; k++) {
+        const rid bit = r_and(f, y, r_ki(f, (int64_t)((uint64_t)1 << k)));
+        const rid more = r_mul(f, power, square);
+        power = r_select(f, r_ne(f, bit, r_ki(f, 0)), more, power);
+        if (k + 1 < bits) square = r_mul(f, square, square);
+    }
+    if (!df_is_signed(t)) return power;
+    return r_select(f, r_lt(f, y, r_ki(f, 0)), negative_power(f, x, y), power);
+}
+
 uint32_t df_recipe_pow(df_emit *e, deft_dtype t, uint32_t x, uint32_t y)
 {
     const rb f = { e, t };
+    if (df_is_int(t)) return df_recipe_pow_int(e, t, x, y);
     return t == DEFT_F64 ? df_recipe_pow_f64(f, x, y) : df_recipe_pow_f32(f, x, y);
 }

@@ -119,7 +119,7 @@ static deft_status shape_same(const rule_in *r, df_shape *out)
 {
     *out = r->src[0];
     if (r->op == DF_OP_powi) return DEFT_OK; /* any exponent */
-    return r->op == DF_OP_cumsum ? check_axis(r, out->rank) : check_no_attr(r);
+    return df_op_infos[r->op].cls == DF_CLASS_scan ? check_axis(r, out->rank) : check_no_attr(r);
 }
 
 static deft_status fail_broadcast(const rule_in *r, uint32_t axis, int64_t have, int64_t found)

@@ -53,7 +53,7 @@ deft_dtype df_promote(deft_dtype a, deft_dtype b);
 
 /* The dtype to which an operand of op must be cast, when t is the common dtype of all operands:
  *   - floating operators cast bools and integers to f32, wide ones also halves;
- *   - sum, prod and cumsum cast unsigned integers to u64, bools and other integers to i64;
+ *   - sum, prod, cumsum and cumprod cast unsigned integers to u64, bools and other integers to i64;
  *   - scatter_add and index_add cast halves to f32;
  *   - boolean operators cast everything to bool.
  * Returns DEFT_E_DTYPE with a sentence when op is not defined for t. */

@@ -549,7 +549,7 @@ static result rewrite(simplifier *s, df_node *n, df_ref *found)
     switch ((df_op_class)df_op_infos[n->op].cls) {
     case DF_CLASS_unary: return rewrite_unary(s, n, found);
     case DF_CLASS_binary: return rewrite_binary(s, n, found);
-    case DF_CLASS_ternary: return rewrite_where(s, n, found);
+    case DF_CLASS_ternary: return n->op == DF_OP_where ? rewrite_where(s, n, found) : RESULT_none;
     case DF_CLASS_view: return rewrite_view(s, n, found);
     case DF_CLASS_reduce: return rewrite_reduce(n, found);
     case DF_CLASS_leaf:

@@ -258,6 +258,10 @@ static void run(const row *r, bool table)
     X(sinh, -2, 2)                                                                                 \
     X(cosh, -2, 2)                                                                                 \
     X(tanh, -2, 2)                                                                                 \
+    X(asinh, -2, 2)                                                                                \
+    X(acosh, 1.2, 3)                                                                               \
+    X(atanh, -0.8, 0.8)                                                                            \
+    X(cbrt, 0.5, 2)                                                                                \
     X(sigmoid, -3, 3)                                                                              \
     X(erf, -2, 2)                                                                                  \
     X(erfc, -2, 2)                                                                                 \
@@ -282,12 +286,15 @@ static void run(const row *r, bool table)
     X(div, -2, 2, 0.5, 2)                                                                          \
     X(pow, 0.5, 2, -2, 2)                                                                          \
     X(atan2, 0.5, 2, -2, -0.5)                                                                     \
-    X(hypot, -2, -0.5, 0.5, 2)
+    X(hypot, -2, -0.5, 0.5, 2)                                                                     \
+    X(logaddexp, -2, 2, -2, 2)
 #define KINKED_PAIRS(X)                                                                            \
     X(remainder, 2.1, 2.9, 0.98, 1.02)                                                             \
     X(fmod, -2.9, -2.1, 0.98, 1.02)                                                                \
+    X(trunc_div, 2.1, 2.9, 0.98, 1.02)                                                             \
     X(floor_div, 2.1, 2.9, 0.98, 1.02)                                                             \
     X(copysign, 0.5, 2, -2, -0.5)                                                                  \
+    X(nextafter, 0.5, 2, -2, -0.5)                                                                 \
     X(minimum, -2, -1, 1, 2)                                                                       \
     X(maximum, -2, -1, 1, 2)
 
@@ -377,6 +384,36 @@ MAKE(mean, deft_mean(deft_exp(x[0]), DEFT_AXES(1), 0))
 MAKE(var, deft_var(x[0], DEFT_AXES(0), 0, 1))
 MAKE(cumsum_0, deft_cumsum(deft_square(x[0]), 0))
 MAKE(cumsum_1, deft_cumsum(deft_square(x[0]), -1))
+MAKE(cumprod_0, deft_cumprod(x[0], 0))
+MAKE(cumprod_1, deft_cumprod(deft_add_f(x[0], 3), -1))
+MAKE(cumprod_zero,
+     deft_cumprod(deft_mul(x[0], deft_ne_i(deft_iota(cx, deft_shape_get(x[0]), 0), 2)), 0))
+MAKE(cummax, deft_cummax(x[0], 1))
+MAKE(cummin, deft_cummin(x[0], 0))
+MAKE(cumulative_sum, deft_cumulative_sum(deft_square(x[0]), 0, true))
+MAKE(cumulative_prod, deft_cumulative_prod(x[0], 1, true))
+MAKE(fma, deft_fma(x[0], x[1], deft_square(x[0])))
+MAKE(nanmean, deft_nanmean(deft_square(x[0]), DEFT_AXES(0), 0))
+MAKE(nanvar, deft_nanvar(x[0], DEFT_AXES(1), 1, 1))
+MAKE(nanstd, deft_nanstd(x[0], ALL, 0, 0))
+MAKE(nanmax, deft_nanmax(x[0], DEFT_AXES(0), 0))
+MAKE(norm, deft_vector_norm(x[0], 2, DEFT_AXES(1), 0))
+MAKE(norm_3, deft_vector_norm(x[0], 3, ALL, 0))
+MAKE(norm_1, deft_vector_norm(x[0], 1, DEFT_AXES(0), 0))
+MAKE(norm_max, deft_vector_norm(x[0], INFINITY, DEFT_AXES(0), 0))
+MAKE(median, deft_median(x[0], 0, 0))
+MAKE(quantile, deft_quantile(x[0], 0.3, 1, 1))
+MAKE(logcumsumexp, deft_logcumsumexp(x[0], 0))
+MAKE(shift, deft_mul(deft_shift(x[0], (int64_t[]){ 1, -1 }, DEFT_PAD_REFLECT, 0), x[0]))
+MAKE(std, deft_std(x[0], DEFT_AXES(0), 0, 1))
+MAKE(std_all, deft_std(x[0], ALL, 1, 0))
+MAKE(diff, deft_diff(deft_square(x[0]), 2, 1, NULL, NULL))
+MAKE(diff_joined, deft_diff(x[0], 1, 0, x[0], deft_square(x[0])))
+MAKE(moveaxis, deft_moveaxis(deft_square(x[0]), DEFT_AXES(0), DEFT_AXES(-1)))
+MAKE(repeat, deft_square(deft_repeat(x[0], 3, 0)))
+MAKE(tile, deft_square(deft_tile(x[0], DEFT_SHAPE(2, 1, 2))))
+MAKE(roll_n, deft_mul(deft_roll_n(x[0], (int64_t[]){ 1, -1 }, DEFT_AXES(0, 1)), x[0]))
+MAKE(take_along_axis, deft_take_along_axis(deft_square(x[0]), deft_argsort(x[0], 1, true), 1))
 MAKE(slice, deft_square(deft_slice(x[0], DEFT_R(1, 3), DEFT_AT(0))))
 MAKE(slice_step, deft_square(deft_slice(x[0], DEFT_RS(-1, DEFT_END, -2), DEFT_RS(0, 4, 3))))
 MAKE(slice_twice, deft_mul(deft_slice(x[0], DEFT_R(0, -1)), deft_slice(x[0], DEFT_R(1, DEFT_END))))
@@ -551,6 +588,40 @@ static const row rows[] = {
     { "min", "rows, kept", f_min_axis, 1, { { S(3, 4), -2, 2, 2 } }, true },
     { "cumsum", "axis 0", f_cumsum_0, 1, { { S(4, 2), -2, 2, 0 } }, false },
     { "cumsum", "last axis", f_cumsum_1, 1, { { S(2, 5), -2, 2, 1 } }, false },
+    { "cumprod", "axis 0", f_cumprod_0, 1, { { S(4, 2), 0.5, 2, 0 } }, false },
+    { "cumprod", "last axis", f_cumprod_1, 1, { { S(2, 5), -2, 2, 1 } }, false },
+    { "cumprod", "with a zero", f_cumprod_zero, 1, { { S(5, 2), 0.5, 2, 0 } }, false },
+    { "cummax", "last axis", f_cummax, 1, { { S(3, 5), -2, 2, 1 } }, true },
+    { "cummin", "axis 0", f_cummin, 1, { { S(5, 3), -2, 2, 0 } }, true },
+    { "cumsum", "with an initial 0", f_cumulative_sum, 1, { { S(4, 2), -2, 2, 0 } }, false },
+    { "cumprod", "with an initial 1", f_cumulative_prod, 1, { { S(2, 4), 0.5, 2, 0 } }, false },
+    { "fma", "[3,2] and [2]", f_fma, 2, { { S(3, 2), -2, 2, 0 }, { S(2), -2, 2, 0 } }, false },
+    { "where", "nanmean", f_nanmean, 1, { { S(3, 2), -2, 2, 0 } }, false },
+    { "where", "nanvar", f_nanvar, 1, { { S(2, 4), -2, 2, 0 } }, false },
+    { "where", "nanstd", f_nanstd, 1, { { S(2, 3), -2, 2, 1 } }, false },
+    { "where", "nanmax", f_nanmax, 1, { { S(4, 3), -2, 2, 0 } }, true },
+    { "sqrt", "the norm of order 2", f_norm, 1, { { S(3, 4), -2, 2, 0 } }, false },
+    { "pow", "the norm of order 3", f_norm_3, 1, { { S(3, 2), 0.5, 2, 0 } }, false },
+    { "abs", "the norm of order 1", f_norm_1, 1, { { S(3, 2), 0.5, 2, 0 } }, true },
+    { "max", "the norm of order infinity", f_norm_max, 1, { { S(3, 2), 0.5, 2, 0 } }, true },
+    { "gather", "median", f_median, 1, { { S(5, 2), -2, 2, 0 } }, true },
+    { "gather", "quantile", f_quantile, 1, { { S(2, 5), -2, 2, 0 } }, true },
+    { "logaddexp", "logcumsumexp", f_logcumsumexp, 1, { { S(5, 2), -2, 2, 0 } }, false },
+    { "update", "shift", f_shift, 1, { { S(3, 4), -2, 2, 0 } }, false },
+    { "sqrt", "std of axis 0", f_std, 1, { { S(4, 3), -2, 2, 0 } }, false },
+    { "sqrt", "std of all", f_std_all, 1, { { S(3, 3), -2, 2, 1 } }, false },
+    { "sub", "diff", f_diff, 1, { { S(2, 5), -2, 2, 0 } }, false },
+    { "sub",
+      "diff with more before and after",
+      f_diff_joined,
+      1,
+      { { S(3, 2), -2, 2, 0 } },
+      false },
+    { "permute", "moveaxis", f_moveaxis, 1, { { S(2, 3, 4), -2, 2, 0 } }, false },
+    { "expand", "repeat", f_repeat, 1, { { S(2, 3), -2, 2, 0 } }, false },
+    { "expand", "tile", f_tile, 1, { { S(2, 3), -2, 2, 0 } }, false },
+    { "update", "roll_n", f_roll_n, 1, { { S(3, 4), -2, 2, 0 } }, false },
+    { "gather", "take_along_axis", f_take_along_axis, 1, { { S(2, 4), -2, 2, 0 } }, false },
     { "slice", "a row's middle", f_slice, 1, { { S(4, 2), -2, 2, 0 } }, false },
     { "slice", "backwards by 2, by 3", f_slice_step, 1, { { S(5, 4), -2, 2, 1 } }, false },
     { "slice", "overlapping", f_slice_twice, 1, { { S(4, 2), -2, 2, 0 } }, false },

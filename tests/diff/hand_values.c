@@ -182,6 +182,10 @@ static const real_row reals[] = {
     { "sinh", deft_sinh, sinhl, 2, 2.5, -90, 90 },
     { "cosh", deft_cosh, coshl, 2, 2, -90, 90 },
     { "tanh", deft_tanh, tanhl, 2, 2, -10, 10 },
+    { "asinh", deft_asinh, asinhl, 1, 2, -9, 9 },
+    { "acosh", deft_acosh, acoshl, 1, 2, 1, 9 },
+    { "atanh", deft_atanh, atanhl, 1, 2, -1, 1 },
+    { "cbrt", deft_cbrt, cbrtl, 1, 1, -9, 9 },
     { "sigmoid", deft_sigmoid, w_sigmoid, 2, 2, -104, 20 },
     { "erf", deft_erf, erfl, 2, 2, -4, 4 },
     { "erfc", deft_erfc, erfcl, 2, 8, -4, 10 },
@@ -803,6 +807,29 @@ static void test_cumsum(void)
         for (size_t j = 0; j < C; j++)
             w[i * C + j] = i ? w[(i - 1) * C + j] + x[i * C + j] : x[i * C + j];
     expect("cumsum of columns", deft_cumsum(t, 0), DEFT_F32, w, R * C);
+    for (size_t i = 0; i < R; i++)
+        for (size_t j = 0; j < C; j++)
+            w[i * C + j] = j ? w[i * C + j - 1] * x[i * C + j] : x[i * C + j];
+    expect("cumprod of rows", deft_cumprod(t, 1), DEFT_F32, w, R * C);
+    for (size_t i = 0; i < R; i++)
+        for (size_t j = 0; j < C; j++)
+            w[i * C + j] = i ? w[(i - 1) * C + j] * x[i * C + j] : x[i * C + j];
+    expect("cumprod of columns", deft_cumprod(t, 0), DEFT_F32, w, R * C);
+    for (size_t i = 0; i < R; i++)
+        for (size_t j = 0; j < C; j++)
+            w[i * C + j] = j ? fmaxf(w[i * C + j - 1], x[i * C + j]) : x[i * C + j];
+    expect("cummax of rows", deft_cummax(t, 1), DEFT_F32, w, R * C);
+    for (size_t i = 0; i < R; i++)
+        for (size_t j = 0; j < C; j++)
+            w[i * C + j] = i ? fminf(w[(i - 1) * C + j], x[i * C + j]) : x[i * C + j];
+    expect("cummin of columns", deft_cummin(t, 0), DEFT_F32, w, R * C);
+    const float odd[5] = { 1, -2, NAN, 9, -9 }, odd_max[5] = { 1, 1, NAN, NAN, NAN };
+    expect("cummax with NaN", deft_cummax(from(DEFT_F32, shape1(5), odd), 0), DEFT_F32, odd_max, 5);
+    const int32_t whole[4] = { 3, -7, 5, 2 }, least[4] = { 3, -7, -7, -7 };
+    const int64_t products[4] = { 3, -21, -105, -210 };
+    deft_tensor *const i32 = from(DEFT_I32, shape1(4), whole);
+    expect("cummin of i32", deft_cummin(i32, 0), DEFT_I32, least, 4);
+    expect("cumprod of i32", deft_cumprod(i32, 0), DEFT_I64, products, 4);
     const float z[3] = { -0.0f, -0.0f, 1 };
     expect("cumsum starts from its first element", deft_cumsum(from(DEFT_F32, shape1(3), z), 0),
            DEFT_F32, z, 3);

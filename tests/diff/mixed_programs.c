@@ -78,6 +78,7 @@ typedef enum kind {
     K_TOP,
     K_PRODUCT,
     K_COUNT,
+    K_ARRAY,
     K_ATTEND,
     K_REPEAT,
     K_SCOPE,
@@ -85,17 +86,17 @@ typedef enum kind {
 } kind;
 
 static const char *const kind_name[N_KINDS] = {
-    "unary",       "binary",  "reduce",        "part",          "view",   "same",
-    "random",      "borrow",  "take",          "fault",         "assign", "swap",
-    "assign part", "sweep",   "assign view",   "assign memory", "memory", "keep",
-    "read",        "grad",    "grad of state", "jvp",           "stop",   "hook",
-    "custom",      "scan",    "while",         "cond",          "vmap",   "windows",
-    "top",         "product", "count",         "attend",        "repeat", "scope",
+    "unary",       "binary",        "reduce", "part",    "view",  "same",        "random",
+    "borrow",      "take",          "fault",  "assign",  "swap",  "assign part", "sweep",
+    "assign view", "assign memory", "memory", "keep",    "read",  "grad",        "grad of state",
+    "jvp",         "stop",          "hook",   "custom",  "scan",  "while",       "cond",
+    "vmap",        "windows",       "top",    "product", "count", "array",       "attend",
+    "repeat",      "scope",
 };
 
 /* How often each is drawn. */
-static const uint8_t weight[N_KINDS] = { 6, 6, 2, 4, 3, 3, 1, 1, 1, 1, 8, 2, 6, 3, 3, 2, 1, 5,
-                                         2, 4, 3, 2, 1, 1, 1, 4, 1, 2, 3, 3, 2, 3, 2, 2, 1, 1 };
+static const uint8_t weight[N_KINDS] = { 6, 6, 2, 4, 3, 3, 1, 1, 1, 1, 8, 2, 6, 3, 3, 2, 1, 5, 2,
+                                         4, 3, 2, 1, 1, 1, 4, 1, 2, 3, 3, 2, 3, 2, 4, 2, 1, 1 };
 
 typedef struct stmt {
     uint8_t kind, dst, a, b, p, q;
@@ -744,6 +745,68 @@ static deft_tensor *counted(const exec *e, unsigned p, deft_tensor *t)
                      DEFT_F32);
 }
 
+/* The elements of t in order, and where they would go among the elements of with. */
+static deft_tensor *searched(deft_tensor *t, deft_tensor *with)
+{
+    deft_tensor *const list = deft_sort(deft_flatten(with), 0, false);
+    return deft_cast(deft_searchsorted(list, t, true), DEFT_F32);
+}
+
+/* How often each value of t, rounded to a few, occurs. */
+static deft_tensor *distinct(const exec *e, unsigned p, deft_tensor *t)
+{
+    deft_tensor *inverse, *counts;
+    deft_tensor *const few = deft_round(deft_mul(tame(t), number(e, 1.5)));
+    deft_tensor *const values = deft_unique_all(few, N, NULL, &inverse, &counts, NULL);
+    deft_tensor *const some = p & 1 ? counts : inverse;
+    return p & 2 ? values : deft_mul(deft_cast(some, DEFT_F32), number(e, 0.25));
+}
+
+/* The mean of the neighbours before and after each element, along the last axis. */
+static deft_tensor *stencil(const exec *e, deft_tensor *t, deft_pad_mode mode)
+{
+    int64_t by[2][2] = { { 0 }, { 0 } };
+    const uint32_t rank = deft_rank(t);
+    if (rank > 2 || deft_dim(t, -1) < 2) return t;
+    by[0][rank - 1] = 1;
+    by[1][rank - 1] = -1;
+    deft_tensor *const sum = deft_add(deft_shift(t, by[0], mode, 0), deft_shift(t, by[1], mode, 0));
+    return deft_mul(sum, number(e, 0.5));
+}
+
+/* Functions of array.h. */
+static deft_tensor *arranged(const exec *e, unsigned p, deft_tensor *t, deft_tensor *with)
+{
+    if (deft_rank(t) == 0) return deft_asinh(t);
+    deft_tensor *const near_one = deft_add(deft_mul(tame(t), number(e, 0.25)), number(e, 1));
+    switch (p % 24) {
+    case 0: return deft_cumprod(near_one, p & 16 ? -1 : 0);
+    case 1: return deft_cummax(t, p & 16 ? -1 : 0);
+    case 2: return deft_cummin(t, -1);
+    case 3: return deft_std(t, DEFT_AXES(0), true, 0);
+    case 4: return deft_diff(t, 1, 0, NULL, t);
+    case 5: return deft_roll(t, (int64_t)(p / 16), DEFT_FLAT);
+    case 6: return deft_roll_n(t, (const int64_t[]){ 1, -2 }, DEFT_AXES(0, -1));
+    case 7: return deft_sum(deft_repeat(tame(t), 3, -1), DEFT_AXES(0), 0);
+    case 8: return deft_max(deft_tile(tame(t), DEFT_SHAPE(3)), DEFT_AXES(-1), true);
+    case 9: return searched(t, with);
+    case 10: return deft_cast(deft_isin(deft_round(t), deft_round(with), p & 16), DEFT_F32);
+    case 11: return distinct(e, p / 16, t);
+    case 12: return deft_take_along_axis(t, deft_argsort(t, 0, p & 16), 0);
+    case 13: return deft_moveaxis(t, DEFT_AXES(0), DEFT_AXES(-1));
+    case 15: return deft_nanmean(deft_sqrt(t), DEFT_AXES(0), true);
+    case 16: return deft_vector_norm(t, p & 32 ? 2 : 1, DEFT_AXES(-1), true);
+    case 17: return deft_median(t, 0, true);
+    case 18: return deft_quantile(t, 0.3, -1, true);
+    case 19: return deft_logcumsumexp(tame(t), 0);
+    case 20: return deft_cast(deft_histc(t, N, -1, 1), DEFT_F32);
+    case 21: return stencil(e, t, (deft_pad_mode)(p / 32 % 4));
+    case 22: return deft_fma(t, near_one, fit(e, with, t));
+    case 14: return deft_logaddexp(t, fit(e, with, t));
+    default: return deft_cumulative_sum(tame(t), 0, true);
+    }
+}
+
 static void run_grad(exec *e, const stmt *st, deft_tensor *with)
 {
     deft_tensor *const of = operand(e, st->a);
@@ -830,6 +893,7 @@ static void run_stmt(exec *e, const stmt *st)
                     st->q & 2 ? b : state_of(e, st->b % 2));
         break;
     case K_PRODUCT: bind(e, st->dst, product(e, st->p, a)); break;
+    case K_ARRAY: bind(e, st->dst, arranged(e, st->p, a, b)); break;
     case K_COUNT: bind(e, st->dst, counted(e, st->p, a)); break;
     case K_ATTEND: bind(e, st->dst, attended(e, st->p, a)); break;
     case K_REPEAT: bind(e, st->dst, repeated(e, a)); break;

@@ -72,6 +72,9 @@ MAKE(rms_norm, deft_rms_norm(x[0], 1, x[1], 1e-3))
 MAKE(scatter_add, deft_scatter_add(x[0], indices(), x[1], 0))
 MAKE(stack, deft_stack(x, 3, 0))
 MAKE(where, deft_where(condition(), x[0], x[1]))
+MAKE(searchsorted, deft_searchsorted(x[0], x[1], false))
+MAKE(fma, deft_fma(x[0], x[1], x[2]))
+MAKE(isin, deft_isin(x[0], x[1], false))
 
 static deft_status give_second(deft_ctx *c, deft_tensor *const *in, size_t n_in, deft_tensor **out,
                                size_t n_out, void *user)
@@ -134,6 +137,9 @@ static const row rows[] = {
     { "lerp_i", LIFTS, 2, 0, 1, f_lerp_i },
     { "stack", MEETS, 3, 0, 0, f_stack },
     { "where", MEETS, 2, 0, 1, f_where },
+    { "searchsorted", MEETS, 2, 1, 1, f_searchsorted },
+    { "fma", MEETS, 3, 0, 1, f_fma },
+    { "isin", MEETS, 2, 0, 1, f_isin },
     { "cond", MEETS, 2, 0, 0, f_cond },
     { "scan", MEETS, 2, 1, 0, f_scan },
     { "concat", OTHER, 0, 0, 0, NULL }, /* parts have an axis; as stack in all else */
@@ -148,6 +154,15 @@ static const row rows[] = {
     { "embedding", OTHER, 0, 0, 0, NULL },
     { "compress", OTHER, 0, 0, 0, NULL },
     /* lists whose tensors do not meet each other */
+    /* indices and numbers of repetitions are integers of their own */
+    { "take_along_axis", OTHER, 0, 0, 0, NULL },
+    { "repeat_t", OTHER, 0, 0, 0, NULL },
+    { "histogram", OTHER, 0, 0, 0, NULL }, /* edges are a vector; as searchsorted in all else */
+    { "bucketize", OTHER, 0, 0, 0, NULL },
+    { "diff", OTHER, 0, 0, 0, NULL },     /* joins as concat does */
+    { "meshgrid", OTHER, 0, 0, 0, NULL }, /* nothing meets */
+    { "broadcast_tensors", OTHER, 0, 0, 0, NULL },
+    { "result_type", OTHER, 0, 0, 0, NULL }, /* records nothing */
     { "eval", OTHER, 0, 0, 0, NULL },
     { "nan_check", OTHER, 0, 0, 0, NULL },
     { "capture_call", OTHER, 0, 0, 0, NULL },

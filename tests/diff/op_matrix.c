@@ -430,6 +430,86 @@ static deft_tensor *r_cumsum(deft_ctx *cx, const kase *k)
     return deft_cumsum(operand(cx, k), k->variant == 0 ? -1 : 0);
 }
 
+static deft_tensor *r_fma(deft_ctx *cx, const kase *k)
+{
+    deft_tensor *const x = operand(cx, k), *const y = second(cx, k, (deft_dtype)k->t, k->s);
+    return k->variant ? deft_fma(x, y, x) : deft_fma(deft_num(cx, 0.5), x, y);
+}
+
+static deft_tensor *r_nan(deft_ctx *cx, const kase *k)
+{
+    deft_axes axes;
+    const bool keep = k->seed & 1;
+    if (!axes_of(k, &axes) || has_zero(&k->s)) return SKIP;
+    deft_tensor *const x = operand(cx, k);
+    switch (k->seed >> 1 & 7) {
+    case 0: return deft_nansum(x, axes, keep);
+    case 1: return deft_nanprod(x, axes, keep);
+    case 2: return deft_nanmin(x, axes, keep);
+    case 3: return deft_nanmax(x, axes, keep);
+    case 4: return deft_nanmean(x, axes, keep);
+    case 5: return deft_nanvar(x, axes, keep, 1);
+    case 6: return deft_nanstd(x, axes, keep, 0);
+    default: return deft_vector_norm(x, k->seed & 16 ? 2 : 1, axes, keep);
+    }
+}
+
+static deft_tensor *r_middle(deft_ctx *cx, const kase *k)
+{
+    const int axis = k->variant & 1 ? 0 : -1;
+    deft_tensor *const x = operand(cx, k);
+    if (has_zero(&k->s)) return SKIP;
+    return k->variant & 2 ? deft_median(x, axis, k->seed & 1)
+                          : deft_quantile(x, 0.3, axis, k->seed & 1);
+}
+
+static deft_tensor *r_logcumsumexp(deft_ctx *cx, const kase *k)
+{
+    return deft_logcumsumexp(tame_operand(cx, k), k->variant ? 0 : -1);
+}
+
+static deft_tensor *r_histogram(deft_ctx *cx, const kase *k)
+{
+    const float edge[4] = { -2, 0, 0.5f, 9 };
+    deft_tensor *const x = operand(cx, k);
+    if (k->variant) return deft_histc(x, 7, -3, 3);
+    return deft_histogram(x, deft_from(cx, shape1(4), DEFT_F32, edge, sizeof edge));
+}
+
+static deft_tensor *r_cumprod(deft_ctx *cx, const kase *k)
+{
+    if (k->variant && k->s.rank < 2) return SKIP;
+    return deft_cumprod(operand(cx, k), k->variant == 0 ? -1 : 0);
+}
+
+static deft_tensor *r_cummin(deft_ctx *cx, const kase *k)
+{
+    if (k->variant && k->s.rank < 2) return SKIP;
+    return deft_cummin(operand(cx, k), k->variant == 0 ? -1 : 0);
+}
+
+static deft_tensor *r_cummax(deft_ctx *cx, const kase *k)
+{
+    if (k->variant && k->s.rank < 2) return SKIP;
+    return deft_cummax(operand(cx, k), k->variant == 0 ? -1 : 0);
+}
+
+static deft_tensor *r_cumulative(deft_ctx *cx, const kase *k)
+{
+    deft_tensor *const x = operand(cx, k);
+    const int axis = k->variant & 1 ? 0 : -1;
+    return k->variant & 2 ? deft_cumulative_prod(x, axis, true)
+                          : deft_cumulative_sum(x, axis, true);
+}
+
+static deft_tensor *r_std(deft_ctx *cx, const kase *k)
+{
+    deft_axes axes;
+    if (!axes_of(k, &axes)) return SKIP;
+    return deft_std(k->seed & 1 ? operand(cx, k) : tame_operand(cx, k), axes, k->variant >= 6,
+                    (int)(k->seed >> 1 & 1));
+}
+
 static deft_tensor *r_softmax(deft_ctx *cx, const kase *k)
 {
     if (has_zero(&k->s)) return SKIP;
@@ -765,6 +845,68 @@ static deft_tensor *r_unique(deft_ctx *cx, const kase *k)
     return with_count(k, t, n);
 }
 
+static deft_tensor *r_shift(deft_ctx *cx, const kase *k)
+{
+    int64_t by[DEFT_MAX_RANK] = { 0 };
+    if (has_zero(&k->s)) return SKIP;
+    by[0] = k->s.dim[0] > 1 ? 1 : 0;
+    by[k->s.rank - 1] = k->s.dim[k->s.rank - 1] > 1 ? -1 : 0;
+    return used(deft_shift(operand(cx, k), by, (deft_pad_mode)k->variant, k->t == DEFT_BOOL), k);
+}
+
+static deft_tensor *r_unique_all(deft_ctx *cx, const kase *k)
+{
+    deft_tensor *part[4];
+    deft_tensor *const t =
+        deft_unique_all(operand(cx, k), room(k), &part[0], &part[1], &part[2], &part[3]);
+    return t ? with_count(k, k->variant % 2 ? part[k->seed % 3] : t, part[3]) : NULL;
+}
+
+static deft_tensor *r_searchsorted(deft_ctx *cx, const kase *k)
+{
+    static const int64_t size[4] = { 0, 1, 37, 64 };
+    const deft_dtype t = (deft_dtype)k->t;
+    deft_tensor *const list = deft_sort(
+        operand_of(cx, t, L_COPY, shape1(size[k->variant % 4]), k->seed + 1, false), 0, 0);
+    return deft_searchsorted(list, operand(cx, k), k->variant >= 4);
+}
+
+static deft_tensor *r_isin(deft_ctx *cx, const kase *k)
+{
+    static const int64_t size[3] = { 0, 5, 40 };
+    const deft_dtype t = (deft_dtype)k->t;
+    deft_tensor *const list =
+        operand_of(cx, t, L_COPY, shape1(size[k->variant % 3]), k->seed + 1, false);
+    return deft_isin(operand(cx, k), list, k->variant >= 3);
+}
+
+static deft_tensor *r_diff(deft_ctx *cx, const kase *k)
+{
+    const int axis = k->variant & 1 ? 0 : -1;
+    deft_tensor *const x = operand(cx, k);
+    return used(deft_diff(x, 1 + (k->variant & 2) / 2, axis, k->variant & 4 ? x : NULL, NULL), k);
+}
+
+static deft_tensor *r_copies(deft_ctx *cx, const kase *k)
+{
+    deft_tensor *const x = operand(cx, k);
+    const deft_shape three = { .rank = 1, .dim = { 3 } };
+    switch (k->variant) {
+    case 0: return used(deft_repeat(x, 3, -1), k);
+    case 1: return used(deft_repeat(x, 2, 0), k);
+    case 2: return used(deft_repeat(x, 2, DEFT_FLAT), k);
+    case 3: return used(deft_tile(x, three), k);
+    default: return used(deft_tile(x, DEFT_SHAPE(2, 1)), k);
+    }
+}
+
+static deft_tensor *r_roll_n(deft_ctx *cx, const kase *k)
+{
+    static const int64_t by[2] = { 1, -2 };
+    deft_tensor *const x = operand(cx, k);
+    return used(k->variant ? deft_roll_n(x, by, DEFT_AXES(0, -1)) : deft_roll(x, 3, DEFT_FLAT), k);
+}
+
 static deft_tensor *r_one_hot(deft_ctx *cx, const kase *k)
 {
     return deft_one_hot(operand(cx, k),
@@ -898,6 +1040,7 @@ enum {
     M_floor_div = ANY_NUMBER,
     M_remainder = ANY_NUMBER,
     M_fmod = ANY_NUMBER,
+    M_trunc_div = ANY_NUMBER,
     M_minimum = ANY_NUMBER,
     M_maximum = ANY_NUMBER,
     M_bitwise_and = INTEGRAL,
@@ -924,6 +1067,10 @@ enum {
     M_sinh = ANY,
     M_cosh = ANY,
     M_tanh = ANY,
+    M_asinh = ANY,
+    M_acosh = ANY,
+    M_atanh = ANY,
+    M_cbrt = ANY,
     M_sigmoid = ANY,
     M_erf = ANY,
     M_erfc = ANY,
@@ -937,9 +1084,12 @@ enum {
     M_isnan = ANY,
     M_isinf = ANY,
     M_isfinite = ANY,
+    M_signbit = ANY,
     M_logical_not = ANY,
     M_div = ANY,
-    M_pow = ANY,
+    M_pow = ANY_NUMBER,
+    M_nextafter = ANY,
+    M_logaddexp = ANY,
     M_atan2 = ANY,
     M_hypot = ANY,
     M_copysign = ANY,
@@ -949,6 +1099,9 @@ enum {
     M_le = ANY,
     M_gt = ANY,
     M_ge = ANY,
+    M_rsub = ANY_NUMBER,
+    M_rdiv = ANY,
+    M_rpow = ANY_NUMBER,
     M_logical_and = ANY,
     M_logical_or = ANY,
     M_logical_xor = ANY
@@ -981,60 +1134,39 @@ enum {
       .max_rank = (hi),                                                                            \
       .no_operand = true },
 
+/* clang-format off */
 static const op_row ops[] = {
-    DEFT_UNARY_OPS(U) DEFT_BINARY_OPS(B) O(cast, ANY, DEFT_N_DTYPES, 0, 8)
-        O(cast_twice, ANY, DEFT_N_DTYPES *DEFT_N_DTYPES, 1, 1) O(where, ANY, 4, 0, 8) O(
-            clamp, ANY_NUMBER, 6, 0, 8) O(clamp_t, ANY_NUMBER, 3, 0, 8) O(lerp, ANY_NUMBER, 4, 0, 8)
-            O(sum, ANY, 12, 0, 8) O(prod, ANY, 12, 0, 8) O(min, ANY_NUMBER, 12, 0, 8)
-                O(max, ANY_NUMBER, 12, 0, 8) O(mean, ANY, 12, 0, 8) O(any, ANY, 12, 0, 8) O(
-                    all, ANY, 12, 0, 8) O(argmin, ANY, 12, 0, 8) O(argmax, ANY, 12, 0, 8)
-                    O(sum_map, ANY_NUMBER, 12, 0, 8) O(prod_map, ANY_FLOAT, 12, 0, 8) O(
-                        min_map, ANY_NUMBER, 12, 0, 8) O(max_map, ANY_FLOAT, 12, 0, 8)
-                        O(mean_map, ANY_FLOAT, 12, 0, 8) O(any_map, ANY_FLOAT, 12, 0, 8) O(
-                            all_map, ANY_FLOAT, 12, 0, 8) O(argmin_map, ANY_NUMBER, 12, 0, 8)
-                            O(argmax_map, ANY_FLOAT, 12, 0, 8) O(var, ANY, 12, 0, 8) O(
-                                cumsum,
-                                ANY, 2,
-                                1, 8) O(softmax, ANY, 4, 1, 8)
-                                O(log_softmax, ANY, 4, 1,
-                                  8) O(layer_norm, ANY_FLOAT, 4, 1,
-                                       8) O(cross_entropy, ANY_FLOAT, 3, 2, 2)
-                                    O(slice, ANY, 9, 1, 8) O(reshape, ANY, 7, 0, 8) O(
-                                        permute, ANY,
-                                        5, 2,
-                                        8) O(expand, ANY, 3, 0, 7)
-                                        O(squeeze, ANY, 4, 0, 7) O(flip, ANY, 2, 1, 8) O(
-                                            diagonal,
-                                            ANY, 10, 2,
-                                            8) O(concat, ANY, 7, 1, 8)
-                                            O(stack, ANY, 3, 0, 7) O(split, ANY, 4, 1, 8) O(
-                                                pad, ANY,
-                                                8, 0,
-                                                8) O(roll, ANY, 4, 1, 8)
-                                                O(tri, ANY, 6, 2, 8) O(take, ANY, 5, 1, 7) O(
-                                                    gather,
-                                                    ANY, 4,
-                                                    1, 8) O(one_hot, ANY_INT, 3, 0, 7)
-                                                    O(matmul, ANY, 30, 2, 3) O(assign, ANY, 6, 1, 8)
-                                                        O(topk, ANY, 8, 1,
-                                                          8) O(sort, ANY, 4, 1,
-                                                               8) O(argsort, ANY, 4, 1, 8)
-                                                            O(nonzero, ANY, 6, 0,
-                                                              8) O(compress, ANY, 6, 0,
-                                                                   8) O(unique, ANY, 6, 0, 8)
-                                                                O(index_add, ANY_NUMBER,
-                                                                  5, 1, 7) O(scatter_add,
-                                                                             ANY_NUMBER, 4, 1, 8)
-                                                                    MAKES(fill, ANY, 6, 0, 8) MAKES(
-                                                                        arange, ANY_NUMBER, 5, 1,
-                                                                        1) MAKES(eye, ANY, 1, 2, 2)
-                                                                        MAKES(uniform, ANY_FLOAT, 3,
-                                                                              0, 8) MAKES(normal,
-                                                                                          ANY_FLOAT,
-                                                                                          2, 0, 8)
-                                                                            MAKES(randint, ANY_INT,
-                                                                                  2, 0, 8)
+    DEFT_UNARY_OPS(U) DEFT_BINARY_OPS(B)
+    O(cumprod, ANY, 2, 1, 8) O(cummin, ANY_NUMBER, 2, 1, 8) O(cummax, ANY_NUMBER, 2, 1, 8)
+    O(cumulative, ANY, 4, 1, 8) O(std, ANY, 12, 0, 8) O(unique_all, ANY, 6, 0, 8)
+    O(searchsorted, ANY, 8, 0, 8) O(isin, ANY, 6, 0, 8) O(diff, ANY, 8, 1, 8)
+    O(fma, ANY, 2, 0, 8) O(nan, ANY_NUMBER, 12, 0, 8) O(middle, ANY_NUMBER, 4, 1, 8)
+    O(logcumsumexp, ANY, 2, 1, 8) O(histogram, ANY, 2, 0, 8) O(shift, ANY, 4, 1, 8)
+    O(copies, ANY, 5, 1, 6) O(roll_n, ANY, 2, 1, 8) O(cast, ANY, DEFT_N_DTYPES, 0, 8)
+    O(cast_twice, ANY, DEFT_N_DTYPES * DEFT_N_DTYPES, 1, 1) O(where, ANY, 4, 0, 8)
+    O(clamp, ANY_NUMBER, 6, 0, 8) O(clamp_t, ANY_NUMBER, 3, 0, 8) O(lerp, ANY_NUMBER, 4, 0, 8)
+    O(sum, ANY, 12, 0, 8) O(prod, ANY, 12, 0, 8) O(min, ANY_NUMBER, 12, 0, 8)
+    O(max, ANY_NUMBER, 12, 0, 8) O(mean, ANY, 12, 0, 8) O(any, ANY, 12, 0, 8)
+    O(all, ANY, 12, 0, 8) O(argmin, ANY, 12, 0, 8) O(argmax, ANY, 12, 0, 8)
+    O(sum_map, ANY_NUMBER, 12, 0, 8) O(prod_map, ANY_FLOAT, 12, 0, 8)
+    O(min_map, ANY_NUMBER, 12, 0, 8) O(max_map, ANY_FLOAT, 12, 0, 8)
+    O(mean_map, ANY_FLOAT, 12, 0, 8) O(any_map, ANY_FLOAT, 12, 0, 8)
+    O(all_map, ANY_FLOAT, 12, 0, 8) O(argmin_map, ANY_NUMBER, 12, 0, 8)
+    O(argmax_map, ANY_FLOAT, 12, 0, 8) O(var, ANY, 12, 0, 8) O(cumsum, ANY, 2, 1, 8)
+    O(softmax, ANY, 4, 1, 8) O(log_softmax, ANY, 4, 1, 8) O(layer_norm, ANY_FLOAT, 4, 1, 8)
+    O(cross_entropy, ANY_FLOAT, 3, 2, 2) O(slice, ANY, 9, 1, 8) O(reshape, ANY, 7, 0, 8)
+    O(permute, ANY, 5, 2, 8) O(expand, ANY, 3, 0, 7) O(squeeze, ANY, 4, 0, 7)
+    O(flip, ANY, 2, 1, 8) O(diagonal, ANY, 10, 2, 8) O(concat, ANY, 7, 1, 8)
+    O(stack, ANY, 3, 0, 7) O(split, ANY, 4, 1, 8) O(pad, ANY, 8, 0, 8) O(roll, ANY, 4, 1, 8)
+    O(tri, ANY, 6, 2, 8) O(take, ANY, 5, 1, 7) O(gather, ANY, 4, 1, 8)
+    O(one_hot, ANY_INT, 3, 0, 7) O(matmul, ANY, 30, 2, 3) O(assign, ANY, 6, 1, 8)
+    O(topk, ANY, 8, 1, 8) O(sort, ANY, 4, 1, 8) O(argsort, ANY, 4, 1, 8) O(nonzero, ANY, 6, 0, 8)
+    O(compress, ANY, 6, 0, 8) O(unique, ANY, 6, 0, 8) O(index_add, ANY_NUMBER, 5, 1, 7)
+    O(scatter_add, ANY_NUMBER, 4, 1, 8) MAKES(fill, ANY, 6, 0, 8)
+    MAKES(arange, ANY_NUMBER, 5, 1, 1) MAKES(eye, ANY, 1, 2, 2) MAKES(uniform, ANY_FLOAT, 3, 0, 8)
+    MAKES(normal, ANY_FLOAT, 2, 0, 8) MAKES(randint, ANY_INT, 2, 0, 8)
 };
+/* clang-format on */
 
 static deft_tensor *record(deft_ctx *cx, const kase *k)
 {
@@ -1386,11 +1518,13 @@ static void all_cases(scale how)
 static void large_cases(scale how)
 {
     static const char *const names[] = {
-        "add",     "exp",    "lt",      "floor_div",   "cast",       "where",     "sum",
-        "prod",    "min",    "argmax",  "any",         "mean",       "sum_map",   "argmin_map",
-        "var",     "cumsum", "softmax", "log_softmax", "layer_norm", "permute",   "concat",
-        "pad",     "take",   "tri",     "matmul",      "uniform",    "assign",    "sort",
-        "argsort", "topk",   "nonzero", "compress",    "unique",     "index_add", "scatter_add",
+        "add",          "exp",        "lt",          "floor_div",   "cast",       "where",
+        "sum",          "prod",       "min",         "argmax",      "any",        "mean",
+        "sum_map",      "argmin_map", "var",         "cumsum",      "cumprod",    "cummax",
+        "searchsorted", "isin",       "softmax",     "log_softmax", "layer_norm", "permute",
+        "concat",       "pad",        "take",        "tri",         "matmul",     "uniform",
+        "assign",       "sort",       "argsort",     "topk",        "nonzero",    "compress",
+        "unique",       "index_add",  "scatter_add",
     };
     batch.at_most = 8;
     const uint32_t n_ops = (uint32_t)LEN(ops);

@@ -513,6 +513,44 @@ MAKE(mean, deft_mean(x[0], DEFT_AXES(1), 0))
 MAKE(var, deft_var(x[0], DEFT_AXES(0), 0, 1))
 MAKE(cumsum_0, deft_cumsum(deft_square(x[0]), 0))
 MAKE(cumsum_1, deft_cumsum(x[0], -1))
+MAKE(cumprod, deft_cumprod(x[0], -1))
+MAKE(cummin, deft_cummin(x[0], 0))
+MAKE(cummax, deft_cummax(deft_square(x[0]), 0))
+MAKE(cumulative_sum, deft_cumulative_sum(x[0], 0, true))
+MAKE(fma, deft_fma(x[0], x[1], x[0]))
+MAKE(nanmean, deft_nanmean(x[0], DEFT_AXES(0), 0))
+MAKE(nanstd, deft_nanstd(x[0], DEFT_AXES(1), 0, 1))
+MAKE(norm, deft_vector_norm(x[0], 2, DEFT_AXES(1), 0))
+MAKE(median, deft_median(x[0], 0, 0))
+MAKE(quantile, deft_quantile(x[0], 0.3, 1, 1))
+MAKE(logcumsumexp, deft_logcumsumexp(x[0], 0))
+MAKE(histogram, deft_histogram(x[0], deft_sort(x[1], 0, false)))
+MAKE(shift, deft_shift(x[0], (int64_t[]){ 1, -1 }, DEFT_PAD_WRAP, 0))
+MAKE(std, deft_std(x[0], DEFT_AXES(0), 0, 1))
+MAKE(diff, deft_diff(x[0], 1, 1, NULL, x[0]))
+MAKE(moveaxis, deft_mul(deft_moveaxis(x[0], DEFT_AXES(0), DEFT_AXES(-1)), x[1]))
+MAKE(repeat, deft_mul(deft_repeat(x[0], 2, 0), x[1]))
+MAKE(tile, deft_tile(x[0], DEFT_SHAPE(2, 1, 2)))
+MAKE(roll_n, deft_roll_n(x[0], (int64_t[]){ 1, -1 }, DEFT_AXES(0, 1)))
+MAKE(roll_flat, deft_roll(x[0], 2, DEFT_FLAT))
+MAKE(concat_flat, deft_concat(x, 2, DEFT_FLAT))
+MAKE(take_along_axis, deft_take_along_axis(x[0], x[1], 1))
+MAKE(searchsorted, deft_searchsorted(deft_sort(x[0], 0, false), x[1], true))
+MAKE(isin, deft_isin(x[0], x[1], false))
+MAKE(isin_many, deft_isin(x[0], x[1], true))
+MAKE(count_nonzero, deft_count_nonzero(x[0], DEFT_AXES(0), true))
+MAKE(repeat_t, deft_repeat_t(x[0], x[1], 0, 5))
+
+static deft_tensor *f_unique_all(deft_ctx *in, deft_tensor *const *x)
+{
+    deft_tensor *part[4] = { 0 };
+    (void)in;
+    deft_tensor *const values = deft_unique_all(x[0], 4, &part[0], &part[1], &part[2], &part[3]);
+    const deft_shape line = { .rank = 1, .dim = { 1 } };
+    deft_tensor *const all[5] = { deft_cast(values, DEFT_I64), part[0], part[1], part[2],
+                                  deft_reshape(part[3], line) };
+    return deft_concat(all, 5, DEFT_FLAT);
+}
 MAKE(slice, deft_slice(x[0], DEFT_R(1, 3), DEFT_AT(0)))
 MAKE(slice_step, deft_square(deft_slice(x[0], DEFT_RS(-1, DEFT_END, -2), DEFT_RS(0, 4, 3))))
 MAKE(slice_twice, deft_mul(deft_slice(x[0], DEFT_R(0, -1)), deft_slice(x[0], DEFT_R(1, DEFT_END))))
@@ -824,6 +862,34 @@ static const row rows[] = {
     { "count", "variance", f_var, 1, { F(5, 2) } },
     { "cumsum", "axis 0", f_cumsum_0, 1, { F(4, 2) } },
     { "cumsum", "last axis", f_cumsum_1, 1, { F(2, 5) } },
+    { "cumprod", "last axis", f_cumprod, 1, { F(2, 5) } },
+    { "cummin", "axis 0", f_cummin, 1, { F(4, 2) } },
+    { "cummax", "axis 0", f_cummax, 1, { F(4, 2) } },
+    { "cumsum", "with an initial 0", f_cumulative_sum, 1, { F(4, 2) } },
+    { "fma", "[2,3] and [3]", f_fma, 2, { F(2, 3), F(3) } },
+    { "where", "nanmean", f_nanmean, 1, { F(3, 2) } },
+    { "where", "nanstd", f_nanstd, 1, { F(2, 4) } },
+    { "sqrt", "norm", f_norm, 1, { F(3, 4) } },
+    { "topk", "median", f_median, 1, { F(5, 2) } },
+    { "gather", "quantile", f_quantile, 1, { F(2, 5) } },
+    { "update", "logcumsumexp", f_logcumsumexp, 1, { F(5, 2) } },
+    { "index_add", "histogram", f_histogram, 2, { F(7), F(3) } },
+    { "update", "shift", f_shift, 1, { F(3, 4) } },
+    { "sqrt where", "std", f_std, 1, { F(4, 3) } },
+    { "sub update", "diff", f_diff, 1, { F(2, 4) } },
+    { "permute", "moveaxis", f_moveaxis, 2, { F(2, 3, 4), F(3, 4, 2) } },
+    { "expand reshape", "repeat", f_repeat, 2, { F(2, 3), F(4, 3) } },
+    { "expand reshape", "tile", f_tile, 1, { F(2, 3) } },
+    { "update", "roll of two axes", f_roll_n, 1, { F(3, 4) } },
+    { "update", "roll of all", f_roll_flat, 1, { F(3, 4) } },
+    { "update", "concat of all", f_concat_flat, 2, { F(2, 3), F(4) } },
+    { "gather", "take_along_axis", f_take_along_axis, 2, { F(3, 4), I(-4, 3, 1, 5) } },
+    { "take", "searchsorted", f_searchsorted, 2, { F(9), F(2, 3) } },
+    { "eq", "isin few", f_isin, 2, { I(-4, 4, 2, 3), I(-4, 4, 5) } },
+    { "take", "isin many", f_isin_many, 2, { I(-40, 40, 2, 3), I(-40, 40, 20) } },
+    { "sum", "count_nonzero", f_count_nonzero, 1, { I(-1, 1, 4, 3) } },
+    { "take", "repeat_t", f_repeat_t, 2, { F(3, 2), I(0, 3, 3) } },
+    { "which", "unique_all", f_unique_all, 1, { I(0, 3, 6) } },
     { "slice", "a row's middle", f_slice, 1, { F(4, 2) } },
     { "slice", "backwards by 2, by 3", f_slice_step, 1, { F(5, 4) } },
     { "slice", "overlapping", f_slice_twice, 1, { F(4, 2) } },

@@ -130,6 +130,47 @@ static const float numbers[N] = { 3, 1, 2 };
     X(argmin, argmin, w->x, DEFT_AXES(1), 0)                                                       \
     X(argmax, argmax, w->x, ALL, 0)                                                                \
     X(cumsum, cumsum, w->x, 1)                                                                     \
+    X(cumprod, cumprod, w->x, 1)                                                                   \
+    X(cummin, cummin, w->x, 1)                                                                     \
+    X(cummax, cummax, w->x, 0)                                                                     \
+    X(cumulative_sum, cumulative_sum, w->x, 1, true)                                               \
+    X(cumulative_prod, cumulative_prod, w->x, 0, true)                                             \
+    X(fma, fma, w->x, w->p[0], deft_num(w->cx, 0.5))                                               \
+    X(nansum, nansum, w->x, DEFT_AXES(1), 0)                                                       \
+    X(nanprod, nanprod, w->x, DEFT_AXES(1), 0)                                                     \
+    X(nanmin, nanmin, w->x, DEFT_AXES(1), 0)                                                       \
+    X(nanmax, nanmax, w->x, DEFT_AXES(1), 0)                                                       \
+    X(nanmean, nanmean, w->x, DEFT_AXES(1), 0)                                                     \
+    X(nanvar, nanvar, w->x, DEFT_AXES(1), 0, 1)                                                    \
+    X(nanstd, nanstd, w->x, DEFT_AXES(1), 0, 1)                                                    \
+    X(vector_norm, vector_norm, w->x, 3, DEFT_AXES(1), 0)                                          \
+    X(median, median, w->x, 1, 0)                                                                  \
+    X(quantile, quantile, w->x, 0.3, 1, 0)                                                         \
+    X(histogram, histogram, w->x, deft_arange(w->cx, 0, 4, 1, DEFT_F32))                           \
+    X(histc, histc, w->x, 3, 0, 4)                                                                 \
+    X(bucketize, bucketize, w->x, deft_arange(w->cx, 0, 4, 1, DEFT_F32), false)                    \
+    X(logcumsumexp, logcumsumexp, w->x, 1)                                                         \
+    X(shift, shift, w->x, SIZES(1, -1), DEFT_PAD_EDGE, 0)                                          \
+    X(std, std, w->x, DEFT_AXES(1), 0, 1)                                                          \
+    X(count_nonzero, count_nonzero, w->x, DEFT_AXES(1), 0)                                         \
+    X(zeros_like, zeros_like, w->x)                                                                \
+    X(ones_like, ones_like, w->x)                                                                  \
+    X(full_like, full_like, w->x, 0.5)                                                             \
+    X(full_like_i, full_like_i, w->x, 7)                                                           \
+    X(eye_k, eye_k, w->cx, 3, 4, 1, DEFT_F32)                                                      \
+    X(linspace_open, linspace_open, w->cx, 0, 1, 5, DEFT_F64)                                      \
+    X(expand_dims, expand_dims, w->x, DEFT_AXES(0, -1))                                            \
+    X(moveaxis, moveaxis, w->x, DEFT_AXES(0), DEFT_AXES(1))                                        \
+    X(repeat, repeat, w->x, 2, 0)                                                                  \
+    X(repeat_t, repeat_t, w->x, deft_cast(deft_num_i(w->cx, 2), DEFT_I64), 0, 7)                   \
+    X(tile, tile, w->x, DEFT_SHAPE(2, 1))                                                          \
+    X(roll_n, roll_n, w->x, SIZES(1, 2), DEFT_AXES(0, 1))                                          \
+    X(take_along_axis, take_along_axis, w->x, deft_argsort(w->x, 1, 0), 1)                         \
+    X(diff, diff, w->x, 2, 1, w->x, NULL)                                                          \
+    X(searchsorted, searchsorted, deft_arange(w->cx, 0, 9, 1, DEFT_F32), w->x, true)               \
+    X(isin, isin, w->x, w->i, false)                                                               \
+    X(unique_all, unique_all, w->i, 9, &(deft_tensor *){ NULL }, &(deft_tensor *){ NULL },         \
+      &(deft_tensor *){ NULL }, &(deft_tensor *){ NULL })                                          \
     X(matmul, matmul, w->x, deft_t(w->p[0]))                                                       \
     X(softmax, softmax, w->x, -1)                                                                  \
     X(log_softmax, log_softmax, w->x, 0)                                                           \
@@ -160,6 +201,26 @@ static deft_tensor *make_split(world *w)
 {
     deft_tensor *part[2] = { 0 };
     return deft_split(w->x, SIZES(2, 4), 2, 1, part) == DEFT_OK ? part[1] : NULL;
+}
+
+static deft_tensor *make_unstack(world *w)
+{
+    deft_tensor *part[4] = { 0 };
+    return deft_unstack(w->x, 0, 4, part) == DEFT_OK ? part[3] : NULL;
+}
+
+static deft_tensor *make_meshgrid(world *w)
+{
+    deft_tensor *const x[2] = { deft_slice(w->x, DEFT_AT(0)), deft_slice(w->x, DEFT_AT(1)) };
+    deft_tensor *out[2] = { 0 };
+    return deft_meshgrid(x, 2, true, out) == DEFT_OK ? out[1] : NULL;
+}
+
+static deft_tensor *make_broadcast_tensors(world *w)
+{
+    deft_tensor *const x[2] = { w->x, deft_unsqueeze(w->x, 1) };
+    deft_tensor *out[2] = { 0 };
+    return deft_broadcast_tensors(x, 2, out) == DEFT_OK ? out[0] : NULL;
 }
 
 /* ---- loops and branches ---- */
@@ -1005,6 +1066,12 @@ static deft_status act_capture_replay(world *w)
     X(dtype_size, DEFT_F32)                                                                        \
     X(dtype_name, DEFT_F32)                                                                        \
     X(promote, DEFT_F32, DEFT_I64)                                                                 \
+    X(finfo, DEFT_F32)                                                                             \
+    X(iinfo, DEFT_I64)                                                                             \
+    X(isdtype, DEFT_F32, DEFT_KIND_NUMERIC)                                                        \
+    X(can_cast, DEFT_I32, DEFT_F32)                                                                \
+    X(result_type, &w->x, 1)                                                                       \
+    X(broadcast_shapes, &(deft_shape){ .rank = 0 }, 1, &(deft_shape){ .rank = 0 })                 \
     X(shape_of, 2, SIZES(4, 6))                                                                    \
     X(axes_of, 2, (const int[]){ 0, 1 })                                                           \
     X(range_of, 0, 3, 1)                                                                           \
@@ -1140,6 +1207,9 @@ static const row rows[] = {
                                             ROW(ctx_destroy, ) ROW(runtime_destroy, )
 #undef ROW
                                                 { .name = "deft_split", .make = make_split },
+    { .name = "deft_unstack", .make = make_unstack },
+    { .name = "deft_meshgrid", .make = make_meshgrid },
+    { .name = "deft_broadcast_tensors", .make = make_broadcast_tensors },
     { .name = "deft_while", .make = make_while },
     { .name = "deft_scan", .make = make_scan },
     { .name = "deft_cond", .make = make_cond },

@@ -230,6 +230,7 @@ static cell join(uint8_t op, deft_dtype t, cell a, cell b)
             c.i = (int64_t)((uint64_t)a.i + (uint64_t)b.i);
         break;
     case DF_OP_prod:
+    case DF_OP_cumprod:
         if (f)
             c.f = a.f * b.f;
         else if (d)
@@ -238,6 +239,7 @@ static cell join(uint8_t op, deft_dtype t, cell a, cell b)
             c.i = (int64_t)((uint64_t)a.i * (uint64_t)b.i);
         break;
     case DF_OP_min:
+    case DF_OP_cummin:
         if (f)
             c.f = a.f < b.f || a.f != a.f ? a.f : b.f;
         else if (d)
@@ -246,6 +248,7 @@ static cell join(uint8_t op, deft_dtype t, cell a, cell b)
             c.i = int_ref_less(t, a.i, b.i) ? a.i : b.i;
         break;
     case DF_OP_max:
+    case DF_OP_cummax:
         if (f)
             c.f = a.f > b.f || a.f != a.f ? a.f : b.f;
         else if (d)
@@ -358,7 +361,7 @@ static void do_scan(const naive *x, uint32_t n)
         cell c = get_cell(x->value[w->src[0].i], t, i);
         if (index[w->attr] > 0) {
             index[w->attr]--;
-            c = join(DF_OP_cumsum, t, get_cell(x->value[n], t, ravel(x, n, index)), c);
+            c = join(w->op, t, get_cell(x->value[n], t, ravel(x, n, index)), c);
         }
         put_cell(x->value[n], t, i, c);
     }

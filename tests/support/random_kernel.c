@@ -218,8 +218,9 @@ static void put_reduce(random_kernel *g)
 static void put_scan(random_kernel *g)
 {
     static const uint8_t t[] = { DEFT_F32, DEFT_F64, DEFT_I32, DEFT_I64 };
+    static const df_kop op[] = { DF_K_cumsum, DF_K_cumprod, DF_K_cummin, DF_K_cummax };
     const uint8_t d = t[random_pick(g, 4)];
-    put(g, DF_K_cumsum, d, value_of(g, d), 0, 0, 0);
+    put(g, op[random_pick(g, 4)], d, value_of(g, d), 0, 0, 0);
 }
 
 static void make_axes(random_kernel *g, df_mode mode)

@@ -283,8 +283,10 @@ static void one_op(generator *g)
         src[1] = a;
         break;
     case DF_CLASS_ternary:
-        src[0] = any(g, DEFT_BOOL);
-        src[1] = a;
+        if (o == DF_OP_where) {
+            src[0] = any(g, DEFT_BOOL);
+            src[1] = a;
+        }
         out = t;
         break;
     case DF_CLASS_view: view(g, o, a); return;

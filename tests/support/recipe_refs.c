@@ -61,7 +61,12 @@ static ref_wide w_gelu(double x)
     X(log)                                                                                         \
     X(log2)                                                                                        \
     X(log10)                                                                                       \
-    X(log1p) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh) X(tanh) X(erf) X(erfc)
+    X(log1p)                                                                                       \
+    X(sin)                                                                                         \
+    X(cos)                                                                                         \
+    X(tan)                                                                                         \
+    X(asin)                                                                                        \
+    X(acos) X(atan) X(sinh) X(cosh) X(tanh) X(asinh) X(acosh) X(atanh) X(cbrt) X(erf) X(erfc)
 #define X(name)                                                                                    \
     static ref_wide w_##name(double x)                                                             \
     {                                                                                              \
@@ -141,6 +146,10 @@ const ref_row ref_rows[] = {
     ROW(sinh, 2, 2),
     ROW(cosh, 1.75, 2),
     ROW(tanh, 1.5, 2),
+    ROW(asinh, 1, 2),
+    ROW(acosh, 1, 2),
+    ROW(atanh, 1, 2),
+    ROW(cbrt, 1, 1),
     OWN(sigmoid, 2, 2),
     ROW(erf, 2, 2),
     ROW(erfc, 2, 1.75),

@@ -197,8 +197,9 @@ static uint64_t identity(df_kop op, uint8_t t)
 static uint64_t join(df_kop op, uint8_t t, uint64_t a, uint64_t b)
 {
     static const df_kop as_map[DF_N_KOPS] = {
-        [DF_K_sum] = DF_K_add,  [DF_K_cumsum] = DF_K_add, [DF_K_prod] = DF_K_mul,
-        [DF_K_rmin] = DF_K_min, [DF_K_rmax] = DF_K_max,   [DF_K_any] = DF_K_or,
+        [DF_K_sum] = DF_K_add,     [DF_K_cumsum] = DF_K_add, [DF_K_prod] = DF_K_mul,
+        [DF_K_cumprod] = DF_K_mul, [DF_K_rmin] = DF_K_min,   [DF_K_cummin] = DF_K_min,
+        [DF_K_rmax] = DF_K_max,    [DF_K_cummax] = DF_K_max, [DF_K_any] = DF_K_or,
         [DF_K_all] = DF_K_and
     };
     const uint64_t s[3] = { a, b, 0 };
@@ -306,9 +307,12 @@ static void ref_ins(ref *x, uint32_t i)
     case DF_K_carry: break;
     case DF_K_next: x->val[i] = s[1]; break;
     case DF_K_proceed: x->leaves = !s[0]; break;
-    case DF_K_cumsum: {
+    case DF_K_cumsum:
+    case DF_K_cumprod:
+    case DF_K_cummin:
+    case DF_K_cummax: {
         uint64_t *run = &x->seen[x->red_of[i]][0];
-        *run = x->r == 0 ? s[0] : join(DF_K_cumsum, ins->dtype, *run, s[0]);
+        *run = x->r == 0 ? s[0] : join((df_kop)ins->op, ins->dtype, *run, s[0]);
         x->val[i] = *run;
         break;
     }

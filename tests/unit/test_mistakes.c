@@ -11,6 +11,7 @@
  */
 #include "support/harness.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -89,6 +90,46 @@ static deft_tensor *call_row(int row, provoked *p, deft_ctx *cx, deft_tensor *x,
     ROW("maximum", deft_clamp_t(x, five, NULL))
     ROW("matmul", deft_matmul(x, five))
     ROW("cumsum", deft_cumsum(x, 9))
+    ROW("cumprod", deft_cumprod(x, 9))
+    ROW("cummax", deft_cummax(deft_gt(x, x), 0))
+    ROW("cumulative_sum", deft_cumulative_sum(x, 2, true))
+    ROW("cumulative_prod", deft_cumulative_prod(x, 2, true))
+    ROW("vector_norm", deft_vector_norm(x, (double)NAN, DEFT_ALL_AXES, 0))
+    ROW("nanvar", deft_nanvar(x, DEFT_AXES(3), 0, 0))
+    ROW("median", deft_median(x, 3, 0))
+    ROW("quantile", deft_quantile(x, 1.5, 0, 0))
+    ROW("histogram", deft_histogram(x, deft_slice(x, DEFT_R(0, 1))))
+    ROW("histc", deft_histc(x, 0, 0, 1))
+    ROW("bucketize", deft_bucketize(x, deft_unsqueeze(x, 0), 0))
+    ROW("logcumsumexp", deft_logcumsumexp(x, 3))
+    ROW("shift", deft_shift(x, NULL, DEFT_PAD_EDGE, 0))
+    ROW("shift", deft_shift(x, (int64_t[]){ 99 }, DEFT_PAD_WRAP, 0))
+    ROW("std", deft_std(x, DEFT_AXES(3), 0, 0))
+    ROW("count_nonzero", deft_count_nonzero(x, DEFT_AXES(3), 0))
+    ROW("full_like", deft_full_like(deft_gt(x, x), 2.5))
+    ROW("eye_k", deft_eye_k(cx, -1, 2, 0, DEFT_F32))
+    ROW("linspace_open", deft_linspace_open(cx, 0, 1, -1, DEFT_F32))
+    ROW("expand_dims", deft_expand_dims(x, DEFT_AXES(7)))
+    ROW("moveaxis", deft_moveaxis(x, DEFT_AXES(0), DEFT_AXES(1)))
+    ROW("moveaxis", deft_moveaxis(x, DEFT_AXES(0), DEFT_AXES()))
+    ROW("repeat", deft_repeat(x, -1, 0))
+    ROW("repeat", deft_repeat(x, 1, 4))
+    ROW("repeat_t", deft_repeat_t(x, x, 0, 3))
+    ROW("tile", deft_tile(x, DEFT_SHAPE(-1)))
+    ROW("roll_n", deft_roll_n(x, NULL, DEFT_AXES(0)))
+    ROW("roll_n", deft_roll_n(x, (int64_t[]){ 1 }, DEFT_AXES(4)))
+    ROW("take_along_axis", deft_take_along_axis(x, x, 0))
+    ROW("diff", deft_diff(x, -1, 0, NULL, NULL))
+    ROW("diff", deft_diff(x, 1, 0, deft_unsqueeze(x, 0), NULL))
+    ROW("searchsorted", deft_searchsorted(deft_unsqueeze(x, 0), x, false))
+    ROW("unique_all", deft_unique_all(x, -1, NULL, NULL, NULL, NULL))
+    ROW("unstack", ((void)!deft_unstack(x, 0, 99, &out), NULL))
+    ROW("meshgrid",
+        ((void)!deft_meshgrid((deft_tensor *[]){ deft_unsqueeze(x, 0) }, 1, 0, &out), NULL))
+    ROW("broadcast_tensors", ((void)!deft_broadcast_tensors((deft_tensor *[]){ x, five }, 2,
+                                                            (deft_tensor *[]){ NULL, NULL }),
+                              NULL))
+    ROW("pow", deft_pow_i(deft_iota(cx, DEFT_SHAPE(2), 0), -1))
     ROW("softmax", deft_softmax(x, 9))
     ROW("embedding", deft_embedding(x, x))
     ROW("conv2d", deft_conv2d(x, x, NULL))

@@ -30,7 +30,7 @@ static deft_tensor *of(rig *r, deft_shape s, deft_dtype t)
 static bool is_high(const char *name)
 {
     static const char list[] = " square rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p tan "
-                               "asin acos sinh cosh erf erfc softplus ";
+                               "asin acos sinh cosh asinh acosh atanh cbrt erf erfc softplus ";
     char padded[32];
     snprintf(padded, sizeof padded, " %s ", name);
     return strstr(list, padded) != NULL;
@@ -38,7 +38,7 @@ static bool is_high(const char *name)
 
 static bool is_bool(const char *name)
 {
-    return !strncmp(name, "is", 2) || !strncmp(name, "logical", 7);
+    return !strncmp(name, "is", 2) || !strncmp(name, "logical", 7) || !strcmp(name, "signbit");
 }
 
 Test(mixed, unary_operations)

@@ -8,7 +8,7 @@
 #include "fuser/plan.h"
 
 /* Vector instructions that an instruction costs. argmin and argmax compare and keep two vectors of
- * positions per vector of values. A sum that runs along a row waits for the sum before it. */
+ * positions per vector of values. A value that runs along a row waits for the value before it. */
 static double ins_cost(const df_kernel *k, const df_ins *i)
 {
     switch (i->op) {
@@ -22,7 +22,10 @@ static double ins_cost(const df_kernel *k, const df_ins *i)
     case DF_K_argmin:
     case DF_K_argmax:
     case DF_K_load_at: return 8;
-    case DF_K_cumsum: return k->mode == DF_MODE_ROW ? 20 : 1;
+    case DF_K_cumsum:
+    case DF_K_cumprod:
+    case DF_K_cummin:
+    case DF_K_cummax: return k->mode == DF_MODE_ROW ? 20 : 1;
     }
     return 1;
 }

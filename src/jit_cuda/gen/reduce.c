@@ -13,6 +13,17 @@ static bool is_arg(const df_ins *ins)
     return ins->op == DF_K_argmin || ins->op == DF_K_argmax;
 }
 
+/* The reduction that joins two accumulators as a scan does; a reduction itself. */
+static df_kop total_of(df_kop op)
+{
+    if (op == DF_K_cumsum) return DF_K_sum;
+    if (op == DF_K_cumprod) return DF_K_prod;
+    if (op == DF_K_cummin) return DF_K_rmin;
+    if (op == DF_K_cummax) return DF_K_rmax;
+    df_assert(df_kop_infos[op].kind == DF_KOP_reduce);
+    return op;
+}
+
 static uint8_t operand_dtype(const df_cuda_gen *g, uint32_t i)
 {
     return g->k->ins[g->k->ins[i].src[0]].dtype;
@@ -22,11 +33,11 @@ void df_cuda_red_type(const df_cuda_gen *g, uint32_t i, char out[32])
 {
     const df_ins *const ins = &g->k->ins[i];
     const uint8_t t = operand_dtype(g, i);
-    const bool is_sum = ins->op == DF_K_sum || ins->op == DF_K_cumsum;
+    const df_kop op = total_of((df_kop)ins->op);
     const bool fast = g->k->flags & DF_KERNEL_FAST && (t == DEFT_F32 || t == DEFT_F64) &&
-                      (is_sum || ins->op == DF_K_prod);
+                      (op == DF_K_sum || op == DF_K_prod);
     snprintf(out, 32, is_arg(ins) ? "%s%s<%s>" : "%s%s_%s", fast ? "fast_" : "",
-             is_sum ? "sum" : df_kop_infos[ins->op].name, df_cuda_type(t));
+             df_kop_infos[op].name, df_cuda_type(t));
 }
 
 size_t df_cuda_red_size(const df_cuda_gen *g, uint32_t i)

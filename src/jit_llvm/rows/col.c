@@ -273,7 +273,8 @@ static bool may_leave_order(const df_gen *g, const chunk *c)
         if (is_of_stage(g, &g->reds[k], c->stage) && g->reds[k].is_arg) return false;
     for (uint32_t i = 0; i < g->k->n_ins; i++) {
         const df_kop op = (df_kop)g->k->ins[i].op;
-        if ((op == DF_K_store || op == DF_K_cumsum) && df_gen_is_here(g, i, PLACE_BODY))
+        if ((op == DF_K_store || df_gen_kind(g, i) == DF_KOP_scan) &&
+            df_gen_is_here(g, i, PLACE_BODY))
             return false;
     }
     return true;

@@ -231,14 +231,14 @@ void df_reduce_gathered(df_gen *g, uint32_t stage)
 LLVMValueRef df_scan_start(df_gen *g, uint32_t i)
 {
     const deft_dtype t = (deft_dtype)g->k->ins[i].dtype;
-    return df_gen_splat(g, df_gen_const(g, t, df_kop_identity(DF_K_cumsum, t)), g->w);
+    return df_gen_splat(g, df_gen_const(g, t, df_kop_identity((df_kop)g->k->ins[i].op, t)), g->w);
 }
 
 void df_scan_begin(df_gen *g, uint32_t stage)
 {
     for (uint32_t i = 0; i < g->k->n_ins; i++) {
         const df_ins *ins = &g->k->ins[i];
-        if (ins->op != DF_K_cumsum || ins->stage != stage) continue;
+        if (df_gen_kind(g, i) != DF_KOP_scan || ins->stage != stage) continue;
         const deft_dtype t = (deft_dtype)ins->dtype;
         LLVMTypeRef type = df_gen_lanes(df_gen_mem_type(g, t), g->w);
         LLVMValueRef start = df_scan_start(g, i);
@@ -261,9 +261,10 @@ LLVMValueRef df_scan_step(df_gen *g, uint32_t i, LLVMValueRef x)
     const deft_dtype t = (deft_dtype)g->k->ins[i].dtype;
     LLVMTypeRef type = df_gen_lanes(df_gen_mem_type(g, t), g->w);
     LLVMValueRef at = g->val[i].scan;
-    if (g->scans_in_regs) return g->val[i].scan = df_lower_join(g, DF_K_cumsum, t, at, x);
+    const df_kop op = (df_kop)g->k->ins[i].op;
+    if (g->scans_in_regs) return g->val[i].scan = df_lower_join(g, op, t, at, x);
     if (g->k->mode == DF_MODE_COL) at = df_gen_at(g, type, at, g->group);
-    LLVMValueRef v = df_lower_join(g, DF_K_cumsum, t, LLVMBuildLoad2(g->b, type, at, ""), x);
+    LLVMValueRef v = df_lower_join(g, op, t, LLVMBuildLoad2(g->b, type, at, ""), x);
     LLVMBuildStore(g->b, v, at);
     return v;
 }

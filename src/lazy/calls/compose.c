@@ -75,6 +75,20 @@ deft_tensor *deft_where(deft_tensor *condition, deft_tensor *a, deft_tensor *b)
     return df_result(cx, df_where(cx, c, node[0], node[1], m.site));
 }
 
+deft_tensor *deft_fma(deft_tensor *a, deft_tensor *b, deft_tensor *c)
+{
+    uint32_t src[3];
+    deft_dtype t;
+    const uintptr_t site = DF_SITE;
+    deft_ctx *const cx = df_enter("fma", 1, a, site);
+    const df_meeting m = { .what = "fma", .first = 1, .op = DF_OP_fma, .site = site };
+    if (!cx || !df_meet(cx, &m, (deft_tensor *const[]){ a, b, c }, 3, src, &t)) return NULL;
+    if (!df_is_float(t)) t = DEFT_F32;
+    for (int i = 0; i < 3; i++)
+        if ((src[i] = df_to(cx, src[i], t, site)) == DF_BAD) return NULL;
+    return df_result(cx, df_append(cx, DF_OP_fma, t, 0, src, NULL, 0, NULL, site));
+}
+
 static deft_tensor *clamp(deft_tensor *t, df_literal low, df_literal high, uintptr_t site)
 {
     uint32_t a;
@@ -254,24 +268,35 @@ deft_tensor *deft_var(deft_tensor *t, deft_axes axes, bool keepdims, int ddof)
     return high(cx, v, df_dtype_at(cx, a), DF_SITE);
 }
 
-deft_tensor *deft_cumsum(deft_tensor *t, int axis)
+static deft_tensor *record_running(df_op op, deft_tensor *t, int axis, uintptr_t site)
 {
     uint32_t a;
     df_shape s;
-    deft_ctx *const cx = df_begin("cumsum", t, &a, &s, DF_SITE);
+    const char *const what = df_op_infos[op].name;
+    deft_ctx *const cx = df_begin(what, t, &a, &s, site);
     if (!cx) return NULL;
-    const int at = df_check_axis(cx, "cumsum", axis, s.rank);
+    const int at = df_check_axis(cx, what, axis, s.rank);
     if (at < 0) return NULL;
-    const uintptr_t site = DF_SITE;
-    a = df_mixed_operand(cx, DF_OP_cumsum, a, site);
+    a = df_mixed_operand(cx, op, a, site);
     if (a == DF_BAD) return NULL;
     deft_dtype as;
     df_diag d; /* written only on failure */
-    const deft_status st = df_dtype_operand(&d, DF_OP_cumsum, df_dtype_at(cx, a), &as);
+    const deft_status st = df_dtype_operand(&d, op, df_dtype_at(cx, a), &as);
     if (st != DEFT_OK) return df_error(cx, st, "%s", d.text);
     a = df_to(cx, a, as, site);
-    return df_result(cx, df_append(cx, DF_OP_cumsum, as, (uint32_t)at, &a, NULL, 0, NULL, site));
+    return df_result(cx, df_append(cx, op, as, (uint32_t)at, &a, NULL, 0, NULL, site));
 }
+
+#define DF_SCAN(name)                                                                              \
+    deft_tensor *deft_##name(deft_tensor *t, int axis)                                             \
+    {                                                                                              \
+        return record_running(DF_OP_##name, t, axis, DF_SITE);                                     \
+    }
+DF_SCAN(cumsum)
+DF_SCAN(cumprod)
+DF_SCAN(cummin)
+DF_SCAN(cummax)
+#undef DF_SCAN
 
 /* ---- indexing ---- */
 

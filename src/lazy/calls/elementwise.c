@@ -34,6 +34,13 @@ DF_INLINE deft_ctx *plain(const deft_tensor *t)
     return DF_LIKELY(ok) ? s->cx : NULL;
 }
 
+/* Whether op rounds to integers, which the elements of dtype t are. */
+static bool rounds_nothing(df_op op, deft_dtype t)
+{
+    return df_is_int(t) &&
+           (op == DF_OP_floor || op == DF_OP_ceil || op == DF_OP_trunc || op == DF_OP_round);
+}
+
 static deft_tensor *unary(df_op op, deft_tensor *x, uintptr_t site)
 {
     deft_ctx *const same = plain(x);
@@ -51,7 +58,7 @@ static deft_tensor *unary(df_op op, deft_tensor *x, uintptr_t site)
     const df_node *const n = &r->nodes[a];
     if (DF_UNLIKELY(r->n < r->limit || !(cx->direct[op] & (1u << n->dtype)) || cx->mixed ||
                     !df_record_room(cx)))
-        return df_result(cx, df_map1(cx, op, a, site));
+        return df_result(cx, rounds_nothing(op, df_dtype_at(cx, a)) ? a : df_map1(cx, op, a, site));
     const df_node node = { .op = (uint8_t)op,
                            .dtype = (uint8_t)df_dtype_result(op, df_dtype_at(cx, a)),
                            .rank = cx->rec.nodes[a].rank,
@@ -168,6 +175,10 @@ static DF_NOINLINE deft_tensor *binary_i_slow(df_op op, deft_tensor *a, int64_t 
     /* the exponent is an attribute, not an argument */
     if (op == DF_OP_pow && t != DEFT_BOOL && v >= 0 && v <= 16)
         return df_result(cx, df_append(cx, DF_OP_powi, t, (uint32_t)v, &na, NULL, 0, NULL, site));
+    if (op == DF_OP_pow && df_is_int(t) && v < 0)
+        return df_error(cx, DEFT_E_RANGE,
+                        "pow: %s to the power %lld is no integer: cast to a float first",
+                        deft_dtype_name(t), (long long)v);
     const uint32_t nb = operand_i(cx, df_op_infos[op].name, t == DEFT_BOOL ? DEFT_I64 : t, v, site);
     return binary_nodes(cx, op, na, nb, site);
 }
@@ -246,17 +257,16 @@ static DF_NOINLINE deft_tensor *binary_u(df_op op, deft_tensor *a, uint64_t v, u
 DEFT_UNARY_OPS(DF_UNARY)
 #undef DF_UNARY
 
-/* gt and ge are lt and le with the operands exchanged. The logical ops are bitwise ops on
- * bools. */
+/* gt and ge are lt and le with the operands exchanged; rsub, rdiv and rpow are sub, div and pow.
+ * The logical ops are bitwise ops on bools. */
 static deft_tensor *swapped(df_op op, deft_tensor *a, deft_tensor *b, uintptr_t site)
 {
     return binary(op, b, a, site);
 }
 
-static deft_tensor *swapped_number(df_op op, deft_tensor *a, bool is_float, double f, int64_t i,
-                                   uintptr_t site)
+static deft_tensor *swapped_number(df_op op, const char *what, deft_tensor *a, bool is_float,
+                                   double f, int64_t i, uintptr_t site)
 {
-    const char *const what = op == DF_OP_lt ? "gt" : "ge";
     deft_ctx *const cx = df_enter(what, 1, a, site);
     if (!cx) return NULL;
     const uint32_t na = df_node_of(cx, a);
@@ -311,15 +321,15 @@ static deft_tensor *logical_number(df_op op, const char *what, deft_tensor *a, b
     }                                                                                              \
     deft_tensor *deft_##name##_f(deft_tensor *a, double b)                                         \
     {                                                                                              \
-        return swapped_number(op, a, true, b, 0, DF_SITE);                                         \
+        return swapped_number(op, #name, a, true, b, 0, DF_SITE);                                  \
     }                                                                                              \
     deft_tensor *deft_##name##_i(deft_tensor *a, int64_t b)                                        \
     {                                                                                              \
-        return swapped_number(op, a, false, 0, b, DF_SITE);                                        \
+        return swapped_number(op, #name, a, false, 0, b, DF_SITE);                                 \
     }                                                                                              \
     deft_tensor *deft_##name##_u(deft_tensor *a, uint64_t b)                                       \
     {                                                                                              \
-        return b <= INT64_MAX ? swapped_number(op, a, false, 0, (int64_t)b, DF_SITE)               \
+        return b <= INT64_MAX ? swapped_number(op, #name, a, false, 0, (int64_t)b, DF_SITE)        \
                               : large(op, true, a, b, DF_SITE);                                    \
     }
 #define DF_LOGICAL(name, op)                                                                       \
@@ -359,6 +369,9 @@ static deft_tensor *logical_number(df_op op, const char *what, deft_tensor *a, b
 #include "ops/ops.def"
 DF_SWAPPED(gt, DF_OP_lt)
 DF_SWAPPED(ge, DF_OP_le)
+DF_SWAPPED(rsub, DF_OP_sub)
+DF_SWAPPED(rdiv, DF_OP_div)
+DF_SWAPPED(rpow, DF_OP_pow)
 DF_LOGICAL(logical_and, DF_OP_bitwise_and)
 DF_LOGICAL(logical_or, DF_OP_bitwise_or)
 DF_LOGICAL(logical_xor, DF_OP_bitwise_xor)

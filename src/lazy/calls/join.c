@@ -47,6 +47,16 @@ uint32_t df_join(deft_ctx *cx, const uint32_t *piece, size_t n, uint32_t axis, u
     return out;
 }
 
+/* All elements along one axis. */
+static uint32_t flat(deft_ctx *cx, uint32_t a, uintptr_t site)
+{
+    df_shape s, out = { .rank = 1 };
+    df_rec_shape(&cx->rec, a, &s);
+    df_shape_numel(&s, &out.dim[0]);
+    if (s.rank == 1) return a;
+    return df_append(cx, DF_OP_reshape, df_dtype_at(cx, a), 0, &a, NULL, 0, &out, site);
+}
+
 static deft_tensor *join_list(const char *what, deft_tensor *const *parts, size_t n, int axis,
                               bool stack, uintptr_t site)
 {
@@ -62,11 +72,14 @@ static deft_tensor *join_list(const char *what, deft_tensor *const *parts, size_
     df_shape first, s;
     int at = -1;
     if (!df_meet(cx, &m, parts, n, piece, &t)) return NULL;
+    const bool is_flat = axis == DEFT_FLAT && !stack;
     for (size_t i = 0; i < n; i++) {
+        if (is_flat && (piece[i] = flat(cx, piece[i], site)) == DF_BAD) return NULL;
         df_rec_shape(&cx->rec, piece[i], &s);
         if (i == 0) {
             first = s;
-            if ((at = df_check_axis(cx, what, axis, s.rank + (stack ? 1 : 0))) < 0) return NULL;
+            at = is_flat ? 0 : df_check_axis(cx, what, axis, s.rank + (stack ? 1 : 0));
+            if (at < 0) return NULL;
         }
         bool fits = s.rank == first.rank;
         for (uint32_t k = 0; fits && k < s.rank; k++)
@@ -216,17 +229,25 @@ deft_tensor *deft_roll(deft_tensor *t, int64_t shift, int axis)
     df_shape s;
     deft_ctx *const cx = df_begin("roll", t, &a, &s, DF_SITE);
     if (!cx) return NULL;
-    const int at = df_check_axis(cx, "roll", axis, s.rank);
+    const uintptr_t site = DF_SITE;
+    const df_shape whole = s;
+    if (axis == DEFT_FLAT) {
+        a = flat(cx, a, site);
+        if (a == DF_BAD) return NULL;
+        df_rec_shape(&cx->rec, a, &s);
+    }
+    const int at = axis == DEFT_FLAT ? 0 : df_check_axis(cx, "roll", axis, s.rank);
     if (at < 0) return NULL;
     const int64_t n = s.dim[at];
-    if (n == 0) return df_result(cx, a);
-    const int64_t by = ((shift % n) + n) % n;
-    if (by == 0) return df_result(cx, a);
-    const uintptr_t site = DF_SITE;
+    const int64_t by = n ? ((shift % n) + n) % n : 0;
+    if (by == 0) return df_result(cx, df_node_of(cx, t));
     const uint32_t piece[2] = { part(cx, a, (uint32_t)at, n - by, 1, by, site),
                                 part(cx, a, (uint32_t)at, 0, 1, n - by, site) };
     if (piece[0] == DF_BAD || piece[1] == DF_BAD) return NULL;
-    return df_result(cx, df_join(cx, piece, 2, (uint32_t)at, site));
+    const uint32_t out = df_join(cx, piece, 2, (uint32_t)at, site);
+    if (axis != DEFT_FLAT || out == DF_BAD) return df_result(cx, out);
+    return df_result(
+        cx, df_append(cx, DF_OP_reshape, df_dtype_at(cx, out), 0, &out, NULL, 0, &whole, site));
 }
 
 static deft_tensor *triangle(const char *what, deft_tensor *t, int64_t diagonal, bool lower,

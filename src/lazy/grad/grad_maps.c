@@ -98,6 +98,10 @@ UNARY(atan, DIV(g, ADD(MUL(X, X), INT(1))))
 UNARY(sinh, MUL(g, MAP(cosh, X)))
 UNARY(cosh, MUL(g, MAP(sinh, X)))
 UNARY(tanh, MUL(g, SUB(INT(1), MUL(k, k))))
+UNARY(asinh, DIV(g, MAP(sqrt, ADD(MUL(X, X), INT(1)))))
+UNARY(acosh, MUL(g, MAP(rsqrt, MUL(SUB(X, INT(1)), ADD(X, INT(1))))))
+UNARY(atanh, DIV(g, MUL(SUB(INT(1), X), ADD(INT(1), X))))
+UNARY(cbrt, DIV(g, MUL(INT(3), MUL(k, k))))
 UNARY(sigmoid, MUL(g, MUL(k, SUB(INT(1), k))))
 UNARY(softplus, MUL(g, MAP(sigmoid, X)))
 
@@ -186,6 +190,20 @@ static uint32_t share_of(df_grad *w, uint32_t x, uint32_t r)
 
 BINARY(hypot, MUL(g, share_of(w, x, k)), MUL(g, share_of(w, y, k)))
 
+/* exp(x - log(exp(x) + exp(y))), as a function that does not overflow; 1/2 where x equals y, also
+ * where both are infinite. */
+static uint32_t weight_of(df_grad *w, uint32_t x, uint32_t y)
+{
+    const uint32_t zero = df_cst(w->cx, df_dtype_at(w->cx, x), 0, w->site);
+    const uint32_t is_equal = df_grad_map2(w, DF_OP_eq, x, y);
+    return MAP(sigmoid, where(w, is_equal, zero, SUB(x, y)));
+}
+
+BINARY(logaddexp, MUL(g, weight_of(w, x, y)), MUL(g, weight_of(w, y, x)))
+
+/* A step to a neighbour is constant almost everywhere, so that the result follows x. */
+BINARY(nextafter, g, df_grad_zeros(w->cx, y, w->site))
+
 /* copysign: |x| with the sign of y increases with x where the signs of x and y are equal,
  * else it decreases. */
 BINARY(copysign, MUL(g, MUL(MAP(sign, x), df_grad_map2(w, DF_OP_copysign, INT(1), y))),
@@ -227,6 +245,14 @@ static uint32_t taken(df_grad *w, uint32_t k, uint32_t g, uint32_t mine, uint32_
 }
 
 BINARY(extremum, taken(w, k, g, x, y), taken(w, k, g, y, x))
+
+bool df_grad_fma(df_grad *w, uint32_t k, uint32_t g)
+{
+    const uint32_t x = X, y = Y;
+    return (!df_grad_is_active(w, x) || df_grad_give(w, x, MUL(g, y))) &&
+           (!df_grad_is_active(w, y) || df_grad_give(w, y, MUL(g, x))) &&
+           df_grad_give(w, df_grad_src(w, k, 2), g);
+}
 
 bool df_grad_where(df_grad *w, uint32_t k, uint32_t g)
 {

@@ -178,14 +178,67 @@ uint32_t df_grad_turned(df_grad *w, uint32_t a, uint32_t axis)
     return df_slice_node(w->cx, a, start, step, &s, w->site);
 }
 
+static uint32_t running(df_grad *w, df_op op, uint32_t a, uint32_t axis)
+{
+    if (a == DF_BAD) return DF_BAD;
+    return df_append(w->cx, op, df_dtype_at(w->cx, a), axis, &a, NULL, 0, NULL, w->site);
+}
+
+/* Running sums from the end of the axis. */
+static uint32_t sums_from_end(df_grad *w, uint32_t a, uint32_t axis)
+{
+    const uint32_t sums = running(w, DF_OP_cumsum, df_grad_turned(w, a, axis), axis);
+    return df_grad_turned(w, sums, axis);
+}
+
 bool df_grad_cumsum(df_grad *w, uint32_t k, uint32_t g)
 {
+    return df_grad_give(w, X, sums_from_end(w, g, w->cx->rec.nodes[k].attr));
+}
+
+/* An element is a factor of its own product and of all later ones. Before the first zero, the
+ * derivative is the sum of g times these products, divided by the element. At the first zero the
+ * products are those without it. After it, each product has a zero among its other factors. */
+bool df_grad_cumprod(df_grad *w, uint32_t k, uint32_t g)
+{
     deft_ctx *const cx = w->cx;
-    const uint32_t axis = cx->rec.nodes[k].attr, back = df_grad_turned(w, g, axis);
-    if (back == DF_BAD) return false;
+    const uint32_t x = X, axis = cx->rec.nodes[k].attr;
+    const deft_dtype t = df_dtype_at(cx, x);
+    const uint32_t zero = df_cst(cx, t, 0, w->site), one = df_cst(cx, t, 1, w->site);
+    const uint32_t is_zero = df_grad_map2(w, DF_OP_eq, x, zero);
+    const uint32_t zeros = running(w, DF_OP_cumsum, df_to(cx, is_zero, DEFT_I64, w->site), axis);
+    const uint32_t is_before = df_grad_map2(w, DF_OP_eq, zeros, df_cst(cx, DEFT_I64, 0, w->site));
+    const uint32_t is_first =
+        df_grad_map2(w, DF_OP_bitwise_and, is_zero,
+                     df_grad_map2(w, DF_OP_eq, zeros, df_cst(cx, DEFT_I64, 1, w->site)));
+    const uint32_t safe = df_where(cx, is_zero, one, x, w->site);
+    const uint32_t rest = running(w, DF_OP_cumprod, df_where(cx, is_first, one, x, w->site), axis);
+    const uint32_t all = sums_from_end(w, df_grad_map2(w, DF_OP_mul, g, k), axis);
+    const uint32_t others = sums_from_end(w, df_grad_map2(w, DF_OP_mul, g, rest), axis);
+    return df_grad_give(w, x,
+                        df_where(cx, is_before, df_grad_map2(w, DF_OP_div, all, safe),
+                                 df_where(cx, is_first, others, zero, w->site), w->site));
+}
+
+/* The gradient of each result goes to the last element so far that equals it. All NaNs are
+ * equal. */
+bool df_grad_running_extremum(df_grad *w, uint32_t k, uint32_t g)
+{
+    deft_ctx *const cx = w->cx;
+    const uint32_t x = X, axis = cx->rec.nodes[k].attr;
+    const deft_dtype t = df_dtype_at(cx, x), t_sum = df_is_half(t) ? DEFT_F32 : t;
+    df_shape s;
+    df_rec_shape(&cx->rec, x, &s);
+    const uint32_t is_it = df_grad_map2(w, DF_OP_bitwise_or, df_grad_map2(w, DF_OP_eq, x, k),
+                                        df_map1(cx, DF_OP_isnan, x, w->site));
+    const uint32_t own = df_where(cx, is_it, df_iota_node(cx, &s, axis, w->site),
+                                  df_cst(cx, DEFT_I64, 0, w->site), w->site);
+    const uint32_t src[3] = { df_to(cx, df_grad_zeros(cx, x, w->site), t_sum, w->site),
+                              running(w, DF_OP_cummax, own, axis), df_to(cx, g, t_sum, w->site) };
+    if (src[0] == DF_BAD || src[1] == DF_BAD || src[2] == DF_BAD) return false;
     const uint32_t sums =
-        df_append(cx, DF_OP_cumsum, df_dtype_at(cx, back), axis, &back, NULL, 0, NULL, w->site);
-    return df_grad_give(w, X, df_grad_turned(w, sums, axis));
+        df_append(cx, DF_OP_scatter_add, t_sum, axis, src, NULL, 0, NULL, w->site);
+    return df_grad_give(w, x, df_to(cx, sums, t, w->site));
 }
 
 /* ---- indexing ---- */

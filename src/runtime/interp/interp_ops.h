@@ -15,9 +15,9 @@
 
 enum {
     DF_CHUNK = DF_BLOCK / 16,
-    /* Tables of reductions have a row for each kernel op from DF_K_sum to DF_K_cumsum. Tables of
+    /* Tables of reductions have a row for each kernel op from DF_K_sum to DF_K_cummax. Tables of
      * map ops have one for each up to DF_K_check. */
-    DF_N_FOLDS = DF_K_cumsum - DF_K_sum + 1,
+    DF_N_FOLDS = DF_K_cummax - DF_K_sum + 1,
     DF_N_MAPS = DF_K_check + 1
 };
 
@@ -27,8 +27,18 @@ typedef void (*df_lane_fn)(void *dst, const void *a, const void *b, const void *
 typedef void (*df_fold_fn)(void *acc, const void *v, uint32_t n);
 /* Returns true when argmin or argmax prefers value a to value b; false when they are equal. */
 typedef bool (*df_before_fn)(const void *a, const void *b);
-/* dst[i] = state = first && i == 0 ? a[i] : state + a[i] */
+/* dst[i] = state = first && i == 0 ? a[i] : state op a[i] */
 typedef void (*df_scan_fn)(void *dst, void *state, const void *a, uint32_t n, bool first);
+
+/* The scans are the last reducing ops of kops.def. */
+enum { DF_N_SCANS = DF_K_cummax - DF_K_cumsum + 1 };
+
+/* The index of a scan op in tables of scans. */
+DF_INLINE uint32_t df_scan_of(df_kop op)
+{
+    df_assert(op >= DF_K_cumsum && op <= DF_K_cummax);
+    return (uint32_t)(op - DF_K_cumsum);
+}
 
 typedef struct df_lane_ops {
     const char *name;
@@ -36,12 +46,12 @@ typedef struct df_lane_ops {
      * that dtype. */
     df_lane_fn map[DF_N_MAPS][DEFT_N_DTYPES];
     df_lane_fn cast[DEFT_N_DTYPES][DEFT_N_DTYPES]; /* [from][to] */
-    /* By kernel op minus DF_K_sum; cumsum folds as sum does. */
+    /* By kernel op minus DF_K_sum. A scan folds as its reduction does. */
     df_fold_fn fold[DF_N_FOLDS][DEFT_N_DTYPES];
     /* acc has DF_LANES lanes: acc[i % DF_LANES] = acc[i % DF_LANES] op v[i] */
     df_fold_fn fold_row[DF_N_FOLDS][DEFT_N_DTYPES];
     df_before_fn before[2][DEFT_N_DTYPES]; /* argmin, argmax */
-    df_scan_fn scan[DEFT_N_DTYPES];        /* cumsum along the lanes */
+    df_scan_fn scan[DF_N_SCANS][DEFT_N_DTYPES]; /* along the lanes; by df_scan_of(op) */
 } df_lane_ops;
 
 extern const df_lane_ops df_lane_ops_plain;

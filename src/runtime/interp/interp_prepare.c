@@ -45,10 +45,10 @@ static uint8_t loop_dtype(const df_kernel *k, const df_ins *ins)
 static void take_red(df_bump *b, const df_kernel *k, const df_ins *ins, df_red *out)
 {
     const size_t lane = size_of(loop_dtype(k, ins)) * df_red_lanes(k);
-    char *const acc =
-        df_bump_take(b, lane * (ins->op == DF_K_cumsum || df_is_arg(ins->op) ? 1 : DF_LANES));
+    const bool is_scan = df_kop_infos[ins->op].kind == DF_KOP_scan;
+    char *const acc = df_bump_take(b, lane * (is_scan || df_is_arg(ins->op) ? 1 : DF_LANES));
     char *const stack =
-        df_is_arg(ins->op) || ins->op == DF_K_cumsum ? NULL : df_bump_take(b, lane * DF_TREE_DEPTH);
+        df_is_arg(ins->op) || is_scan ? NULL : df_bump_take(b, lane * DF_TREE_DEPTH);
     int64_t *const index =
         df_is_arg(ins->op) ? df_bump_take(b, sizeof(int64_t) * df_red_lanes(k)) : NULL;
     char *const operand = df_has_runs(k) ? df_bump_take(b, lane * DF_CHUNK) : NULL;
@@ -127,7 +127,7 @@ static void prepare_red(df_interp *x, df_bump *b, const df_ins *ins, char *resul
 {
     df_red *const r = &x->reds[x->n_reds++];
     const uint8_t dtype = loop_dtype(x->k, ins);
-    df_assert(ins->op >= DF_K_sum && ins->op <= DF_K_cumsum);
+    df_assert(ins->op >= DF_K_sum && ins->op <= DF_K_cummax);
     /* The remainder changes nothing: gcc does not know that the op is a reduction, and warns. */
     const uint32_t row = (uint32_t)(ins->op - DF_K_sum) % DF_N_FOLDS;
     const bool is_arg = df_is_arg(ins->op);
@@ -140,8 +140,9 @@ static void prepare_red(df_interp *x, df_bump *b, const df_ins *ins, char *resul
                    .fold = x->ops->fold[row][dtype],
                    .fold_row = x->ops->fold_row[row][dtype],
                    .before = is_arg ? x->ops->before[ins->op == DF_K_argmax][dtype] : NULL,
-                   .scan = x->ops->scan[dtype],
                    .slot = *slot };
+    if (df_kop_infos[ins->op].kind == DF_KOP_scan)
+        r->scan = x->ops->scan[df_scan_of((df_kop)ins->op)][dtype];
     take_red(b, x->k, ins, r);
     *slot += is_arg ? 2 : 1;
 }

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Searching: sorted vectors, sets, distinct values (deft/array.h).
+ *
+ * A search is binary and has no branch. `pos` is the number of elements that are known to be
+ * before the value. Each step of 2^k elements looks at one element and goes over the step or not.
+ * All steps are one kernel of log2(n) loads per value, over vectors of values.
+ */
+#define DEFT_NO_GENERIC
+#include "deft/array.h"
+#include "deft/ops.h"
+#include "lazy/arrays/arrays.h"
+
+enum { FEW_ELEMENTS = 16 }; /* of a set that is compared element by element */
+
+static deft_tensor *whole(deft_ctx *cx, int64_t value)
+{
+    return df_array_whole(cx, DEFT_I64, value);
+}
+
+/* ---- sorted vectors ---- */
+
+/* Whether element x is before value v: less, or with `right` not greater, where NaN is the
+ * greatest. */
+static deft_tensor *precedes(deft_tensor *x, deft_tensor *v, bool right)
+{
+    if (!df_is_float(deft_dtype_of(x))) return right ? deft_le(x, v) : deft_lt(x, v);
+    deft_tensor *const is_less = deft_logical_not(right ? deft_lt(v, x) : deft_le(v, x));
+    deft_tensor *const is_number = deft_eq(x, x);
+    return deft_bitwise_and(is_less, right ? deft_bitwise_or(is_number, deft_ne(v, v)) : is_number);
+}
+
+static deft_tensor *search(deft_ctx *cx, deft_tensor *sorted, deft_tensor *v, bool right)
+{
+    const int64_t n = deft_dim(sorted, 0);
+    deft_tensor *pos = deft_zeros(cx, deft_shape_get(v), DEFT_I64), *const last = whole(cx, n);
+    int64_t step = 1;
+    while (step <= n / 2) step *= 2;
+    if (n == 0) step = 0;
+    for (; step > 0 && pos; step /= 2) {
+        deft_tensor *const next = deft_add(pos, whole(cx, step));
+        deft_tensor *const at = deft_sub(deft_minimum(next, last), whole(cx, 1));
+        deft_tensor *const goes =
+            deft_bitwise_and(deft_le(next, last), precedes(deft_take(sorted, at, 0), v, right));
+        pos = deft_where(goes, next, pos);
+    }
+    return pos;
+}
+
+/* Checks the vector that is searched. */
+static bool check_vector(deft_ctx *cx, const char *what, deft_tensor *sorted)
+{
+    const uint32_t rank = deft_rank(sorted);
+    const int64_t n = deft_numel(sorted);
+    if (rank != 1) {
+        df_error(cx, DEFT_E_SHAPE, "%s: the sorted tensor has %u axes, not 1", what, rank);
+        return false;
+    }
+    if (n < (int64_t)1 << 32) return true;
+    df_error(cx, DEFT_E_LIMIT, "%s: %lld elements, at most 2^32 - 1", what, (long long)n);
+    return false;
+}
+
+deft_tensor *deft_searchsorted(deft_tensor *sorted, deft_tensor *values, bool right)
+{
+    deft_tensor *met[2];
+    deft_dtype t;
+    deft_ctx *const cx = df_array_meet("searchsorted", sorted, values, met, &t, DF_SITE);
+    if (!cx || !check_vector(cx, "searchsorted", met[0])) return NULL;
+    DF_LAYER_RETURN(deft_tensor *, cx, search(cx, met[0], met[1], right));
+}
+
+/* ---- sets ---- */
+
+static deft_tensor *is_among(deft_ctx *cx, deft_tensor *t, deft_tensor *elements)
+{
+    const int64_t n = deft_numel(elements);
+    deft_tensor *const list = deft_flatten(elements);
+    deft_tensor *found = deft_zeros(cx, deft_shape_get(t), DEFT_BOOL);
+    if (n <= FEW_ELEMENTS) {
+        for (int64_t i = 0; i < n && found; i++)
+            found =
+                deft_bitwise_or(found, deft_eq(t, deft_slice_n(list, 1, &(deft_range){ i, i, 0 })));
+        return found;
+    }
+    deft_tensor *const sorted = deft_sort(list, 0, false);
+    deft_tensor *const at = deft_minimum(search(cx, sorted, t, false), whole(cx, n - 1));
+    return deft_eq(deft_take(sorted, at, 0), t);
+}
+
+static deft_tensor *isin(deft_ctx *cx, deft_tensor *const *met, bool invert)
+{
+    deft_tensor *const found = is_among(cx, met[0], met[1]);
+    return invert ? deft_logical_not(found) : found;
+}
+
+deft_tensor *deft_isin(deft_tensor *t, deft_tensor *elements, bool invert)
+{
+    deft_tensor *met[2];
+    deft_dtype as;
+    deft_ctx *const cx = df_array_meet("isin", t, elements, met, &as, DF_SITE);
+    if (!cx) return NULL;
+    DF_LAYER_RETURN(deft_tensor *, cx, isin(cx, met, invert));
+}
+
+deft_tensor *deft_count_nonzero(deft_tensor *t, deft_axes axes, bool keepdims)
+{
+    df_shape s;
+    uint32_t mask;
+    deft_ctx *const cx = df_array_begin("count_nonzero", t, &s, DF_SITE);
+    if (!cx || !df_check_axes(cx, "count_nonzero", &axes, s.rank, &mask)) return NULL;
+    DF_LAYER_RETURN(deft_tensor *, cx, deft_sum(deft_cast(t, DEFT_BOOL), axes, keepdims));
+}
+
+/* ---- distinct values ---- */
+
+/* The vector in order, and the places where a value begins. */
+typedef struct runs {
+    deft_tensor *order; /* stable, so the first of each run is the first in the vector */
+    deft_tensor *sorted;
+    deft_tensor *begins; /* bools */
+} runs;
+
+static runs runs_of(deft_ctx *cx, deft_tensor *v)
+{
+    runs r = { .order = deft_argsort(v, 0, false) };
+    r.sorted = deft_take(v, r.order, 0);
+    deft_tensor *const i = deft_iota(cx, deft_shape_get(v), 0);
+    /* The first element is compared with the last one, at -1, and begins a run anyway. */
+    deft_tensor *const before = deft_take(r.sorted, deft_sub(i, whole(cx, 1)), 0);
+    deft_tensor *differs = deft_ne(r.sorted, before);
+    if (df_is_float(deft_dtype_of(v))) /* all NaNs are one run */
+        differs = deft_bitwise_and(differs, deft_eq(before, before));
+    r.begins = deft_bitwise_or(differs, deft_eq(i, whole(cx, 0)));
+    return r;
+}
+
+typedef struct distinct {
+    deft_tensor *values, *indices, *inverse, *counts, *count;
+} distinct;
+
+static distinct no_values(deft_ctx *cx, deft_tensor *t, int64_t max)
+{
+    const deft_shape rows = { .rank = 1, .dim = { max } };
+    return (distinct){ .values = deft_zeros(cx, rows, deft_dtype_of(t)),
+                       .indices = deft_zeros(cx, rows, DEFT_I64),
+                       .inverse = deft_zeros(cx, deft_shape_get(t), DEFT_I64),
+                       .counts = deft_zeros(cx, rows, DEFT_I64),
+                       .count = whole(cx, 0) };
+}
+
+static distinct distinct_of(deft_ctx *cx, deft_tensor *t, int64_t max)
+{
+    distinct d = { 0 };
+    const int64_t n = deft_numel(t);
+    const deft_shape rows = { .rank = 1, .dim = { max } }, line = { .rank = 1, .dim = { n } };
+    if (n == 0) return no_values(cx, t, max);
+    const runs r = runs_of(cx, deft_flatten(t));
+    d.count = deft_sum(r.begins, (deft_axes){ .n = UINT32_MAX }, false);
+    /* One row more than is wanted: the last run ends where the next one begins. */
+    deft_tensor *const starts = deft_flatten(deft_nonzero(r.begins, max + 1, NULL));
+    deft_tensor *const at = df_array_part(starts, 0, 0, max);
+    deft_tensor *const next = df_array_part(starts, 0, 1, max);
+    deft_tensor *const row = deft_iota(cx, rows, 0), *const zero = whole(cx, 0);
+    deft_tensor *const is = deft_lt(row, d.count);
+    deft_tensor *const is_followed = deft_lt(deft_add(row, whole(cx, 1)), d.count);
+    d.values = deft_where(is, deft_take(r.sorted, at, 0), df_array_whole(cx, deft_dtype_of(t), 0));
+    d.indices = deft_where(is, deft_take(r.order, at, 0), zero);
+    d.counts = deft_where(is, deft_sub(deft_where(is_followed, next, whole(cx, n)), at), zero);
+    deft_tensor *const rank = deft_sub(deft_cumsum(r.begins, 0), whole(cx, 1));
+    d.inverse = deft_reshape(deft_index_add(deft_zeros(cx, line, DEFT_I64), r.order, rank, 0),
+                             deft_shape_get(t));
+    return d;
+}
+
+/* Hands out what is wanted of d: all or nothing. */
+static deft_tensor *hand_out(const distinct *d, deft_tensor **indices, deft_tensor **inverse,
+                             deft_tensor **counts, deft_tensor **count)
+{
+    if (!d->values || !d->indices || !d->inverse || !d->counts || !d->count) return NULL;
+    if (indices) *indices = d->indices;
+    if (inverse) *inverse = d->inverse;
+    if (counts) *counts = d->counts;
+    if (count) *count = d->count;
+    return d->values;
+}
+
+static deft_tensor *unique_all(deft_ctx *cx, deft_tensor *t, int64_t max, deft_tensor **indices,
+                               deft_tensor **inverse, deft_tensor **counts, deft_tensor **count)
+{
+    const distinct d = distinct_of(cx, t, max);
+    return hand_out(&d, indices, inverse, counts, count);
+}
+
+deft_tensor *deft_unique_all(deft_tensor *t, int64_t max, deft_tensor **indices,
+                             deft_tensor **inverse, deft_tensor **counts, deft_tensor **count)
+{
+    df_shape s;
+    if (indices) *indices = NULL;
+    if (inverse) *inverse = NULL;
+    if (counts) *counts = NULL;
+    if (count) *count = NULL;
+    deft_ctx *const cx = df_array_begin("unique_all", t, &s, DF_SITE);
+    if (!cx) return NULL;
+    if (max < 0 || max == INT64_MAX)
+        return df_error(cx, DEFT_E_RANGE, "unique_all: room for %lld", (long long)max);
+    const deft_shape rows = { .rank = 1, .dim = { max } };
+    df_shape checked;
+    if (!df_check_shape(cx, "unique_all", &rows, &checked)) return NULL;
+    DF_LAYER_RETURN(deft_tensor *, cx, unique_all(cx, t, max, indices, inverse, counts, count));
+}
+
+/* ---- repetition by data ---- */
+
+static deft_tensor *repeat(deft_ctx *cx, deft_tensor *t, deft_tensor *repeats, int axis,
+                           int64_t total)
+{
+    deft_shape s = deft_shape_get(t), line = { .rank = 1, .dim = { total } };
+    deft_shape own = { .rank = 1, .dim = { s.dim[axis] } }, out = s, across = { .rank = s.rank };
+    out.dim[axis] = total;
+    if (s.dim[axis] == 0) return deft_zeros(cx, out, deft_dtype_of(t));
+    deft_tensor *const n = deft_maximum(deft_cast(repeats, DEFT_I64), whole(cx, 0));
+    deft_tensor *const ends = deft_cumsum(deft_expand(n, own), 0);
+    deft_tensor *const row = deft_iota(cx, line, 0);
+    deft_tensor *const at = search(cx, ends, row, true);
+    deft_tensor *const rows = deft_take(t, deft_minimum(at, whole(cx, s.dim[axis] - 1)), axis);
+    for (uint32_t i = 0; i < s.rank; i++) across.dim[i] = i == (uint32_t)axis ? total : 1;
+    deft_tensor *const is = deft_reshape(deft_lt(at, whole(cx, s.dim[axis])), across);
+    return deft_where(is, rows, df_array_whole(cx, deft_dtype_of(t), 0));
+}
+
+deft_tensor *deft_repeat_t(deft_tensor *t, deft_tensor *repeats, int axis, int64_t total)
+{
+    df_shape s, n;
+    deft_ctx *const cx = df_array_begin("repeat_t", t, &s, DF_SITE);
+    if (!cx || !df_enter_more(cx, "repeat_t", 2, repeats)) return NULL;
+    const int at = df_check_axis(cx, "repeat_t", axis, s.rank);
+    if (at < 0) return NULL;
+    df_tensor_shape(cx, repeats, &n);
+    char text[DF_SHAPE_TEXT];
+    if (!df_is_int(deft_dtype_of(repeats)))
+        return df_error(cx, DEFT_E_DTYPE, "repeat_t: repeats are %s, not integers",
+                        deft_dtype_name(deft_dtype_of(repeats)));
+    if (n.rank > 1 || (n.rank == 1 && n.dim[0] != s.dim[at] && n.dim[0] != 1))
+        return df_error(cx, DEFT_E_SHAPE, "repeat_t: repeats are %s, axis %d has %lld elements",
+                        df_shape_text(&n, text, sizeof text), at, (long long)s.dim[at]);
+    if (total < 0) return df_error(cx, DEFT_E_RANGE, "repeat_t: room for %lld", (long long)total);
+    deft_shape out = df_array_shape(&s);
+    out.dim[at] = total;
+    if (!df_check_shape(cx, "repeat_t", &out, &n)) return NULL;
+    DF_LAYER_RETURN(deft_tensor *, cx, repeat(cx, t, repeats, at, total));
+}
