@@ -190,7 +190,7 @@ DEFT_API deft_tensor *deft_unique_all(deft_tensor *t, int64_t max, deft_tensor *
 DEFT_API deft_tensor *deft_std(deft_tensor *t, deft_axes axes, bool keepdims, int ddof);
 
 /** Running sums and running products along axis. include_initial puts a 0, or a 1, before them,
- * so that the axis has one element more. Integers and bools are computed in i64. */
+ * so that the axis has one element more. Integers are computed in 64 bits, as by deft_cumsum. */
 DEFT_API deft_tensor *deft_cumulative_sum(deft_tensor *t, int axis, bool include_initial);
 DEFT_API deft_tensor *deft_cumulative_prod(deft_tensor *t, int axis, bool include_initial);
 
@@ -257,7 +257,8 @@ DEFT_API deft_tensor *deft_shift(deft_tensor *t, const int64_t *by, deft_pad_mod
 #if !defined(__cplusplus) && !defined(DEFT_NO_GENERIC)
 /** In C, this macro chooses the function by the type of the number. */
 #define deft_full_like(t, value)                                                                   \
-    DEFT_PICK_OF((value), deft_full_like, deft_full_like_i, deft_full_like)((t), (value))
+    DEFT_PICK_OF((value), deft_full_like, deft_full_like_i, deft_full_like_i, deft_full_like)      \
+    ((t), (value))
 #endif
 
 #endif

@@ -531,8 +531,8 @@ DEFT_API deft_tensor *deft_argmax(deft_tensor *t, deft_axes axes, bool keepdims)
  * and bools in i64. */
 DEFT_API deft_tensor *deft_cumsum(deft_tensor *t, int axis);
 
-/** Running products along axis, multiplied in order. Integers and bools are multiplied in
- * i64. */
+/** Running products along axis, multiplied in order. Integers and bools are multiplied in the
+ * dtype in which deft_cumsum adds them. */
 DEFT_API deft_tensor *deft_cumprod(deft_tensor *t, int axis);
 
 /** The least and the greatest element so far along axis. From the first NaN on, the result is

@@ -22,7 +22,7 @@ warnings.filterwarnings("ignore")
 np.seterr(all="ignore")
 
 DTYPES = {"bool": np.bool_, "u8": np.uint8, "i32": np.int32, "i64": np.int64, "f32": np.float32, "f64": np.float64,
-          "f16": np.float16}
+          "f16": np.float16, "u64": np.uint64}
 NAMES = {np.dtype(v): k for k, v in DTYPES.items()}
 WORD = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 FLOATS = ["f32", "f64"]
@@ -344,7 +344,8 @@ def statistics():
         if t in FLOATS:  # sums of numbers that are exact in any order
             v = array([0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, 7.25], t)
         m = np.stack([v, v[::-1]])
-        wide = None if t in FLOATS else np.int64  # integers are added in i64
+        # integers are added in 64 bits
+        wide = None if t in FLOATS else np.uint64 if t == "u8" else np.int64
         for axis, keep in ((0, 0), (1, 1)):
             k = bool(keep)
             case("sum", [axis, keep], [m], np.sum(m, axis, keepdims=k, dtype=wide))

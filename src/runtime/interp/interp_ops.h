@@ -50,7 +50,7 @@ typedef struct df_lane_ops {
     df_fold_fn fold[DF_N_FOLDS][DEFT_N_DTYPES];
     /* acc has DF_LANES lanes: acc[i % DF_LANES] = acc[i % DF_LANES] op v[i] */
     df_fold_fn fold_row[DF_N_FOLDS][DEFT_N_DTYPES];
-    df_before_fn before[2][DEFT_N_DTYPES]; /* argmin, argmax */
+    df_before_fn before[2][DEFT_N_DTYPES];      /* argmin, argmax */
     df_scan_fn scan[DF_N_SCANS][DEFT_N_DTYPES]; /* along the lanes; by df_scan_of(op) */
 } df_lane_ops;
 
