@@ -13,7 +13,8 @@
  */
 #include "fuser/fuse.h"
 
-enum { NO_READER = DF_NONE, MANY_READERS = DF_NONE - 1 };
+#define NO_READER DF_NONE
+#define MANY_READERS (DF_NONE - 1)
 
 deft_status df_fuse_find_reshapes(pass *p)
 {

@@ -28,8 +28,8 @@ bool df_matmul_wants_dots(const df_matmul_job *j, const df_tiles *t);
  * dots or split of the tiles. */
 void (*df_matmul_multiply_of(const df_matmul_job *j, const df_tiles *t))(const df_block *);
 
-/* Returns true for shapes at which a BLAS is faster than the tiles here, in fast mode. These are few
- * rows or columns with a transposed B. A BLAS sums along the contiguous columns of B in several
+/* Returns true for shapes at which a BLAS is faster than the tiles here, in fast mode. These are
+ * few rows or columns with a transposed B. A BLAS sums along the contiguous columns of B in several
  * chains, while the tiles must transpose them and have one chain per element. For the fewest rows,
  * tiles->split does the same. */
 bool df_matmul_wants_blas(const df_matmul_job *j);

@@ -242,14 +242,14 @@ void df_facts_print(const df_facts *f, const df_kernel *k, char *out, size_t n)
 
 /* ---- watching ---- */
 
-static uint64_t mix(uint64_t h, uint64_t v)
+static uint64_t watch_mix(uint64_t h, uint64_t v)
 {
     h = (h ^ v) * UINT64_C(0x9E3779B97F4A7C15);
     return h ^ h >> 29;
 }
 
 /* Counts how many launches in a row had this hash, including the current one. */
-static uint32_t count(_Atomic uint64_t *latest, _Atomic uint32_t *n, uint64_t hash)
+static uint32_t watch_count(_Atomic uint64_t *latest, _Atomic uint32_t *n, uint64_t hash)
 {
     const bool is_same = atomic_load_explicit(latest, memory_order_relaxed) == hash;
     const uint32_t before = atomic_load_explicit(n, memory_order_relaxed);
@@ -268,9 +268,10 @@ static bool numbers_are_due(df_watch *w, const df_call *c, df_number_slots slots
 {
     const uint64_t now = c->ns <= IN_CACHE_NS ? useful(c, slots) : 0;
     if (!now) return false;
-    uint64_t hash = mix(1, now);
-    for (uint64_t rest = now; rest; rest &= rest - 1) hash = mix(hash, c->args->num[lowest(rest)]);
-    return is_due(count(&w->nums, &w->n_nums, hash), (uint64_t)after * DF_NUMBERS_FACTOR);
+    uint64_t hash = watch_mix(1, now);
+    for (uint64_t rest = now; rest; rest &= rest - 1)
+        hash = watch_mix(hash, c->args->num[lowest(rest)]);
+    return is_due(watch_count(&w->nums, &w->n_nums, hash), (uint64_t)after * DF_NUMBERS_FACTOR);
 }
 
 /* The kind of variant that is due for numbers or extents. */
@@ -280,14 +281,14 @@ static df_variant_kind sizes_are_due(df_watch *w, const df_kernel *k, const df_c
     const bool is_short = c->ns <= SHORT_LAUNCH_NS;
     const bool has_short_rows = c->ns <= SHORT_ROW_NS * (double)c->n_rows;
     const uint64_t seconds = seconds_of(k, c);
-    uint64_t rows = mix(1 + c->rows, seconds), all = mix(1 + c->all, seconds);
+    uint64_t rows = watch_mix(1 + c->rows, seconds), all = watch_mix(1 + c->all, seconds);
     for (uint32_t x = 0; x < k->n_axes; x++) {
         const uint64_t extent = (uint64_t)c->args->extent[x];
-        all = mix(all, extent);
-        if (k->role[x] != DF_AXIS_OUTER) rows = mix(rows, extent);
+        all = watch_mix(all, extent);
+        if (k->role[x] != DF_AXIS_OUTER) rows = watch_mix(rows, extent);
     }
-    const uint32_t n_rows = count(&w->rows, &w->n_rows, rows);
-    const uint32_t n_all = count(&w->all, &w->n_all, all);
+    const uint32_t n_rows = watch_count(&w->rows, &w->n_rows, rows);
+    const uint32_t n_all = watch_count(&w->all, &w->n_all, all);
     uint32_t n_multiple = atomic_load_explicit(&w->n_multiple, memory_order_relaxed);
     n_multiple = is_multiple(k, c) ? n_multiple + (n_multiple < UINT32_MAX) : 0;
     atomic_store_explicit(&w->n_multiple, n_multiple, memory_order_relaxed);
