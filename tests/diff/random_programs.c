@@ -142,8 +142,9 @@ typedef struct run {
     bool failed; /* an acting call failed: what it said is in the log */
     bool
         at_root; /* something was recorded outside all scopes: it lives on in the next repetition */
-    bool retreated; /* a plan was unsound: the fuser made one kernel per op instead */
-    bool replanned; /* other numbers made other plans */
+    bool retreated;       /* a plan was unsound: the fuser made one kernel per op instead */
+    bool replanned;       /* other numbers made other plans */
+    int n_mistakes[REPS]; /* calls that each repetition refused */
 } run;
 
 static void say(run *r, const char *fmt, ...)
@@ -187,6 +188,7 @@ static void log_status(run *r, deft_status st)
 {
     entry e = entry_of(r, E_STATUS);
     e.dim[0] = st;
+    r->n_mistakes[r->rep]++;
     (void)log_room(r, &e);
     say(r, "/* %s: %s */", deft_status_text(st), deft_message(r->cx));
     if (getenv("DEFT_LOG")) fprintf(stderr, "%s: %s\n", deft_status_text(st), deft_message(r->cx));
@@ -1273,7 +1275,9 @@ static void execute(run *r, const program *pr, const oracle_path *p, bool eager,
             r->cx = oracle_context(p, NULL);
             built[rep + 1] = 0;
         } else if (rep == 1) {
-            r->replanned = !r->at_root && built[2] != built[1] && !places_parted(r->cx);
+            /* A number may fit its dtype in one repetition alone: then the other lacks a call. */
+            r->replanned = !r->at_root && built[2] != built[1] && !places_parted(r->cx) &&
+                           r->n_mistakes[0] == r->n_mistakes[1];
             n_second_runs += !r->at_root;
             n_replanned += r->replanned;
         }
