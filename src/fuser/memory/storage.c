@@ -240,6 +240,7 @@ static bool fits_donor(const pass *p, uint32_t root_node, uint32_t input)
     return true;
 }
 
+static const char laid_out[] = "the input's memory is laid out otherwise";
 static const char held[] = "a handle still holds the old value";
 static const char lent[] = "the caller's memory is written when nothing can fail any more";
 static const char other_version[] = "is another version of it";
@@ -272,8 +273,19 @@ static bool comes_last(pass *p, load_id list, val_id over, uint32_t input, val_i
     return p->st == DEFT_OK;
 }
 
-/* Whether val `end`, the root of a chain of updates, may be stored in the memory of an input. */
-static bool may_take(pass *p, val_id end, uint32_t input, hazard *h)
+/* Whether the elements of v are where its readers look for them when v is stored in the memory of an
+ * input. A reader behind a reshape takes that memory for row-major. */
+static bool fits_readers(const pass *p, val_id v, uint32_t input)
+{
+    if (p->t->inputs[input].flags & DF_INPUT_CONTIGUOUS) return true;
+    for (load_id l = val_at(p, v)->readers; !IS_NONE(l); l = load_at(p, l)->next)
+        if (map_at(p, load_at(p, l)->map)->linear) return false;
+    return true;
+}
+
+/* Whether the chain of updates from v to val `end`, which is a root, may be stored in the memory of
+ * an input. */
+static bool may_take(pass *p, val_id v, val_id end, const val_id *next, uint32_t input, hazard *h)
 {
     const df_root *const r = &p->t->roots[val_at(p, end)->root];
     const uint32_t flags = p->t->inputs[input].flags;
@@ -286,10 +298,14 @@ static bool may_take(pass *p, val_id end, uint32_t input, hazard *h)
     else if (into && (written_elsewhere(p, end, input) || !disjoint(p, input, false)))
         why = "other memory of the caller overlaps it";
     else if (!into && !fits_donor(p, val_at(p, end)->node, input))
-        why = "the input's memory is laid out otherwise";
+        why = laid_out;
     else if (!into && !(flags & DF_INPUT_SOLE) && !p->lim->takes_held) {
         why = flags & DF_INPUT_WRAPPED ? lent : held;
         df_fuse_guard_input(p, DF_GUARD_sole, input, 0, 0);
+    }
+    for (; into && !why; v = next[val_at(p, v)->node]) {
+        if (!fits_readers(p, v, input)) why = laid_out;
+        if (same_val(v, end)) break;
     }
     if (why) df_hazard_note(h, DF_NONE, why);
     return !why;
@@ -315,7 +331,7 @@ static bool over_input(pass *p, val_id v, uint32_t base, const uint32_t *n_over,
         return false;
     }
     const bool into = p->t->roots[val_at(p, end)->root].kind == DF_ROOT_INTO;
-    if (!may_take(p, end, input, h)) return false;
+    if (!may_take(p, v, end, next, input, h)) return false;
     if (!comes_last(p, p->in_readers[input], NO_VAL, into ? input : DF_NONE, v, h)) return false;
     const place_id q =
         into ? df_fuse_new_place(p, STORAGE_INTO, input, val_at(p, v)->node)
@@ -347,7 +363,7 @@ static bool first_into(pass *p, val_id v, const uint32_t *n_over, const val_id *
     const val_id end = end_of_chain(p, v, n_over, next);
     if (IS_NONE(end) || !is_into_root(p, end)) return false;
     const uint32_t input = p->t->roots[val_at(p, end)->root].into;
-    if (!may_take(p, end, input, &why)) return false;
+    if (!may_take(p, v, end, next, input, &why)) return false;
     if (!df_hazard_may_order(p, p->in_readers[input], v, &why)) return false;
     const place_id q = df_fuse_new_place(p, STORAGE_INTO, input, val_at(p, v)->node);
     if (p->st != DEFT_OK) return false;
@@ -480,7 +496,8 @@ static deft_status place_into(pass *p, val_id v)
     const uint32_t r = val_at(p, v)->root, input = p->t->roots[r].into, node = val_at(p, v)->node;
     const bool alone = !written_elsewhere(p, v, input) && disjoint(p, input, false);
     const group_id g = val_at(p, v)->group;
-    const bool plain = val_at(p, v)->plain && !same_val(group_at(p, g)->product, v);
+    const bool plain =
+        val_at(p, v)->plain && !same_val(group_at(p, g)->product, v) && fits_readers(p, v, input);
     hazard why = { DF_NONE, NULL };
     if (plain && alone && !p->has_checks && df_hazard_may_order(p, p->in_readers[input], v, &why)) {
         df_hazard_order(p, p->in_readers[input], v);
