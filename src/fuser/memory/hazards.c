@@ -514,12 +514,20 @@ static val_id head_to_temporary(pass *p, val_id v)
     return s;
 }
 
+/* Whether s is `over` or a val below it: v, which is written over them, takes their memory. */
+static bool is_under(const pass *p, val_id s, val_id over)
+{
+    for (; !IS_NONE(over); over = val_at(p, over)->over)
+        if (same_val(s, over)) return true;
+    return false;
+}
+
 /* Makes v be written by a copy, in a group of its own, of what its head computes. */
-static deft_status stage(pass *p, val_id v)
+static deft_status stage(pass *p, val_id over, val_id v)
 {
     const head w = *df_hazard_head(p, v);
     val_id s = stored_value(p, &w);
-    if (IS_NONE(s))
+    if (IS_NONE(s) || is_under(p, s, over))
         s = head_to_temporary(p, v);
     else
         drop_head(p, v);
@@ -558,7 +566,7 @@ bool df_hazard_stage(pass *p, load_id list, val_id over, val_id v, bool in_input
         guard_overlap(p, &l, v);
         break;
     }
-    const deft_status st = stage(p, v);
+    const deft_status st = stage(p, over, v);
     if (st != DEFT_OK) p->st = st;
     return p->st == DEFT_OK;
 }
