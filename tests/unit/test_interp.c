@@ -477,7 +477,8 @@ Test(interp, casts_of_integers_are_those_of_C)
             }
             for (int bits = 0; bits < 64 && (int_ref_bits(from) || f == DEFT_BOOL); bits++)
                 for (int64_t by = -1; by <= 1; by++) {
-                    const int64_t v = int_ref_wrap(from, (int64_t)((uint64_t)1 << bits) + by);
+                    const int64_t v =
+                        int_ref_wrap(from, (int64_t)(((uint64_t)1 << bits) + (uint64_t)by));
                     row r = { .op = DF_K_cast, .dtype = f, .to = t, .a = (uint64_t)v };
                     r.want = t == DEFT_F32   ? F(int_ref_float(from, v))
                              : t == DEFT_F64 ? D(int_ref_double(from, v))
