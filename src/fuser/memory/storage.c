@@ -273,8 +273,8 @@ static bool comes_last(pass *p, load_id list, val_id over, uint32_t input, val_i
     return p->st == DEFT_OK;
 }
 
-/* Whether the elements of v are where its readers look for them when v is stored in the memory of an
- * input. A reader behind a reshape takes that memory for row-major. */
+/* Whether the elements of v are where its readers look for them when v is stored in the memory of
+ * an input. A reader behind a reshape takes that memory for row-major. */
 static bool fits_readers(const pass *p, val_id v, uint32_t input)
 {
     if (p->t->inputs[input].flags & DF_INPUT_CONTIGUOUS) return true;
