@@ -264,99 +264,45 @@ static void run_select(const recipe_prog *p, const recipe_ins *i, size_t n)
         }                                                                                          \
         return true;                                                                               \
     } while (0)
-#define TO_INT(dtype, T, U, bits)                                                                  \
-    case dtype:                                                                                    \
-        CAST(T, FROM, INT_OF(dtype));
-#define CASTS_FROM                                                                                 \
-    switch ((deft_dtype)i->t) {                                                                    \
-        INT_REF_TYPES(TO_INT)                                                                      \
-    case DEFT_BOOL: CAST(uint8_t, FROM, a != 0);                                                   \
-    case DEFT_F32: CAST(float, FROM, a);                                                           \
-    case DEFT_F64: CAST(double, FROM, a);                                                          \
-    case DEFT_F16:                                                                                 \
-    case DEFT_BF16: CAST(uint16_t, FROM, half_bits((deft_dtype)i->t, (double)a));                  \
-    }                                                                                              \
-    return false;
-
-/* One function for each dtype that is cast. */
-#define INT_OF(dtype) a
-#define FROM uint8_t
-static bool cast_u8(const recipe_prog *p, const recipe_ins *i, size_t n)
-{
-    CASTS_FROM
-}
-#undef FROM
-#define FROM int8_t
-static bool cast_i8(const recipe_prog *p, const recipe_ins *i, size_t n)
-{
-    CASTS_FROM
-}
-#undef FROM
-#define FROM uint16_t
-static bool cast_u16(const recipe_prog *p, const recipe_ins *i, size_t n)
-{
-    CASTS_FROM
-}
-#undef FROM
-#define FROM int16_t
-static bool cast_i16(const recipe_prog *p, const recipe_ins *i, size_t n)
-{
-    CASTS_FROM
-}
-#undef FROM
-#define FROM uint32_t
-static bool cast_u32(const recipe_prog *p, const recipe_ins *i, size_t n)
-{
-    CASTS_FROM
-}
-#undef FROM
-#define FROM int32_t
-static bool cast_i32(const recipe_prog *p, const recipe_ins *i, size_t n)
-{
-    CASTS_FROM
-}
-#undef FROM
-#define FROM uint64_t
-static bool cast_u64(const recipe_prog *p, const recipe_ins *i, size_t n)
-{
-    CASTS_FROM
-}
-#undef FROM
-#define FROM int64_t
-static bool cast_i64(const recipe_prog *p, const recipe_ins *i, size_t n)
-{
-    CASTS_FROM
-}
-#undef FROM
-#undef INT_OF
-#define INT_OF(dtype) int_ref_of_double(dtype, (double)a)
-#define FROM float
-static bool cast_f32(const recipe_prog *p, const recipe_ins *i, size_t n)
-{
-    CASTS_FROM
-}
-#undef FROM
-#define FROM double
-static bool cast_f64(const recipe_prog *p, const recipe_ins *i, size_t n)
-{
-    CASTS_FROM
-}
-#undef FROM
+/* The function of a source dtype: INT_OF is the value as an element of an integer dtype. */
+#define CASTS_FROM(name, FROM, INT_OF)                                                             \
+    static bool name(const recipe_prog *p, const recipe_ins *i, size_t n)                          \
+    {                                                                                              \
+        switch ((deft_dtype)i->t) {                                                                \
+        case DEFT_U8: CAST(uint8_t, FROM, INT_OF(DEFT_U8));                                        \
+        case DEFT_I8: CAST(int8_t, FROM, INT_OF(DEFT_I8));                                         \
+        case DEFT_U16: CAST(uint16_t, FROM, INT_OF(DEFT_U16));                                     \
+        case DEFT_I16: CAST(int16_t, FROM, INT_OF(DEFT_I16));                                      \
+        case DEFT_U32: CAST(uint32_t, FROM, INT_OF(DEFT_U32));                                     \
+        case DEFT_I32: CAST(int32_t, FROM, INT_OF(DEFT_I32));                                      \
+        case DEFT_U64: CAST(uint64_t, FROM, INT_OF(DEFT_U64));                                     \
+        case DEFT_I64: CAST(int64_t, FROM, INT_OF(DEFT_I64));                                      \
+        case DEFT_BOOL: CAST(uint8_t, FROM, a != 0);                                               \
+        case DEFT_F32: CAST(float, FROM, a);                                                       \
+        case DEFT_F64: CAST(double, FROM, a);                                                      \
+        case DEFT_F16:                                                                             \
+        case DEFT_BF16: CAST(uint16_t, FROM, half_bits((deft_dtype)i->t, (double)a));              \
+        }                                                                                          \
+        return false;                                                                              \
+    }
+#define WRAPPED(dtype) a
+#define SATURATED(dtype) int_ref_of_double(dtype, (double)a)
+#define ROW(dtype, T, U, bits) CASTS_FROM(cast_##T, T, WRAPPED)
+INT_REF_TYPES(ROW)
+#undef ROW
+CASTS_FROM(cast_float, float, SATURATED)
+CASTS_FROM(cast_double, double, SATURATED)
 
 static bool run_cast(const recipe_prog *p, const recipe_ins *i, size_t n)
 {
     switch ((deft_dtype)i->src_t) {
-    case DEFT_BOOL:
-    case DEFT_U8: return cast_u8(p, i, n);
-    case DEFT_I8: return cast_i8(p, i, n);
-    case DEFT_U16: return cast_u16(p, i, n);
-    case DEFT_I16: return cast_i16(p, i, n);
-    case DEFT_U32: return cast_u32(p, i, n);
-    case DEFT_I32: return cast_i32(p, i, n);
-    case DEFT_U64: return cast_u64(p, i, n);
-    case DEFT_I64: return cast_i64(p, i, n);
-    case DEFT_F32: return cast_f32(p, i, n);
-    case DEFT_F64: return cast_f64(p, i, n);
+    case DEFT_BOOL: return cast_uint8_t(p, i, n);
+#define ROW(dtype, T, U, bits)                                                                     \
+    case dtype: return cast_##T(p, i, n);
+        INT_REF_TYPES(ROW)
+#undef ROW
+    case DEFT_F32: return cast_float(p, i, n);
+    case DEFT_F64: return cast_double(p, i, n);
     case DEFT_F16:
     case DEFT_BF16: CAST(float, uint16_t, half_value((deft_dtype)i->src_t, a));
     }

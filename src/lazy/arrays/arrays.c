@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the functions of deft/array.h have in common.
+ * Helpers for the functions of deft/array.h.
  */
 #include "lazy/arrays/arrays.h"
 

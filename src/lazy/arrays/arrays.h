@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the functions of deft/array.h have in common. They are made of public calls, so that
- * they record what a program could record. Each checks its arguments first, and thus its
- * mistakes name the function that the program called.
+ * Helpers for the functions of deft/array.h. Those functions are made of public calls, so that
+ * they record what a program could record. Each function checks its arguments first. So an error
+ * names the function that the program called, and not one of those below it.
  */
 #ifndef DF_LAZY_ARRAYS_H
 #define DF_LAZY_ARRAYS_H

@@ -118,45 +118,45 @@ deft_tensor *deft_std(deft_tensor *t, deft_axes axes, bool keepdims, int ddof)
 
 /* ---- running values ---- */
 
-/* `running` after one element with the value `initial`. */
-static deft_tensor *with_initial(deft_ctx *cx, deft_tensor *running, int axis, int64_t initial)
+/* A public call that runs along an axis of t begins. Returns the context and sets *at to the axis,
+ * counted from the front. Returns NULL with the error recorded. */
+static deft_ctx *begin_running(const char *what, deft_tensor *t, int axis, int *at, uintptr_t site)
 {
+    df_shape s;
+    deft_ctx *const cx = df_array_begin(what, t, &s, site);
+    if (!cx) return NULL;
+    *at = df_check_axis(cx, what, axis, s.rank);
+    return *at < 0 ? NULL : cx;
+}
+
+/* `running`, which may be NULL. With include_initial, an element with the value `initial` precedes
+ * it. */
+static deft_tensor *with_initial(deft_ctx *cx, deft_tensor *running, int axis, bool include_initial,
+                                 int64_t initial)
+{
+    if (!running || !include_initial) return running;
     deft_shape s = deft_shape_get(running);
     s.dim[axis] = 1;
     deft_tensor *const part[2] = { deft_full_i(cx, s, deft_dtype_of(running), initial), running };
     return deft_concat(part, 2, axis);
 }
 
-static deft_tensor *running_sum(deft_ctx *cx, deft_tensor *t, int axis, bool include_initial)
-{
-    deft_tensor *const sums = deft_cumsum(t, axis);
-    return include_initial && sums ? with_initial(cx, sums, axis, 0) : sums;
-}
-
 deft_tensor *deft_cumulative_sum(deft_tensor *t, int axis, bool include_initial)
 {
-    df_shape s;
-    deft_ctx *const cx = df_array_begin("cumulative_sum", t, &s, DF_SITE);
+    int at;
+    deft_ctx *const cx = begin_running("cumulative_sum", t, axis, &at, DF_SITE);
     if (!cx) return NULL;
-    const int at = df_check_axis(cx, "cumulative_sum", axis, s.rank);
-    if (at < 0) return NULL;
-    DF_LAYER_RETURN(deft_tensor *, cx, running_sum(cx, t, at, include_initial));
-}
-
-static deft_tensor *running_product(deft_ctx *cx, deft_tensor *t, int axis, bool include_initial)
-{
-    deft_tensor *const products = deft_cumprod(t, axis);
-    return include_initial && products ? with_initial(cx, products, axis, 1) : products;
+    DF_LAYER_RETURN(deft_tensor *, cx,
+                    with_initial(cx, deft_cumsum(t, at), at, include_initial, 0));
 }
 
 deft_tensor *deft_cumulative_prod(deft_tensor *t, int axis, bool include_initial)
 {
-    df_shape s;
-    deft_ctx *const cx = df_array_begin("cumulative_prod", t, &s, DF_SITE);
+    int at;
+    deft_ctx *const cx = begin_running("cumulative_prod", t, axis, &at, DF_SITE);
     if (!cx) return NULL;
-    const int at = df_check_axis(cx, "cumulative_prod", axis, s.rank);
-    if (at < 0) return NULL;
-    DF_LAYER_RETURN(deft_tensor *, cx, running_product(cx, t, at, include_initial));
+    DF_LAYER_RETURN(deft_tensor *, cx,
+                    with_initial(cx, deft_cumprod(t, at), at, include_initial, 1));
 }
 
 /* With each pass, an element has the sum of twice as many elements up to it. */
@@ -176,10 +176,8 @@ static deft_tensor *running_logarithm(deft_tensor *t, int axis)
 
 deft_tensor *deft_logcumsumexp(deft_tensor *t, int axis)
 {
-    df_shape s;
-    deft_ctx *const cx = df_array_begin("logcumsumexp", t, &s, DF_SITE);
+    int at;
+    deft_ctx *const cx = begin_running("logcumsumexp", t, axis, &at, DF_SITE);
     if (!cx) return NULL;
-    const int at = df_check_axis(cx, "logcumsumexp", axis, s.rank);
-    if (at < 0) return NULL;
     DF_LAYER_RETURN(deft_tensor *, cx, running_logarithm(t, at));
 }

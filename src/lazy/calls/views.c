@@ -4,6 +4,7 @@
  * handle remembers which tensor it is a view of, so that it can be assigned through. A
  * kept view becomes a tensor of its own.
  */
+#include "lazy/core/meet.h"
 #include "lazy/core/recorder.h"
 #include "lazy/run/submit.h"
 #include "lazy/calls/views.h"
@@ -633,32 +634,27 @@ deft_tensor *deft_assign(deft_tensor *dst, deft_tensor *src)
     return assigned(cx, dst, done, missing);
 }
 
-deft_tensor *deft_assign_f(deft_tensor *dst, double value)
+static deft_tensor *assign_number(deft_tensor *dst, df_literal value, uintptr_t site)
 {
-    deft_ctx *const cx = df_enter("assign", 1, dst, DF_SITE);
+    deft_ctx *const cx = df_enter("assign", 1, dst, site);
     if (!cx) return NULL;
     if (df_recording_freezes(cx))
-        return df_result(cx, df_recording_refuses(cx, "assign", value, DF_SITE));
-    const uint32_t node = df_number_f(cx, "assign", df_tensor_dtype(cx, dst), value, DF_SITE);
-    return assigned(cx, dst, assign(cx, dst, node, DF_SITE), DF_FAILURE_NOTHING);
+        return df_result(cx, df_recording_refuses(cx, "assign", value.f, site));
+    const uint32_t node = df_literal_node(cx, "assign", df_tensor_dtype(cx, dst), value, site);
+    return assigned(cx, dst, assign(cx, dst, node, site), DF_FAILURE_NOTHING);
+}
+
+deft_tensor *deft_assign_f(deft_tensor *dst, double value)
+{
+    return assign_number(dst, df_literal_f(value), DF_SITE);
 }
 
 deft_tensor *deft_assign_i(deft_tensor *dst, int64_t value)
 {
-    deft_ctx *const cx = df_enter("assign", 1, dst, DF_SITE);
-    if (!cx) return NULL;
-    if (df_recording_freezes(cx))
-        return df_result(cx, df_recording_refuses(cx, "assign", (double)value, DF_SITE));
-    const uint32_t node = df_number_i(cx, "assign", df_tensor_dtype(cx, dst), value, DF_SITE);
-    return assigned(cx, dst, assign(cx, dst, node, DF_SITE), DF_FAILURE_NOTHING);
+    return assign_number(dst, df_literal_i(value), DF_SITE);
 }
 
 deft_tensor *deft_assign_u(deft_tensor *dst, uint64_t value)
 {
-    deft_ctx *const cx = df_enter("assign", 1, dst, DF_SITE);
-    if (!cx) return NULL;
-    if (df_recording_freezes(cx))
-        return df_result(cx, df_recording_refuses(cx, "assign", (double)value, DF_SITE));
-    const uint32_t node = df_number_u(cx, "assign", df_tensor_dtype(cx, dst), value, DF_SITE);
-    return assigned(cx, dst, assign(cx, dst, node, DF_SITE), DF_FAILURE_NOTHING);
+    return assign_number(dst, df_literal_u(value), DF_SITE);
 }
