@@ -94,7 +94,9 @@ static deft_status run(cli_program *p, df_trace *t, bool fuses, const data_sourc
 
 static const data_source made = { .seed = 1 };
 
-/* a on what is made, fused, and b, of q, on data, unfused. Fast bits depend on fusion. */
+/* Runs a fused, on inputs that are made, and b unfused, on the inputs `data`, and compares the
+ * results. A trace in fast mode is fused both times, because its bits depend on fusion. p and q
+ * hold a and b. */
 static bool check_runs(const char *name, cli_program *p, df_trace *a, cli_program *q, df_trace *b,
                        const data_source *data)
 {

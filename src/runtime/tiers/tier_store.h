@@ -57,8 +57,8 @@ struct entry {
     df_code code[2]; /* by df_opt */
     bool has_code[2];
     struct entry *next[2]; /* in the queue of a level */
-    double work;           /* instructions times elements of one launch, when O2 code was asked for;
-                              0 for code that was asked for before any launch */
+    double work;           /* instructions times elements of the last launch before O2 code was
+                            * asked for; 0: not launched */
     uint64_t batch;        /* number of the df_tiers_attach that created it */
     uint32_t generation;   /* df_tiers.generation when it was queued last */
 
