@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The loops of products. Operators that follow a product run on its tiles when their loops are those
- * of the product (join.c). By itself, a product has a loop for each axis of its result. A convolution
- * is a product with one column for each window of each image, and its result is recorded as a
- * reshape:
+ * The loops of products. Operators that follow a product run on its tiles when their loops are
+ * those of the product (join.c). By itself, a product has a loop for each axis of its result. A
+ * convolution is a product with one column for each window of each image, and its result is
+ * recorded as a reshape:
  *
  *   product  [out, N * Ho * Wo]
  *   reshape  [out, N, Ho, Wo]       the bias, the activation and so on have these axes
