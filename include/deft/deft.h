@@ -13,6 +13,7 @@
 #include "deft/context.h"
 #include "deft/control.h"
 #include "deft/device.h"
+#include "deft/dlpack.h"
 #include "deft/dtype.h"
 #include "deft/eval.h"
 #include "deft/grad.h"

@@ -129,9 +129,11 @@ DEFT_API deft_tensor *deft_from(deft_ctx *cx, deft_shape shape, deft_dtype dtype
 /** Makes a tensor of the caller's memory without a copy. The memory stays the caller's. It
  * must exist and must not change until the step or read that uses it has ended.
  *
- * strides has one entry for each axis, counted in elements; NULL means row-major. Every
- * element must lie within the first `bytes` bytes of data, else the status is DEFT_E_RANGE.
- * data may be misaligned. The bytes of a bool tensor must be 0 or 1. */
+ * strides has one entry for each axis, counted in elements; NULL means row-major. A negative
+ * stride walks the axis down from its highest address. With the stride -1, element 0 is the last
+ * one in memory. data is the lowest address in any case. Every element must lie within the first
+ * `bytes` bytes of data, else the status is DEFT_E_RANGE. data may be misaligned. The bytes of a
+ * bool tensor must be 0 or 1. */
 DEFT_API deft_tensor *deft_wrap(deft_ctx *cx, deft_shape shape, deft_dtype dtype, const void *data,
                                 size_t bytes, const int64_t *strides);
 
@@ -141,6 +143,26 @@ DEFT_API deft_tensor *deft_wrap(deft_ctx *cx, deft_shape shape, deft_dtype dtype
  * Two elements that share memory give DEFT_E_ARG. */
 DEFT_API deft_tensor *deft_wrap_mut(deft_ctx *cx, deft_shape shape, deft_dtype dtype, void *data,
                                     size_t bytes, const int64_t *strides);
+
+/** Options of deft_wrap_with. Members that are zero have the default that their comment
+ * names. */
+typedef struct deft_wrap_options {
+    size_t size;            /**< sizeof(deft_wrap_options) */
+    const int64_t *strides; /**< As for deft_wrap. NULL: row-major. */
+    bool is_mutable;        /**< true: assignments write the memory, as with deft_wrap_mut. */
+    deft_device device;     /**< The device of the memory. 0: the host (device.h). */
+    /** Called once, when deft does not use the memory any more. The memory then must exist until
+     * this call, and no longer. Any thread may make the call, inside any call of deft; so the
+     * function must call none itself. Memory of a GPU is released after the work that uses it.
+     * NULL: the rule of deft_wrap. */
+    void (*release)(void *user);
+    void *release_user; /**< Passed to release. */
+} deft_wrap_options;
+
+/** deft_wrap and deft_wrap_mut with options, which are copied. NULL means none. A call that
+ * returns NULL never calls release: the memory stays the caller's. */
+DEFT_API deft_tensor *deft_wrap_with(deft_ctx *cx, deft_shape shape, deft_dtype dtype, void *data,
+                                     size_t bytes, const deft_wrap_options *options);
 
 /** A tensor of zeros, or of ones. In a bool tensor they are false and true. */
 DEFT_API deft_tensor *deft_zeros(deft_ctx *cx, deft_shape shape, deft_dtype dtype);

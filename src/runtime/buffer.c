@@ -321,16 +321,18 @@ void df_buffer_changed(df_buffer *b)
  * so that df_buffer_drop saves no registers for the references that are not the last. */
 static __attribute__((noinline)) void buffer_release(df_buffer *b)
 {
-    if (b->home) {
-        b->home->release(b);
+    const df_buffer_release told = b->release;
+    if (b->home || !b->from) {
+        if (b->home)
+            b->home->release(b);
+        else
+            block_destroy(block_of(b)->owner, block_of(b));
+        if (told.fn) told.fn(told.user);
         return;
     }
     block *const k = block_of(b);
     df_allocator *const a = k->owner;
-    if (!b->from) {
-        block_destroy(a, k);
-        return;
-    }
+    df_assert(!told.fn);
     if (atomic_load_explicit(&b->has_derived, memory_order_relaxed)) df_buffer_changed(b);
     allocator_lock(a);
     *(k->is_derived ? &a->stats.derived_bytes : &a->stats.live_bytes) -= k->size;

@@ -56,6 +56,12 @@ typedef struct df_buffer_owner {
     void (*release)(struct df_buffer *b);
 } df_buffer_owner;
 
+/* Whom a buffer of borrowed memory informs that nothing uses the memory any more. */
+typedef struct df_buffer_release {
+    void (*fn)(void *user); /* NULL: nobody. Called once, on any thread, without a lock held */
+    void *user;
+} df_buffer_release;
+
 /* Shared by all holders of a reference. `data` never changes. */
 typedef struct df_buffer {
     void *data;
@@ -63,6 +69,9 @@ typedef struct df_buffer {
     /* The allocator of the memory. NULL when the memory is borrowed, or belongs to `home`. */
     df_allocator *from;
     const df_buffer_owner *home; /* NULL: memory of the host */
+    /* Of borrowed memory only. Whoever wraps the memory sets it, before anyone else has the
+     * buffer. */
+    df_buffer_release release;
     _Atomic uint32_t refs;
     uint32_t cls; /* size class; for the allocator only */
     /* For packs.c only. Which layout of the elements was wanted last: a hash, or 0. */

@@ -232,7 +232,8 @@ typedef struct df_device_memory_ops {
     deft_status (*create)(df_device *dev, df_diag *d, struct df_queue *q, int64_t bytes,
                           df_buffer **out);
     /* Creates a buffer that borrows device memory of the caller. DEFT_E_ARG: data is not an address
-     * of this device. */
+     * of this device. When the caller sets `release` of the buffer, the drop of the last reference
+     * waits until no work in flight uses the memory. */
     deft_status (*wrap)(df_device *dev, df_diag *d, void *data, int64_t bytes, df_buffer **out);
     /* Enqueues a copy from the host. The host may change `from` when this has returned. */
     deft_status (*put)(df_device *dev, df_diag *d, struct df_queue *q, void *to, const void *from,

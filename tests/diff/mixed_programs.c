@@ -64,6 +64,7 @@ typedef enum kind {
     K_MEMORY,
     K_KEEP,
     K_READ,
+    K_EXPORT,
     K_GRAD,
     K_GRAD_STATE,
     K_JVP,
@@ -86,17 +87,17 @@ typedef enum kind {
 } kind;
 
 static const char *const kind_name[N_KINDS] = {
-    "unary",       "binary",        "reduce", "part",    "view",  "same",        "random",
-    "borrow",      "take",          "fault",  "assign",  "swap",  "assign part", "sweep",
-    "assign view", "assign memory", "memory", "keep",    "read",  "grad",        "grad of state",
-    "jvp",         "stop",          "hook",   "custom",  "scan",  "while",       "cond",
-    "vmap",        "windows",       "top",    "product", "count", "array",       "attend",
-    "repeat",      "scope",
+    "unary",         "binary",        "reduce",  "part",   "view",    "same",        "random",
+    "borrow",        "take",          "fault",   "assign", "swap",    "assign part", "sweep",
+    "assign view",   "assign memory", "memory",  "keep",   "read",    "export",      "grad",
+    "grad of state", "jvp",           "stop",    "hook",   "custom",  "scan",        "while",
+    "cond",          "vmap",          "windows", "top",    "product", "count",       "array",
+    "attend",        "repeat",        "scope",
 };
 
 /* How often each is drawn. */
 static const uint8_t weight[N_KINDS] = { 6, 6, 2, 4, 3, 3, 1, 1, 1, 1, 8, 2, 6, 3, 3, 2, 1, 5, 2,
-                                         4, 3, 2, 1, 1, 1, 4, 1, 2, 3, 3, 2, 3, 2, 4, 2, 1, 1 };
+                                         2, 4, 3, 2, 1, 1, 1, 4, 1, 2, 3, 3, 2, 3, 2, 4, 2, 1, 1 };
 
 typedef struct stmt {
     uint8_t kind, dst, a, b, p, q;
@@ -127,6 +128,13 @@ typedef struct world {
 
 /* ---- one side of the comparison ---- */
 
+/* A value that another library has, and what it was. */
+typedef struct lending {
+    struct DLManagedTensorVersioned *m;
+    size_t n;
+    float was[M * N * N];
+} lending;
+
 typedef struct side {
     bool plain; /* the reference */
     const world *w;
@@ -135,6 +143,7 @@ typedef struct side {
     deft_tensor *state[STATES], *old[OLD], *memory;
     unsigned fresh; /* which of old the open step has made */
     float written[N], lent[N];
+    lending exported[OLD];
     deft_capture *capture[BLOCKS];
     uint64_t replayed, cuts;
     uint32_t log[MAX_LOG]; /* bits of what was seen, and statuses */
@@ -850,6 +859,44 @@ static void borrow(exec *e, const stmt *st)
     if (t) bind(e, st->dst, st->p & 1 ? t : deft_mul(t, number(e, 0.5)));
 }
 
+static void end_export(lending *l)
+{
+    deft_dlpack_versioned *const v = (void *)l->m;
+    if (v) v->deleter(l->m);
+    l->m = NULL;
+}
+
+/* What others have of before is as it was. */
+static void see_exports(side *s)
+{
+    for (unsigned i = 0; i < OLD; i++) {
+        const lending *const l = &s->exported[i];
+        const deft_dlpack_versioned *const v = (const void *)l->m;
+        const float differs = s->plain ? 1 : 2;
+        if (v && memcmp(v->tensor.data, l->was, l->n * sizeof *l->was)) saw(s, &differs, 1);
+    }
+}
+
+/* Exports a value, or its copy, in place of another; now and then imports it as well. */
+static void export(exec *e, const stmt *st, deft_tensor *t)
+{
+    lending *const l = &e->s->exported[st->q % OLD];
+    const int64_t n = t ? deft_numel(t) : 0;
+    struct DLManagedTensorVersioned *twice = NULL;
+    if (n <= 0 || n > (int64_t)LEN(l->was) || deft_dtype_of(t) != DEFT_F32) return;
+    end_export(l);
+    const uint32_t flags = st->p % 4 == 0 ? DEFT_DLPACK_COPY : 0;
+    saw_status(e->s, deft_to_dlpack(t, flags, &l->m));
+    if (!l->m) return;
+    l->n = (size_t)n;
+    memcpy(l->was, ((deft_dlpack_versioned *)(void *)l->m)->tensor.data, l->n * sizeof *l->was);
+    saw(e->s, l->was, l->n);
+    if (e->b->kind == B_CAPTURE || e->b->kind == B_SCOPE || st->p % 3) return;
+    saw_status(e->s, deft_to_dlpack(t, 0, &twice));
+    deft_tensor *const in = deft_from_dlpack(e->s->cx, twice, 0);
+    if (in) bind(e, st->dst, in);
+}
+
 static void run_stmt(exec *e, const stmt *st)
 {
     deft_tensor *const a = operand(e, st->a), *const b = operand(e, st->b);
@@ -878,6 +925,7 @@ static void run_stmt(exec *e, const stmt *st)
     case K_MEMORY: bind(e, st->dst, deft_cast(e->s->memory, DEFT_F32)); break;
     case K_KEEP: keep(e, st); break;
     case K_READ: see(e->s, a); break;
+    case K_EXPORT: export(e, st, a); break;
     case K_GRAD: run_grad(e, st, b); break;
     case K_GRAD_STATE: run_grad(e, st, state_of(e, st->b)); break;
     case K_JVP: run_jvp(e, st); break;
@@ -1021,6 +1069,7 @@ static void see_all(side *s)
     for (unsigned i = 0; i < STATES; i++) see(s, s->state[i]);
     for (unsigned i = 0; i < OLD; i++) see(s, s->old[i]);
     see(s, s->memory);
+    see_exports(s);
     const deft_status st = deft_wait(s->cx);
     if (st != DEFT_OK) saw_status(s, st);
     saw(s, s->written, N);
@@ -1087,6 +1136,8 @@ static void run(side *s, const world *w, const oracle_path *p, bool plain)
     for (unsigned i = 0; i < OLD; i++) deft_drop(&s->old[i]);
     deft_drop(&s->memory);
     deft_ctx_destroy(&s->cx);
+    see_exports(s);
+    for (unsigned i = 0; i < OLD; i++) end_export(&s->exported[i]);
 }
 
 /* ---- comparing ---- */

@@ -465,9 +465,12 @@ static void do_input(run *r, const ins *i, bool mut)
         *m = (mut_memory){ oracle_alloc(n * size + 16), t, n };
         char *const at = m->data; /* misaligned starts are op_matrix's */
         oracle_fill(t, at, n, seed, hard);
-        say(r, "t%u = deft_wrap%s(cx, %s, %s, memory%zu, bytes, %s);", i->dst % VARS,
+        const uint32_t turned = s.rank ? (uint32_t)(i->p[3] >> 3) % s.rank : 0;
+        const bool turns = s.rank && i->p[3] & 4;
+        if (turns) stride[turned] = -stride[turned];
+        say(r, "t%u = deft_wrap%s(cx, %s, %s, memory%zu, bytes, %s%s);", i->dst % VARS,
             mut ? "_mut" : "", shape_text(&s), deft_dtype_name(t), r->n_mut - 1,
-            gaps ? "padded" : "NULL");
+            gaps ? "padded" : "packed", turns ? " and one axis from its end" : "");
         set(r, i->dst,
             (mut ? deft_wrap_mut(r->cx, s, t, at, n * size, stride)
                  : deft_wrap(r->cx, s, t, at, n * size, stride)),

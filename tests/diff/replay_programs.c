@@ -340,6 +340,7 @@ static deft_tensor *wrap_window(const exec *e, const float *memory, int64_t n)
     for (uint32_t i = 0; i < s.rank; i++) reach += (s.dim[i] > 0 ? s.dim[i] - 1 : 0) * strides[i];
     if (reach > n) return NULL;
     const int64_t from = (int64_t)(per_iter(e, 4) % (uint64_t)(n - reach + 1));
+    if (per_iter(e, 6) % 4 == 0) strides[per_iter(e, 7) % 2] *= -1;
     return deft_wrap(e->s->cx, s, DEFT_F32, memory + from, (size_t)reach * sizeof *memory, strides);
 }
 

@@ -39,6 +39,7 @@ static const char *const exported[] = {
 /* ---- calls that record ---- */
 
 static const float numbers[N] = { 3, 1, 2 };
+static const deft_wrap_options wrapping = { .size = sizeof wrapping, .is_mutable = true };
 
 /* X(row, function without deft_, arguments...): the function gets them in a step of world w. */
 #define RECORDING(X)                                                                               \
@@ -48,6 +49,7 @@ static const float numbers[N] = { 3, 1, 2 };
     X(wrap_device, wrap_device, w->cx, DEFT_CPU, SHAPE, DEFT_F32, numbers, sizeof numbers, NULL)   \
     X(wrap_device_mut, wrap_device_mut, w->cx, DEFT_CPU, SHAPE, DEFT_F32, w->target,               \
       sizeof w->target, NULL)                                                                      \
+    X(wrap_with, wrap_with, w->cx, SHAPE, DEFT_F32, w->target, sizeof w->target, &wrapping)        \
     X(to, to, w->x, GPU)                                                                           \
     X(to_pending, to, deft_exp(w->x), GPU)                                                         \
     X(to_other, add, w->x, deft_to(deft_to(w->x, GPU), DEFT_CUDA(0)))                              \
@@ -567,6 +569,71 @@ static deft_status act_map(world *w)
         w->wrong = "a failed map lends something";
     deft_unmap(&m);
     return end(s, st);
+}
+
+/* What another library has, and takes back. */
+static deft_status act_to_dlpack(world *w)
+{
+    const deft_scope s = deft_scope_begin(w->cx);
+    struct DLManagedTensorVersioned *m;
+    deft_status st;
+    SUBJECT(w, st = deft_to_dlpack(pending(w), DEFT_DLPACK_COPY, &m));
+    if ((st == DEFT_OK) != (m != NULL)) w->wrong = "a failed export gives something";
+    if (m) ((deft_dlpack_versioned *)(void *)m)->deleter(m);
+    return end(s, st);
+}
+
+static deft_status act_to_dlpack_old(world *w)
+{
+    const deft_scope s = deft_scope_begin(w->cx);
+    struct DLManagedTensor *m;
+    deft_status st;
+    SUBJECT(w, st = deft_to_dlpack_old(pending(w), 0, &m));
+    if (m) ((deft_dlpack_old *)(void *)m)->deleter(m);
+    return end(s, st);
+}
+
+static void was_given_back(struct DLManagedTensorVersioned *m)
+{
+    ++*(int *)((deft_dlpack_versioned *)(void *)m)->manager_ctx;
+}
+
+/* An array that is not taken stays the caller's; one that is taken is given back once. */
+static deft_status import_flagged(world *w, uint32_t flags)
+{
+    int n = 0;
+    const deft_scope s = deft_scope_begin(w->cx);
+    deft_dlpack_versioned m = {
+        .major = 1,
+        .manager_ctx = &n,
+        .deleter = was_given_back,
+        .tensor = { .data = w->target, 1, 0, 2, 2, 32, 1, (int64_t[]){ 4, 6 }, NULL, 0 }
+    };
+    deft_tensor *t;
+    SUBJECT(w, t = deft_from_dlpack(w->cx, (void *)&m, flags));
+    const bool is_taken = m.deleter != was_given_back || n;
+    if ((t != NULL) != is_taken) w->wrong = "an array is taken, or is not";
+    const deft_status st = t ? deft_read(t, DEFT_F32, w->got, sizeof w->target) : DEFT_OK;
+    const deft_status ended = end(s, st != DEFT_OK ? st : t ? DEFT_OK : deft_error(w->cx));
+    if (n != (t != NULL)) w->wrong = "an array is given back once when it was taken";
+    return ended;
+}
+
+static deft_status act_from_dlpack(world *w)
+{
+    const deft_status st = import_flagged(w, 0);
+    return st != DEFT_OK ? st : import_flagged(w, DEFT_DLPACK_COPY);
+}
+
+static deft_status act_from_dlpack_old(world *w)
+{
+    const deft_scope s = deft_scope_begin(w->cx);
+    deft_dlpack_old m = {
+        .tensor = { .data = w->target, 1, 0, 2, 2, 32, 1, (int64_t[]){ 4, 6 }, NULL, 0 }
+    };
+    deft_tensor *t;
+    SUBJECT(w, t = deft_from_dlpack_old(w->cx, (void *)&m, DEFT_DLPACK_WRITE));
+    return end(s, t ? DEFT_OK : deft_error(w->cx));
 }
 
 static deft_status act_map_device(world *w)
@@ -1195,7 +1262,8 @@ static const row rows[] = {
 #define ROW(fn) { .name = "deft_" #fn, .act = act_##fn },
                 ROW(eval) ROW(nan_check) ROW(read) ROW(item_f32) ROW(item_f64) ROW(item_i32) ROW(
                     item_i64) ROW(item_u8) ROW(item_i8) ROW(item_i16) ROW(item_u16) ROW(item_u32)
-                    ROW(item_u64) ROW(item_bool) ROW(map) ROW(map_device) ROW(device_work)
+                    ROW(item_u64) ROW(item_bool) ROW(map) ROW(map_device) ROW(device_work) ROW(
+                        to_dlpack) ROW(to_dlpack_old) ROW(from_dlpack) ROW(from_dlpack_old)
                         ROW(device_of) ROW(stream) ROW(device_describe) ROW(device_memory_read) ROW(
                             format) ROW(print) ROW(save) ROW(load) ROW(scope_begin) ROW(scope_end)
                             ROW(scope_return) ROW(step_begin) ROW(step_begin_with) ROW(step_end)

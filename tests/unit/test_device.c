@@ -406,6 +406,32 @@ Test(device, a_device_address_is_lent)
     rig_close(&r);
 }
 
+/* Exported memory stays where it is, and lives on after its context and runtime. */
+Test(device, dlpack)
+{
+    rig r;
+    deft_mapped m;
+    deft_device where;
+    float a[3] = { 1, 2, 3 };
+    struct DLManagedTensorVersioned *first, *second;
+    open_on(&r, GPU1);
+    deft_tensor *const x = deft_mul(ROW(&r, 1, 2, 3), 2);
+    OK(&r, deft_to_dlpack(x, DEFT_DLPACK_NO_COPY, &first));
+    OK(&r, deft_to_dlpack(x, 0, &second));
+    deft_dlpack_versioned *const v = (void *)first;
+    cr_assert(v->tensor.device_type == 2 && v->tensor.device_id == 1 && v->flags == 1);
+    OK(&r, deft_map_device(x, &m, &where));
+    cr_assert_eq(v->tensor.data, m.data);
+    deft_unmap(&m);
+    deft_tensor *const y = deft_from_dlpack(r.cx, first, 0);
+    cr_assert_eq(where_is(&r, y), GPU1);
+    RIG_EXPECT(&r, deft_add(y, 1), 3, 5, 7);
+    deft_tensor *const back = deft_wrap(r.cx, S(3), DEFT_F32, a, sizeof a, (const int64_t[]){ -1 });
+    RIG_EXPECT(&r, deft_sub(y, back), -1, 2, 5);
+    rig_close(&r);
+    ((deft_dlpack_versioned *)(void *)second)->deleter(second);
+}
+
 Test(device, memory_is_counted_and_given_back)
 {
     rig r;

@@ -305,11 +305,23 @@ static void give_back(df_gpu *g, df_gpu_block *k)
     if (loan.back) loan.back(loan.user, loan.what);
 }
 
+/* Waits for all queues of the GPU. The owner of wrapped memory may reuse it as soon as he is
+ * informed that nothing uses it. */
+static void memory_wait_for_queues(df_gpu *g)
+{
+    if (df_gpu_enter(g, NULL) != DEFT_OK) return;
+    pthread_mutex_lock(&g->lock);
+    for (df_queue *q = g->queues; q; q = q->next) (void)g->dr->stream_wait(q->stream);
+    pthread_mutex_unlock(&g->lock);
+    df_gpu_leave(g);
+}
+
 /* The `release` of df_buffer_owner. Any thread. */
 static void memory_release_buffer(df_buffer *b)
 {
     df_gpu_block *const k = gpu_block_of(b);
     df_gpu *const g = k->g;
+    if (b->release.fn) memory_wait_for_queues(g);
     if (k->size == 0 && k->q && df_driver_usable(g->dr, NULL) == DEFT_OK) {
         give_back(g, k);
         return;
@@ -466,6 +478,7 @@ static void memory_init_buffer(df_gpu *g, df_gpu_block *k, int64_t bytes, df_buf
 {
     k->b.bytes = bytes;
     k->b.home = &g->home;
+    k->b.release = (df_buffer_release){ 0 };
     atomic_store_explicit(&k->b.refs, 1, memory_order_relaxed);
     *out = &k->b;
 }

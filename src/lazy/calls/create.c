@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Creation: values copied or borrowed from the caller, constants, sequences, random
- * numbers. Everything but deft_from and the wraps is itself a pending expression, so it
- * fuses into its users.
+ * Creation: shapes, constants, sequences, random numbers. A created tensor is itself a pending
+ * expression, so it fuses into its users. wrap.c has values of the caller.
  */
-#include "lazy/core/devices.h"
 #include "lazy/core/meet.h"
 #include "lazy/core/recorder.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 deft_shape deft_shape_of(size_t rank, const int64_t *dim)
 {
@@ -31,212 +27,14 @@ deft_range deft_range_of(int64_t start, int64_t stop, int64_t step)
     return (deft_range){ start, stop, step };
 }
 
-static bool check_dtype(deft_ctx *cx, const char *what, deft_dtype t)
-{
-    if ((unsigned)t < DEFT_N_DTYPES) return true;
-    df_error(cx, DEFT_E_DTYPE, "%s: %d is no dtype", what, (int)t);
-    return false;
-}
-
-/* ---- values of the caller ---- */
-
-/* Copies the caller's row-major elements into the value v on the default device. */
-static deft_status fill_value_from_caller(deft_ctx *cx, df_diag *d, df_value *v, const char *data,
-                                          size_t bytes)
-{
-    deft_status st = DEFT_OK;
-    df_buffer *clean = NULL;
-    TRY(df_ctx_buffer(cx, d, cx->default_device, (int64_t)bytes, &v->buf));
-    v->data = v->buf->data;
-    if (v->dtype == DEFT_BOOL) { /* kernels rely on bools being one byte, 0 or 1 */
-        TRY(df_ctx_buffer(cx, d, DEFT_CPU, (int64_t)bytes, &clean));
-        for (size_t i = 0; i < bytes; i++) ((char *)clean->data)[i] = data[i] != 0;
-        data = clean->data;
-    }
-    TRY(df_ctx_copy(cx, d, cx->default_device, v->data, DEFT_CPU, data, bytes));
-done:
-    df_buffer_drop(&clean);
-    return st;
-}
-
-deft_tensor *deft_from(deft_ctx *cx, deft_shape shape, deft_dtype dtype, const void *data,
-                       size_t bytes)
-{
-    df_enter_call(cx, DF_SITE);
-    df_shape s;
-    if (!cx || !check_dtype(cx, "from", dtype) || !df_check_shape(cx, "from", &shape, &s))
-        return NULL;
-    int64_t n;
-    (void)df_shape_numel(&s, &n);
-    const size_t want = (size_t)n * deft_dtype_size(dtype);
-    char text[DF_SHAPE_TEXT];
-    if (bytes != want)
-        return df_error(cx, DEFT_E_ARG, "from: %s of %s needs %zu bytes, %zu were given",
-                        df_shape_text(&s, text, sizeof text), deft_dtype_name(dtype), want, bytes);
-    if (!data && want) return df_error(cx, DEFT_E_ARG, "from: data is NULL");
-    df_value *v = df_value_new(cx, dtype, &s);
-    if (!v) return df_error(cx, DEFT_E_MEMORY, "from: no memory for a value");
-    df_diag d = { 0 };
-    const deft_status st = fill_value_from_caller(cx, &d, v, data, want);
-    if (st != DEFT_OK) {
-        df_value_drop(cx, &v);
-        return df_error(cx, st, "from: %s", d.text);
-    }
-    return df_tensor_of(cx, v);
-}
-
-/* The lowest and highest element offsets that strides reach. *high is -1 when there is no
- * element. Returns false on overflow. */
-static bool reach(const df_shape *s, const int64_t *stride, int64_t *low, int64_t *high)
-{
-    *low = *high = 0;
-    for (uint32_t i = 0; i < s->rank; i++) {
-        int64_t span;
-        if (s->dim[i] == 0) {
-            *low = 0;
-            *high = -1;
-            return true;
-        }
-        if (!df_mul_i64(s->dim[i] - 1, stride[i], &span)) return false;
-        if (!df_add_i64(span < 0 ? *low : *high, span, span < 0 ? low : high)) return false;
-    }
-    return true;
-}
-
-/* Whether no two elements share memory: each stride, from the smallest, must exceed what
- * the smaller ones span. This is sufficient, and holds for every ordinary layout. */
-static bool injective(const df_shape *s, const int64_t *stride)
-{
-    bool used[DEFT_MAX_RANK] = { false };
-    int64_t span = 0;
-    for (uint32_t k = 0; k < s->rank; k++) {
-        uint32_t best = DF_NONE;
-        for (uint32_t i = 0; i < s->rank; i++)
-            if (!used[i] && (best == DF_NONE || llabs(stride[i]) < llabs(stride[best]))) best = i;
-        used[best] = true;
-        if (s->dim[best] <= 1) continue;
-        if (llabs(stride[best]) <= span) return false;
-        span += (s->dim[best] - 1) * llabs(stride[best]);
-    }
-    return true;
-}
-
-/* Wraps memory of the caller on device `where`. size: of an element. A GPU cannot read an
- * element that is not aligned to its size. */
-static deft_status borrow(deft_ctx *cx, df_diag *d, deft_device where, void *data, size_t bytes,
-                          size_t size, df_buffer **out)
-{
-    const deft_status st = df_ctx_use(cx, d, where, NULL);
-    if (st != DEFT_OK) return st;
-    df_device *const dev = df_ctx_device(cx, where);
-    if (!dev->far) return df_buffer_wrap(d, dev->allocator, data, (int64_t)bytes, out);
-    /* without bytes there is no address to wrap */
-    if (bytes == 0) return df_ctx_buffer(cx, d, where, 0, out);
-    if ((uintptr_t)data % size != 0)
-        return df_fail(d, DEFT_E_ARG, "data lies %zu bytes past a multiple of an element's %zu",
-                       (size_t)((uintptr_t)data % size), size);
-    return dev->far->wrap(dev, d, data, (int64_t)bytes, out);
-}
-
-static deft_tensor *wrap_memory(deft_ctx *cx, const char *what, deft_device where,
-                                const deft_shape *shape, deft_dtype dtype, void *data, size_t bytes,
-                                const int64_t *strides, bool mut)
-{
-    df_shape s;
-    if (!cx || !check_dtype(cx, what, dtype) || !df_check_shape(cx, what, shape, &s)) return NULL;
-    df_value *v = df_value_new(cx, dtype, &s);
-    if (!v) return df_error(cx, DEFT_E_MEMORY, "%s: no memory for a value", what);
-    if (strides) memcpy(v->stride, strides, s.rank * sizeof *strides);
-    const int64_t size = (int64_t)deft_dtype_size(dtype);
-    int64_t low, high, last;
-    char text[DF_SHAPE_TEXT];
-    df_diag d = { 0 };
-    deft_status st = DEFT_OK;
-    if (!reach(&s, v->stride, &low, &high) || !df_mul_i64(high + 1, size, &last))
-        st = df_fail(&d, DEFT_E_RANGE, "strides overflow");
-    else if (low < 0)
-        st = df_fail(
-            &d, DEFT_E_RANGE,
-            "strides reach %lld elements before data: pass the lowest address and flip instead",
-            (long long)-low);
-    else if ((uint64_t)last > bytes)
-        st = df_fail(
-            &d, DEFT_E_RANGE, "%s of %s with these strides needs %lld bytes, %zu were given",
-            df_shape_text(&s, text, sizeof text), deft_dtype_name(dtype), (long long)last, bytes);
-    else if (!data && last > 0)
-        st = df_fail(&d, DEFT_E_ARG, "data is NULL");
-    else if (mut && !injective(&s, v->stride))
-        st = df_fail(&d, DEFT_E_ARG, "two elements would share memory");
-    else
-        st = borrow(cx, &d, where, data, bytes, (size_t)size, &v->buf);
-    if (st != DEFT_OK) {
-        df_value_drop(cx, &v);
-        return df_error(cx, st, "%s: %s", what, d.text);
-    }
-    v->data = v->buf->data;
-    v->flags = (uint8_t)(DF_VALUE_WRAPPED | (mut ? DF_VALUE_MUT : 0));
-    return df_tensor_of(cx, v);
-}
-
-deft_tensor *deft_wrap(deft_ctx *cx, deft_shape shape, deft_dtype dtype, const void *data,
-                       size_t bytes, const int64_t *strides)
-{
-    df_enter_call(cx, DF_SITE);
-    return wrap_memory(cx, "wrap", DEFT_CPU, &shape, dtype, (void *)(uintptr_t)data, bytes, strides,
-                       false);
-}
-
-deft_tensor *deft_wrap_device(deft_ctx *cx, deft_device where, deft_shape shape, deft_dtype dtype,
-                              const void *data, size_t bytes, const int64_t *strides)
-{
-    df_enter_call(cx, DF_SITE);
-    return wrap_memory(cx, "wrap_device", where, &shape, dtype, (void *)(uintptr_t)data, bytes,
-                       strides, false);
-}
-
-/* Makes the wrapped tensor t writable by assignments. t may be NULL. Returns t, or NULL
- * with the error recorded. */
-static deft_tensor *to_write(deft_ctx *cx, const char *what, deft_tensor *t)
-{
-    if (!t) return NULL;
-    const df_mut m = { .t = t, .value = df_value_ref(t->value) };
-    if (!df_vec_push(cx->mem, &cx->muts, m)) {
-        df_value *v = m.value;
-        df_value_drop(cx, &v);
-        df_handle_unbind(cx, t);
-        t->flags = 0;
-        return df_error(cx, DEFT_E_MEMORY, "%s: no memory", what);
-    }
-    t->flags |= DF_HANDLE_MUT;
-    return t;
-}
-
-deft_tensor *deft_wrap_mut(deft_ctx *cx, deft_shape shape, deft_dtype dtype, void *data,
-                           size_t bytes, const int64_t *strides)
-{
-    df_enter_call(cx, DF_SITE);
-    const char *const what = "wrap_mut";
-    return to_write(cx, what,
-                    wrap_memory(cx, what, DEFT_CPU, &shape, dtype, data, bytes, strides, true));
-}
-
-deft_tensor *deft_wrap_device_mut(deft_ctx *cx, deft_device where, deft_shape shape,
-                                  deft_dtype dtype, void *data, size_t bytes,
-                                  const int64_t *strides)
-{
-    df_enter_call(cx, DF_SITE);
-    const char *const what = "wrap_device_mut";
-    return to_write(cx, what,
-                    wrap_memory(cx, what, where, &shape, dtype, data, bytes, strides, true));
-}
-
 /* ---- constants ---- */
 
 static deft_tensor *filled(deft_ctx *cx, const char *what, const deft_shape *shape,
                            deft_dtype dtype, int32_t cst, const df_literal *value, uintptr_t site)
 {
     df_shape s;
-    if (!cx || !check_dtype(cx, what, dtype) || !df_check_shape(cx, what, shape, &s)) return NULL;
+    if (!cx || !df_check_dtype(cx, what, dtype) || !df_check_shape(cx, what, shape, &s))
+        return NULL;
     const uint32_t n =
         value ? df_literal_node(cx, what, dtype, *value, site) : df_cst(cx, dtype, cst, site);
     return df_result(cx, df_expand_to(cx, n, &s, site));
@@ -326,7 +124,7 @@ static uint32_t sequence(deft_ctx *cx, const char *what, int64_t n, df_literal f
 
 static bool check_arange(deft_ctx *cx, deft_dtype dtype)
 {
-    if (!cx || !check_dtype(cx, "arange", dtype)) return false;
+    if (!cx || !df_check_dtype(cx, "arange", dtype)) return false;
     if (dtype != DEFT_BOOL) return true;
     df_error(cx, DEFT_E_DTYPE, "arange: not for bool");
     return false;
@@ -371,7 +169,7 @@ deft_tensor *deft_arange_i(deft_ctx *cx, int64_t start, int64_t stop, int64_t st
 deft_tensor *deft_linspace(deft_ctx *cx, double first, double last, int64_t n, deft_dtype dtype)
 {
     df_enter_call(cx, DF_SITE);
-    if (!cx || !check_dtype(cx, "linspace", dtype)) return NULL;
+    if (!cx || !df_check_dtype(cx, "linspace", dtype)) return NULL;
     if (!df_is_float(dtype))
         return df_error(cx, DEFT_E_DTYPE, "linspace: not for %s", deft_dtype_name(dtype));
     if (n < 0) return df_error(cx, DEFT_E_RANGE, "linspace: %lld values", (long long)n);
@@ -383,7 +181,7 @@ deft_tensor *deft_linspace(deft_ctx *cx, double first, double last, int64_t n, d
 deft_tensor *deft_eye(deft_ctx *cx, int64_t rows, int64_t columns, deft_dtype dtype)
 {
     df_enter_call(cx, DF_SITE);
-    if (!cx || !check_dtype(cx, "eye", dtype)) return NULL;
+    if (!cx || !df_check_dtype(cx, "eye", dtype)) return NULL;
     const deft_shape shape = { .rank = 2, .dim = { rows, columns } };
     df_shape s;
     if (!df_check_shape(cx, "eye", &shape, &s)) return NULL;
@@ -490,7 +288,7 @@ static bool check_draw(deft_ctx *cx, const char *what, const deft_rng *rng, cons
                  what);
         return false;
     }
-    if (!check_dtype(cx, what, t) || !df_check_shape(cx, what, shape, s)) return false;
+    if (!df_check_dtype(cx, what, t) || !df_check_shape(cx, what, shape, s)) return false;
     if (floating ? df_is_float(t) : df_is_int(t)) return true;
     df_error(cx, DEFT_E_DTYPE, "%s: not for %s", what, deft_dtype_name(t));
     return false;

@@ -4,6 +4,13 @@
  */
 #include "lazy/core/lazy.h"
 
+bool df_check_dtype(deft_ctx *cx, const char *what, deft_dtype t)
+{
+    if ((unsigned)t < DEFT_N_DTYPES) return true;
+    df_error(cx, DEFT_E_DTYPE, "%s: %d is no dtype", what, (int)t);
+    return false;
+}
+
 bool df_check_shape(deft_ctx *cx, const char *what, const deft_shape *in, df_shape *out)
 {
     if (in->rank > DEFT_MAX_RANK) {

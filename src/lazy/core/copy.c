@@ -41,16 +41,19 @@ deft_status df_ctx_copy(deft_ctx *cx, df_diag *d, deft_device to_where, void *to
                                queue_of(cx, from_where), from, n);
 }
 
-/* Number of bytes from the first byte of v's first element to the last byte of its last.
- * Strides are not negative. */
-static size_t span_bytes(const df_value *v)
+/* Number of bytes from the lowest byte of v's elements to the end of the highest. *below gets
+ * how many of them lie before the first element. */
+static size_t span_bytes(const df_value *v, size_t *below)
 {
-    int64_t last = 0;
+    const size_t size = deft_dtype_size((deft_dtype)v->dtype);
+    int64_t low = 0, high = 0;
+    *below = 0;
     for (uint32_t i = 0; i < v->rank; i++) {
         if (v->shape.dim[i] == 0) return 0;
-        last += (v->shape.dim[i] - 1) * v->stride[i];
+        *(v->stride[i] < 0 ? &low : &high) += (v->shape.dim[i] - 1) * v->stride[i];
     }
-    return (size_t)(last + 1) * deft_dtype_size((deft_dtype)v->dtype);
+    *below = (size_t)-low * size;
+    return (size_t)(high - low + 1) * size;
 }
 
 /* A copy has the address of its original modulo ALIGN, so that code for aligned addresses
@@ -61,12 +64,16 @@ enum { ALIGN = 64 };
 deft_status df_value_span(deft_ctx *cx, df_diag *d, const df_value *v, deft_device where,
                           df_buffer **buf, char **data)
 {
-    const size_t n = span_bytes(v), at = (uintptr_t)v->data % ALIGN;
+    size_t below;
+    const size_t n = span_bytes(v, &below);
+    const char *const lowest = v->data - below;
+    const size_t at = (uintptr_t)lowest % ALIGN;
     const size_t low = at - at % deft_dtype_size((deft_dtype)v->dtype);
     deft_status st = df_ctx_buffer(cx, d, where, (int64_t)(n + low), buf);
     if (st != DEFT_OK) return st;
-    *data = (char *)(*buf)->data + low;
-    st = df_ctx_copy(cx, d, where, *data, df_value_where(cx, v), v->data, n);
+    char *const copy = (char *)(*buf)->data + low;
+    *data = copy + below;
+    st = df_ctx_copy(cx, d, where, copy, df_value_where(cx, v), lowest, n);
     if (st != DEFT_OK) df_buffer_drop(buf);
     return st;
 }

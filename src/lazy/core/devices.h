@@ -97,8 +97,8 @@ deft_status df_ctx_buffer(deft_ctx *cx, df_diag *d, deft_device where, int64_t b
  * returns. */
 deft_status df_ctx_copy(deft_ctx *cx, df_diag *d, deft_device to_where, void *to,
                         deft_device from_where, const void *from, size_t n);
-/* Copies the bytes from v's first element to its last, gaps included, into a new buffer
- * on device `where`. v's strides, which are not negative, stay valid for the copy. Sets
+/* Copies the bytes from v's lowest element to its highest, gaps included, into a new buffer
+ * on device `where`. v's strides stay valid for the copy. Sets
  * *data to the address of element [0,..] in the buffer, which has the alignment that v
  * has. The caller owns a reference to *buf. */
 deft_status df_value_span(deft_ctx *cx, df_diag *d, const df_value *v, deft_device where,

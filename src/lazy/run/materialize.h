@@ -30,6 +30,14 @@ deft_status df_cut_run(deft_ctx *cx, df_cut *m, df_want *want, bool recorded);
  * it counts as a sync. */
 deft_status df_sync(deft_ctx *cx, df_want *want, uint32_t n);
 
+/* ---- read.c ---- */
+
+/* Begins the acting call `what`, whose return address is `site`, and computes the value of its
+ * operand t. The context goes to *cx, once t is known to have one. The value goes to *out, which is
+ * borrowed, because t or its record holds the value. */
+deft_status df_read_value(const char *what, uintptr_t site, deft_tensor *t, deft_ctx **cx,
+                          df_value **out);
+
 /* ---- collect.c ---- */
 
 /* Whether df_flush would compute anything. */

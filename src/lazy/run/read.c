@@ -7,9 +7,8 @@
 #include "lazy/run/submit.h"
 #include "lazy/run/materialize.h"
 
-/* Checks t and computes its value. *out is borrowed: t or its record holds it. */
-static deft_status compute(const char *what, uintptr_t site, deft_tensor *t, deft_ctx **cx_out,
-                           df_value **out)
+deft_status df_read_value(const char *what, uintptr_t site, deft_tensor *t, deft_ctx **cx_out,
+                          df_value **out)
 {
     if (!t) return DEFT_E_ARG;
     const df_slab *const s = df_slab_of(t);
@@ -74,7 +73,7 @@ deft_status deft_read(deft_tensor *t, deft_dtype dtype, void *dst, size_t bytes)
 {
     deft_ctx *cx;
     df_value *v;
-    const deft_status st = compute("read", DF_SITE, t, &cx, &v);
+    const deft_status st = df_read_value("read", DF_SITE, t, &cx, &v);
     if (st != DEFT_OK) return st;
     int64_t n;
     char text[DF_SHAPE_TEXT];
@@ -93,7 +92,7 @@ static DF_NOINLINE deft_status item(deft_tensor *t, deft_dtype dtype, void *out,
 {
     deft_ctx *cx;
     df_value *v;
-    const deft_status st = compute("item", site, t, &cx, &v);
+    const deft_status st = df_read_value("item", site, t, &cx, &v);
     if (st != DEFT_OK) return st;
     int64_t n;
     char text[DF_SHAPE_TEXT];
@@ -134,7 +133,7 @@ deft_status deft_map(deft_tensor *t, deft_mapped *out)
     deft_ctx *cx;
     df_value *v, *host;
     if (out) *out = (deft_mapped){ 0 };
-    deft_status st = compute("map", DF_SITE, t, &cx, &v);
+    deft_status st = df_read_value("map", DF_SITE, t, &cx, &v);
     if (st != DEFT_OK) return st;
     if (!out) return df_fail(&cx->diag, DEFT_E_ARG, "map: out is NULL");
     if (!df_value_contiguous(v))

@@ -40,6 +40,7 @@ typedef struct far_buffer {
     df_buffer b; /* first */
     far *f;
     block *k;
+    bool is_ours; /* counted: it wraps no memory */
 } far_buffer;
 
 typedef struct op {
@@ -160,7 +161,7 @@ static void release_buffer(df_buffer *b)
 {
     far_buffer *const fb = (far_buffer *)(void *)b;
     far *const f = fb->f;
-    if (fb->k->mem) count(f, -b->bytes);
+    if (fb->is_ours) count(f, -b->bytes);
     drop(f->ordinal, fb->k);
     df_mem_free(f->mem, fb, sizeof *fb);
 }
@@ -304,7 +305,10 @@ static deft_status create(df_device *dev, df_diag *d, struct df_queue *q, int64_
     block *const k = block_create(f->mem, f->ordinal, (size_t)bytes);
     const deft_status made =
         make_buffer(f, d, k, k ? far_address(f->ordinal, k->at) : NULL, bytes, out);
-    if (made == DEFT_OK) count(f, bytes);
+    if (made == DEFT_OK) {
+        ((far_buffer *)(void *)*out)->is_ours = true;
+        count(f, bytes);
+    }
     return made;
 }
 
