@@ -420,6 +420,41 @@ DEFT_API deft_tensor *deft_scatter_add(deft_tensor *t, deft_tensor *indices, def
 DEFT_API deft_tensor *deft_index_add(deft_tensor *t, deft_tensor *indices, deft_tensor *values,
                                      int axis);
 
+/** A copy of t in which the values replace the elements at the indices: out[indices[i][j]][j] =
+ * values[i][j] for axis 0, and likewise for other axes. Shapes are those of deft_scatter_add. The
+ * dtype of t is any, and values has that dtype.
+ *
+ * Where several values have one element, the last of them in row-major order stays. A value that
+ * another one replaced has the gradient 0. */
+DEFT_API deft_tensor *deft_scatter(deft_tensor *t, deft_tensor *indices, deft_tensor *values,
+                                   int axis);
+
+/** The same with slices along axis; shapes are those of deft_index_add. */
+DEFT_API deft_tensor *deft_index_copy(deft_tensor *t, deft_tensor *indices, deft_tensor *values,
+                                      int axis);
+
+/** What becomes of the values that meet in one element. */
+typedef enum deft_scatter_how {
+    DEFT_SCATTER_SUM,
+    DEFT_SCATTER_PROD, /**< integers wrap */
+    DEFT_SCATTER_MEAN, /**< of integers it is rounded down */
+    DEFT_SCATTER_AMIN, /**< the least; NaN when one of them is NaN */
+    DEFT_SCATTER_AMAX  /**< the greatest; NaN when one of them is NaN */
+} deft_scatter_how;
+
+/** A copy of t in which each element at an index is reduced together with its values. Shapes,
+ * dtypes and order are those of deft_scatter_add. With include_self, the element of t is one of the
+ * reduced numbers. Without it, only the values are. Elements that no index selects keep the value
+ * of t in both cases.
+ *
+ * The gradient of the least and the greatest is divided evenly between all that are equal to it. */
+DEFT_API deft_tensor *deft_scatter_reduce(deft_tensor *t, deft_tensor *indices, deft_tensor *values,
+                                          int axis, deft_scatter_how how, bool include_self);
+
+/** The same with slices along axis; shapes are those of deft_index_add. */
+DEFT_API deft_tensor *deft_index_reduce(deft_tensor *t, deft_tensor *indices, deft_tensor *values,
+                                        int axis, deft_scatter_how how, bool include_self);
+
 /** Appends an axis of n_classes elements: 1 at the position that the index names, 0
  * elsewhere. An index outside gives a row of zeros. A negative n_classes, or indices that
  * are no integers, give DEFT_E_ARG. */

@@ -21,8 +21,9 @@
  * argmax do not depend on the order: among equal elements the least r wins, and NaN wins against
  * all numbers. A scan is one chain in increasing r, which starts with its first element.
  *
- * scatter_add and index_add: each element of the result is one chain of additions. The chain starts
- * with the element of the base and adds values in row-major order of the indices.
+ * scatter_* and index_*: each element of the result is one chain of additions, products, minima,
+ * maxima or replacements. The chain starts
+ * with the element of the base and takes values in row-major order of the indices.
  */
 #ifndef DF_BASE_LIMITS_H
 #define DF_BASE_LIMITS_H

@@ -242,7 +242,7 @@ typedef struct df_seg {
      * row-major i64. Axes of the strides: batch..., last. The extents of the last axis are n in a
      * and m in c.
      *
-     * scatter_add and index_add: adds the values b to c at the indices a. Values and c have dtype
+     * scatter_* and index_*: combines the values b with c at the indices a. Values and c have dtype
      * `dtype`, indices have a_dtype, which is no float, and c already holds the base. The strides of a, b and c are over
      * their own axes. Rank and extents of b are n_batch and batch, and n_index is the rank of a.
      * Both n and m are the extent of c along axis attr. */

@@ -194,8 +194,8 @@ static void plan_print_segment(df_str *out, const df_plan *p, uint32_t i)
         }
         df_str_put(out, "    c: ");
         plan_print_bind(out, p, &s->c,
-                        s->op == DF_OP_index_add ? s->n_batch + 1 - s->n_index
-                                                 : s->n_batch + !over);
+                        df_op_scatters_slices((df_op)s->op) ? s->n_batch + 1 - s->n_index
+                                                            : s->n_batch + !over);
     }
     if (s->kernel.i == DF_NONE) return;
     const df_kernel *const k = &p->kernels[s->kernel.i];

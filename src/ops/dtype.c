@@ -34,6 +34,12 @@ static bool shifts(df_op op)
     return op == DF_OP_shift_left || op == DF_OP_shift_right;
 }
 
+/* Whether op moves elements and computes nothing with them. */
+static bool only_moves(df_op op)
+{
+    return df_op_scatters(op) && df_scatter_how_of(op) == DF_SCATTER_SET;
+}
+
 static df_dtype_rule rule_of(df_op op)
 {
     return (df_dtype_rule)df_op_infos[op].dtype_rule;
@@ -47,6 +53,7 @@ static const char *refuse(df_op op, deft_dtype t)
     switch (rule_of(op)) {
     case DF_DTYPE_arith:
     case DF_DTYPE_scatter:
+        if (only_moves(op)) return NULL;
         if (rule_of(op) == DF_DTYPE_scatter && df_is_half(t)) return "halves are added up in f32";
         if (t == DEFT_BOOL) return "arithmetic needs numbers";
         if (accumulates(op) && df_is_int(t) && df_bits_of(t) != 64)
@@ -196,7 +203,8 @@ deft_status df_dtype_operand(df_diag *d, df_op op, deft_dtype t, deft_dtype *out
         want = df_is_unsigned(t) ? DEFT_U64 : DEFT_I64;
     else if ((rule == DF_DTYPE_floating || rule == DF_DTYPE_test) && !df_is_float(t))
         want = DEFT_F32;
-    else if (rule == DF_DTYPE_wide || (rule == DF_DTYPE_scatter && df_is_half(t)))
+    else if (rule == DF_DTYPE_wide ||
+             (rule == DF_DTYPE_scatter && df_is_half(t) && !only_moves(op)))
         want = df_arithmetic_dtype(t);
     else if (rule == DF_DTYPE_boolean)
         want = DEFT_BOOL;

@@ -2,6 +2,7 @@
  *
  * The enumeration of operators and the properties of each. ops.def has the table, and explains the
  * rules and classes that are enumerated here.
+ * Why this file is long: it has all that other modules may ask about an operator.
  */
 #ifndef DF_OPS_OP_H
 #define DF_OPS_OP_H
@@ -147,10 +148,51 @@ DF_INLINE bool df_op_is_map(df_op op)
     return c == DF_CLASS_unary || c == DF_CLASS_binary || c == DF_CLASS_ternary;
 }
 
+/* How a value is combined with the element that its index selects. The operators scatter_* and
+ * index_* stand in ops.def in this order. */
+typedef enum df_scatter_how {
+    DF_SCATTER_ADD,
+    DF_SCATTER_SET,
+    DF_SCATTER_MUL,
+    DF_SCATTER_MIN,
+    DF_SCATTER_MAX
+} df_scatter_how;
+_Static_assert(DF_OP_scatter_max - DF_OP_scatter_add == DF_SCATTER_MAX &&
+                   DF_OP_index_max - DF_OP_index_add == DF_SCATTER_MAX &&
+                   DF_OP_scatter_set - DF_OP_scatter_add == DF_SCATTER_SET &&
+                   DF_OP_scatter_mul - DF_OP_scatter_add == DF_SCATTER_MUL &&
+                   DF_OP_scatter_min - DF_OP_scatter_add == DF_SCATTER_MIN &&
+                   DF_OP_index_set - DF_OP_index_add == DF_SCATTER_SET &&
+                   DF_OP_index_mul - DF_OP_index_add == DF_SCATTER_MUL &&
+                   DF_OP_index_min - DF_OP_index_add == DF_SCATTER_MIN,
+               "the order of the rows");
+
+/* Whether op is one of index_*, which have an index for each slice of values. */
+DF_INLINE bool df_op_scatters_slices(df_op op)
+{
+    return op >= DF_OP_index_add && op <= DF_OP_index_max;
+}
+
+/* Whether op is one of scatter_* and index_*. */
+DF_INLINE bool df_op_scatters(df_op op)
+{
+    return df_op_scatters_slices(op) || (op >= DF_OP_scatter_add && op <= DF_OP_scatter_max);
+}
+
+DF_INLINE df_scatter_how df_scatter_how_of(df_op op)
+{
+    return (df_scatter_how)(op - (df_op_scatters_slices(op) ? DF_OP_index_add : DF_OP_scatter_add));
+}
+
+DF_INLINE df_op df_scatter_op(bool slices, df_scatter_how how)
+{
+    return (df_op)((slices ? DF_OP_index_add : DF_OP_scatter_add) + (int)how);
+}
+
 /* Whether the result is a copy of operand 0 with some elements changed. */
 DF_INLINE bool df_op_writes_over(df_op op)
 {
-    return op == DF_OP_update || op == DF_OP_scatter_add || op == DF_OP_index_add;
+    return op == DF_OP_update || df_op_scatters(op);
 }
 
 /* Whether operand 1 contains indices into operand 0, which may be out of range. */

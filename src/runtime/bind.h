@@ -56,8 +56,8 @@ int64_t df_bind_region(const df_plan *plan, const int64_t *slots, uint32_t index
 df_buffer *df_bind_donated(const df_plan *plan, const df_plan_buf *b, const df_trace *t,
                            const int64_t *slots, const df_launch_io *io);
 
-/* The next three are for DF_SEG_ROUTINE segments. Returns true when the segment is scatter_add or
- * index_add; its job is then made by df_bind_scatter, else by df_bind_routine. */
+/* The next three are for DF_SEG_ROUTINE segments. Returns true when the segment scatters
+ * values; its job is then made by df_bind_scatter, else by df_bind_routine. */
 bool df_bind_is_scatter(const df_seg *seg);
 /* origin NULL: the job has sizes, and its addresses are NULL. */
 df_routine_job df_bind_routine(const df_seg *seg, const int64_t *slots, char *const *origin);

@@ -5,7 +5,7 @@
  * Each result of a routine depends on all elements of its operand, so that no kernel over a loop
  * space can compute it. Sorting and finding positions give integers, whose bits depend on the
  * operand alone. Their operand needs no alignment, and their result is row-major i64. The routines
- * that add values at indices have a job type of their own.
+ * that combine values at indices have a job type of their own.
  */
 #ifndef DF_RUNTIME_ROUTINE_H
 #define DF_RUNTIME_ROUTINE_H
@@ -41,15 +41,18 @@ void df_argsort(const df_routine_job *job, df_pool *pool, void *work);
 size_t df_which_work_size(const df_routine_job *job, uint32_t n_threads);
 void df_which(const df_routine_job *job, df_pool *pool, void *work);
 
-/* ---- scatter.c: scatter_add, index_add ---- */
+/* ---- scatter.c: scatter_*, index_* ---- */
 
-/* Adds each value to one element of out. The values form a box of `rank` axes, in row-major order.
+/* Combines each value with one element of out. The values form a box of `rank` axes, in row-major
+ * order.
  *
- * For the value at position p, let i be the index at p. The value is added to the element of out at
- * p * out_step + i * step. Several values may be added to one element, in row-major order. All
- * steps are strides in elements, and may be 0. */
+ * For the value at position p, let i be the index at p. The value meets the element of out at
+ * p * out_step + i * step, which becomes their sum, product, least or greatest, or the value.
+ * Several values may meet one element, in row-major order. All steps are strides in elements, and
+ * may be 0. */
 typedef struct df_scatter_job {
-    deft_dtype dtype;       /* of values and out; not bool */
+    df_scatter_how how;
+    deft_dtype dtype;       /* of values and out; neither bool nor a half, unless values are set */
     deft_dtype index_dtype; /* an integer, or bool */
     char *out;              /* holds initial values; overlaps neither index nor value */
     const char *index;

@@ -341,7 +341,10 @@ static int64_t layout(const int64_t *extent, const bool *has, int64_t **step, ui
 static scatter scatter_of(deft_dtype t, int64_t n, uint32_t rank, const int64_t *extent,
                           const bool *kept, const bool *indexed)
 {
-    scatter s = { .j = { .dtype = t, .n = n, .rank = rank } };
+    scatter s = { .j = { .how = (df_scatter_how)(chance(2) ? 0 : below(DF_SCATTER_MAX + 1)),
+                         .dtype = t,
+                         .n = n,
+                         .rank = rank } };
     bool in_out[DEFT_MAX_RANK + 1], has[DEFT_MAX_RANK];
     int64_t out_extent[DEFT_MAX_RANK + 1], *out[DEFT_MAX_RANK + 1], *index[DEFT_MAX_RANK],
         *value[DEFT_MAX_RANK];
@@ -379,7 +382,7 @@ static void fill_values(deft_dtype t, char *at, int64_t n)
 
 static void describe_scatter(const df_scatter_job *j, char text[400])
 {
-    int n = snprintf(text, 400, "scatter of %s: n %" PRId64 " step %" PRId64 ":",
+    int n = snprintf(text, 400, "scatter %d of %s: n %" PRId64 " step %" PRId64 ":", (int)j->how,
                      deft_dtype_name(j->dtype), j->n, j->step);
     for (uint32_t i = 0; i < j->rank && n < 320; i++)
         n += snprintf(text + n, (size_t)(400 - n),

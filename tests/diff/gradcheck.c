@@ -484,6 +484,20 @@ MAKE(take_1, deft_take(deft_square(x[0]), indices(c, DEFT_SHAPE(5)), 1))
 MAKE(gather, deft_gather(deft_square(x[0]), indices(c, DEFT_SHAPE(3, 4)), 0))
 MAKE(scatter_add, deft_square(deft_scatter_add(x[0], indices(c, DEFT_SHAPE(3, 4)), x[1], 0)))
 MAKE(index_add, deft_square(deft_index_add(x[0], indices(c, DEFT_SHAPE(2, 2)), x[1], 1)))
+MAKE(scatter_set, deft_square(deft_scatter(x[0], indices(c, DEFT_SHAPE(3, 4)), x[1], 0)))
+MAKE(index_set, deft_square(deft_index_copy(x[0], indices(c, DEFT_SHAPE(2, 2)), x[1], 1)))
+MAKE(scatter_mul, deft_square(deft_scatter_reduce(x[0], indices(c, DEFT_SHAPE(3, 4)), x[1], 0,
+                                                  DEFT_SCATTER_PROD, true)))
+MAKE(index_mul, deft_square(deft_index_reduce(x[0], indices(c, DEFT_SHAPE(2, 2)), x[1], 1,
+                                              DEFT_SCATTER_PROD, true)))
+MAKE(scatter_min, deft_square(deft_scatter_reduce(x[0], indices(c, DEFT_SHAPE(3, 4)), x[1], 0,
+                                                  DEFT_SCATTER_AMIN, true)))
+MAKE(index_min, deft_square(deft_index_reduce(x[0], indices(c, DEFT_SHAPE(2, 2)), x[1], 1,
+                                              DEFT_SCATTER_AMIN, true)))
+MAKE(scatter_max, deft_square(deft_scatter_reduce(x[0], indices(c, DEFT_SHAPE(3, 4)), x[1], 0,
+                                                  DEFT_SCATTER_AMAX, true)))
+MAKE(index_max, deft_square(deft_index_reduce(x[0], indices(c, DEFT_SHAPE(2, 2)), x[1], 1,
+                                              DEFT_SCATTER_AMAX, true)))
 MAKE(topk, deft_topk(x[0], 2, -1, 1, NULL))
 MAKE(sort, deft_mul(deft_sort(x[0], -1, 0), x[0]))
 MAKE(cross_entropy, deft_cross_entropy(x[0], indices(c, DEFT_SHAPE(1))))
@@ -676,6 +690,54 @@ static const row rows[] = {
       f_index_add,
       2,
       { { S(2, 3), -2, 2, 1 }, { S(2, 2, 2), -2, 2, 0 } },
+      false },
+    { "scatter_set",
+      "axis 0, repeated",
+      f_scatter_set,
+      2,
+      { { S(3, 4), -2, 2, 1 }, { S(3, 4), -2, 2, 1 } },
+      false },
+    { "index_set",
+      "axis 1, repeated",
+      f_index_set,
+      2,
+      { { S(2, 3), -2, 2, 1 }, { S(2, 2, 2), -2, 2, 1 } },
+      false },
+    { "scatter_mul",
+      "axis 0, repeated",
+      f_scatter_mul,
+      2,
+      { { S(3, 4), -2, 2, 1 }, { S(3, 4), -2, 2, 1 } },
+      false },
+    { "index_mul",
+      "axis 1, repeated",
+      f_index_mul,
+      2,
+      { { S(2, 3), -2, 2, 1 }, { S(2, 2, 2), -2, 2, 1 } },
+      false },
+    { "scatter_min",
+      "axis 0, repeated",
+      f_scatter_min,
+      2,
+      { { S(3, 4), -2, 2, 1 }, { S(3, 4), -2, 2, 1 } },
+      false },
+    { "index_min",
+      "axis 1, repeated",
+      f_index_min,
+      2,
+      { { S(2, 3), -2, 2, 1 }, { S(2, 2, 2), -2, 2, 1 } },
+      false },
+    { "scatter_max",
+      "axis 0, repeated",
+      f_scatter_max,
+      2,
+      { { S(3, 4), -2, 2, 1 }, { S(3, 4), -2, 2, 1 } },
+      false },
+    { "index_max",
+      "axis 1, repeated",
+      f_index_max,
+      2,
+      { { S(2, 3), -2, 2, 1 }, { S(2, 2, 2), -2, 2, 1 } },
       false },
     { "matmul",
       "[3,4] [4,2]",

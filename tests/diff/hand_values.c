@@ -1373,6 +1373,18 @@ static void test_joins(void)
     const int32_t sa[6] = { 1, 2, 33, 74, 5, 6 };
     expect("scatter_add", deft_scatter_add(ta, ti, from(DEFT_I32, shape2(2, 2), add), 1), DEFT_I32,
            sa, 6);
+    const int32_t ic[6] = { 40, 2, 20, 80, 5, 60 }, sc[6] = { 1, 2, 20, 40, 5, 6 };
+    const int32_t ip[6] = { 1200, 2, 600, 22400, 5, 18000 };
+    deft_tensor *const all_added = from(DEFT_I32, shape3(2, 2, 2), add);
+    expect("index_copy", deft_index_copy(ta, ti, all_added, 1), DEFT_I32, ic, 6);
+    expect("scatter", deft_scatter(ta, ti, from(DEFT_I32, shape2(2, 2), add), 1), DEFT_I32, sc, 6);
+    expect("index_reduce", deft_index_reduce(ta, ti, all_added, 1, DEFT_SCATTER_PROD, true),
+           DEFT_I32, ip, 6);
+    expect("index_reduce", deft_index_reduce(ta, ti, all_added, 1, DEFT_SCATTER_AMAX, true),
+           DEFT_I32, ic, 6);
+    expect("scatter_reduce",
+           deft_scatter_reduce(ta, ti, from(DEFT_I32, shape2(2, 2), add), 1, DEFT_SCATTER_AMIN, 0),
+           DEFT_I32, (int32_t[6]){ 1, 2, 10, 30, 5, 6 }, 6);
     const int64_t bad[2] = { 0, 3 };
     n_checks++;
     int32_t six_values[6];

@@ -70,6 +70,10 @@ MAKE(lerp_f, deft_lerp_f(x[0], x[1], 0.3))
 MAKE(lerp_i, deft_lerp_i(x[0], x[1], 2))
 MAKE(rms_norm, deft_rms_norm(x[0], 1, x[1], 1e-3))
 MAKE(scatter_add, deft_scatter_add(x[0], indices(), x[1], 0))
+MAKE(scatter, deft_scatter(x[0], indices(), x[1], 0))
+MAKE(index_copy, deft_index_copy(x[0], indices(), x[1], 0))
+MAKE(scatter_reduce, deft_scatter_reduce(x[0], indices(), x[1], 0, DEFT_SCATTER_PROD, true))
+MAKE(index_reduce, deft_index_reduce(x[0], indices(), x[1], 0, DEFT_SCATTER_AMAX, true))
 MAKE(stack, deft_stack(x, 3, 0))
 MAKE(where, deft_where(condition(), x[0], x[1]))
 MAKE(searchsorted, deft_searchsorted(x[0], x[1], false))
@@ -130,6 +134,10 @@ static const row rows[] = {
     { "clamp_t", MEETS, 3, 0, 1, f_clamp_t },
     { "index_add", TAKES, 2, 1, 1, f_index_add },
     { "scatter_add", TAKES, 2, 1, 1, f_scatter_add },
+    { "scatter", TAKES, 2, 1, 1, f_scatter },
+    { "index_copy", TAKES, 2, 1, 1, f_index_copy },
+    { "scatter_reduce", TAKES, 2, 1, 1, f_scatter_reduce },
+    { "index_reduce", TAKES, 2, 1, 1, f_index_reduce },
     { "layer_norm", LIFTS, 3, 1, 1, f_layer_norm },
     { "rms_norm", LIFTS, 2, 1, 1, f_rms_norm },
     { "lerp", LIFTS, 3, 0, 1, f_lerp },

@@ -772,6 +772,43 @@ static deft_tensor *r_index_add(deft_ctx *cx, const kase *k)
     return used(deft_index_add(x, i, v, axis), k);
 }
 
+/* Reductions of slices, and of single values in every second variant. */
+static deft_tensor *r_scatter_reduce(deft_ctx *cx, const kase *k)
+{
+    const int axis = k->variant & 1 ? -1 : 0;
+    const int64_t n = k->s.dim[axis < 0 ? k->s.rank - 1 : 0];
+    deft_tensor *const x = operand(cx, k);
+    const deft_scatter_how how = (deft_scatter_how)(k->variant / 4);
+    deft_shape s = shape1(11);
+    if (k->variant & 2) {
+        s = k->s;
+        s.dim[axis < 0 ? s.rank - 1 : 0] = n ? 7 : 0;
+    }
+    deft_tensor *const i = indices_to(cx, index_dtype(k->seed), s, n > 200 ? 200 : n, k->seed);
+    if (i == SKIP) return SKIP;
+    if (k->variant & 2) {
+        deft_tensor *const v = second(cx, k, deft_dtype_of(x), s);
+        return used(deft_scatter_reduce(x, i, v, axis, how, k->seed & 1), k);
+    }
+    deft_tensor *const v = second(cx, k, deft_dtype_of(x), deft_shape_get(deft_take(x, i, axis)));
+    return used(deft_index_reduce(x, i, v, axis, how, k->seed & 1), k);
+}
+
+static deft_tensor *r_scatter(deft_ctx *cx, const kase *k)
+{
+    const int axis = k->variant & 1 ? -1 : 0;
+    const int64_t n = k->s.dim[axis < 0 ? k->s.rank - 1 : 0];
+    deft_tensor *const x = operand(cx, k);
+    deft_shape s = k->variant & 2 ? k->s : shape1(11);
+    if (k->variant & 2) s.dim[axis < 0 ? s.rank - 1 : 0] = n ? 7 : 0;
+    deft_tensor *const i = indices_to(cx, index_dtype(k->seed), s, n > 200 ? 200 : n, k->seed);
+    if (i == SKIP) return SKIP;
+    if (k->variant & 2)
+        return used(deft_scatter(x, i, second(cx, k, deft_dtype_of(x), s), axis), k);
+    deft_tensor *const v = second(cx, k, deft_dtype_of(x), deft_shape_get(deft_take(x, i, axis)));
+    return used(deft_index_copy(x, i, v, axis), k);
+}
+
 static deft_tensor *r_scatter_add(deft_ctx *cx, const kase *k)
 {
     const int axis = k->variant & 1 ? -1 : 0;
@@ -1162,7 +1199,8 @@ static const op_row ops[] = {
     O(one_hot, ANY_INT, 3, 0, 7) O(matmul, ANY, 30, 2, 3) O(assign, ANY, 6, 1, 8)
     O(topk, ANY, 8, 1, 8) O(sort, ANY, 4, 1, 8) O(argsort, ANY, 4, 1, 8) O(nonzero, ANY, 6, 0, 8)
     O(compress, ANY, 6, 0, 8) O(unique, ANY, 6, 0, 8) O(index_add, ANY_NUMBER, 5, 1, 7)
-    O(scatter_add, ANY_NUMBER, 4, 1, 8) MAKES(fill, ANY, 6, 0, 8)
+    O(scatter_add, ANY_NUMBER, 4, 1, 8) O(scatter, ANY, 4, 1, 8)
+    O(scatter_reduce, ANY_NUMBER, 20, 1, 8) MAKES(fill, ANY, 6, 0, 8)
     MAKES(arange, ANY_NUMBER, 5, 1, 1) MAKES(eye, ANY, 1, 2, 2) MAKES(uniform, ANY_FLOAT, 3, 0, 8)
     MAKES(normal, ANY_FLOAT, 2, 0, 8) MAKES(randint, ANY_INT, 2, 0, 8)
 };
@@ -1518,13 +1556,47 @@ static void all_cases(scale how)
 static void large_cases(scale how)
 {
     static const char *const names[] = {
-        "add",          "exp",        "lt",          "floor_div",   "cast",       "where",
-        "sum",          "prod",       "min",         "argmax",      "any",        "mean",
-        "sum_map",      "argmin_map", "var",         "cumsum",      "cumprod",    "cummax",
-        "searchsorted", "isin",       "softmax",     "log_softmax", "layer_norm", "permute",
-        "concat",       "pad",        "take",        "tri",         "matmul",     "uniform",
-        "assign",       "sort",       "argsort",     "topk",        "nonzero",    "compress",
-        "unique",       "index_add",  "scatter_add",
+        "add",
+        "exp",
+        "lt",
+        "floor_div",
+        "cast",
+        "where",
+        "sum",
+        "prod",
+        "min",
+        "argmax",
+        "any",
+        "mean",
+        "sum_map",
+        "argmin_map",
+        "var",
+        "cumsum",
+        "cumprod",
+        "cummax",
+        "searchsorted",
+        "isin",
+        "softmax",
+        "log_softmax",
+        "layer_norm",
+        "permute",
+        "concat",
+        "pad",
+        "take",
+        "tri",
+        "matmul",
+        "uniform",
+        "assign",
+        "sort",
+        "argsort",
+        "topk",
+        "nonzero",
+        "compress",
+        "unique",
+        "index_add",
+        "scatter_add",
+        "scatter",
+        "scatter_reduce",
     };
     batch.at_most = 8;
     const uint32_t n_ops = (uint32_t)LEN(ops);

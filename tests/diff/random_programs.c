@@ -845,8 +845,19 @@ static void do_scatter(run *r, const ins *i, deft_tensor *x, const char *text, i
         snprintf(text_of_values, sizeof text_of_values, "deft_cast(deft_take(t%u, %s, %d), %s)", w,
                  text, axis, deft_dtype_name(t));
     }
-    say(r, "t%u = deft_index_add(t%u, %s, %s, %d);", d, v, text, text_of_values, axis);
-    set(r, i->dst, deft_index_add(a->t, x, values, axis), NULL);
+    const unsigned how = i->p[3] % 7u;
+    if (how < 2) {
+        say(r, "t%u = deft_index_add(t%u, %s, %s, %d);", d, v, text, text_of_values, axis);
+        set(r, i->dst, deft_index_add(a->t, x, values, axis), NULL);
+    } else if (how == 2) {
+        say(r, "t%u = deft_index_copy(t%u, %s, %s, %d);", d, v, text, text_of_values, axis);
+        set(r, i->dst, deft_index_copy(a->t, x, values, axis), NULL);
+    } else {
+        say(r, "t%u = deft_index_reduce(t%u, %s, %s, %d, %u, true);", d, v, text, text_of_values,
+            axis, how - 2);
+        set(r, i->dst, deft_index_reduce(a->t, x, values, axis, (deft_scatter_how)(how - 2), true),
+            NULL);
+    }
 }
 
 static void do_index(run *r, const ins *i)

@@ -567,6 +567,14 @@ MAKE(gather, deft_gather(deft_square(x[0]), x[1], 1))
 MAKE(scatter_add, deft_square(deft_scatter_add(x[0], x[1], x[2], 0)))
 MAKE(index_add, deft_square(deft_index_add(x[0], x[1], x[2], 1)))
 MAKE(index_add_0, deft_index_add(x[0], x[1], x[2], 0))
+MAKE(scatter_set, deft_square(deft_scatter(x[0], x[1], x[2], 0)))
+MAKE(index_set, deft_square(deft_index_copy(x[0], x[1], x[2], 1)))
+MAKE(scatter_mul, deft_square(deft_scatter_reduce(x[0], x[1], x[2], 0, DEFT_SCATTER_PROD, true)))
+MAKE(index_mul, deft_square(deft_index_reduce(x[0], x[1], x[2], 1, DEFT_SCATTER_PROD, true)))
+MAKE(scatter_min, deft_square(deft_scatter_reduce(x[0], x[1], x[2], 0, DEFT_SCATTER_AMIN, true)))
+MAKE(index_min, deft_square(deft_index_reduce(x[0], x[1], x[2], 1, DEFT_SCATTER_AMIN, true)))
+MAKE(scatter_max, deft_square(deft_scatter_reduce(x[0], x[1], x[2], 0, DEFT_SCATTER_AMAX, true)))
+MAKE(index_max, deft_square(deft_index_reduce(x[0], x[1], x[2], 1, DEFT_SCATTER_AMAX, true)))
 MAKE(concat, deft_square(deft_concat(x, 2, 0)))
 MAKE(stack, deft_stack(x, 2, 1))
 MAKE(pad, deft_pad(x[0], (int64_t[]){ 1, 2 }, (int64_t[]){ 0, 1 }, DEFT_PAD_REFLECT, 0))
@@ -911,6 +919,14 @@ static const row rows[] = {
     { "scatter_add", "axis 0", f_scatter_add, 3, { F(3, 4), I(-3, 2, 5, 4), F(5, 4) } },
     { "index_add", "axis 1", f_index_add, 3, { F(2, 3), I(-3, 2, 2, 2), F(2, 2, 2) } },
     { "index_add", "axis 0, rows", f_index_add_0, 3, { F(3, 2), I(0, 2, 7), F(7, 2) } },
+    { "scatter_set", "axis 0", f_scatter_set, 3, { F(3, 4), I(-3, 2, 5, 4), F(5, 4) } },
+    { "index_set", "axis 1", f_index_set, 3, { F(2, 3), I(-3, 2, 2, 2), F(2, 2, 2) } },
+    { "scatter_mul", "axis 0", f_scatter_mul, 3, { F(3, 4), I(-3, 2, 5, 4), F(5, 4) } },
+    { "index_mul", "axis 1", f_index_mul, 3, { F(2, 3), I(-3, 2, 2, 2), F(2, 2, 2) } },
+    { "scatter_min", "axis 0", f_scatter_min, 3, { F(3, 4), I(-3, 2, 5, 4), F(5, 4) } },
+    { "index_min", "axis 1", f_index_min, 3, { F(2, 3), I(-3, 2, 2, 2), F(2, 2, 2) } },
+    { "scatter_max", "axis 0", f_scatter_max, 3, { F(3, 4), I(-3, 2, 5, 4), F(5, 4) } },
+    { "index_max", "axis 1", f_index_max, 3, { F(2, 3), I(-3, 2, 2, 2), F(2, 2, 2) } },
     { "update empty", "concat", f_concat, 2, { F(2, 3), F(1, 3) } },
     { "update empty", "stack", f_stack, 2, { F(2, 3), F(2, 3) } },
     { "update", "pad, reflected", f_pad, 1, { F(2, 4) } },

@@ -104,6 +104,10 @@ static const deft_wrap_options wrapping = { .size = sizeof wrapping, .is_mutable
     X(gather, gather, w->x, w->i, 0)                                                               \
     X(scatter_add, scatter_add, w->x, w->i, deft_num(w->cx, 1), 0)                                 \
     X(index_add, index_add, w->x, w->labels, w->x, 0)                                              \
+    X(scatter, scatter, w->x, w->i, deft_num(w->cx, 1), 0)                                         \
+    X(index_copy, index_copy, w->x, w->labels, w->x, 0)                                            \
+    X(scatter_reduce, scatter_reduce, w->x, w->i, deft_num(w->cx, 2), 0, DEFT_SCATTER_MEAN, 0)     \
+    X(index_reduce, index_reduce, w->x, w->labels, w->x, 0, DEFT_SCATTER_AMAX, 0)                  \
     X(argsort, argsort, w->x, 0, 1)                                                                \
     X(sort, sort, w->x, 1, 0)                                                                      \
     X(topk, topk, w->x, 2, 0, 1, &(deft_tensor *){ NULL })                                         \

@@ -188,7 +188,7 @@ static int64_t stride_of(const runner *r, const df_bind *b, uint32_t axis)
 /* One value after the other, each found from its position. */
 static void run_scatter(runner *r, const df_seg *s, int64_t *fault)
 {
-    const bool slices = s->op == DF_OP_index_add;
+    const bool slices = df_op_scatters_slices((df_op)s->op);
     const char *const indices = r->base[s->a.buf.i];
     int64_t n_values = 1;
     for (uint32_t i = 0; i < s->n_batch; i++) n_values *= r->slots[s->batch[i].i];
@@ -215,7 +215,8 @@ static void run_scatter(runner *r, const df_seg *s, int64_t *fault)
             return;
         }
         c += at * stride_of(r, &s->c, s->attr);
-        fuse_add_to(s->dtype, r->base[s->c.buf.i], c, r->base[s->b.buf.i], b);
+        fuse_combine(df_scatter_how_of((df_op)s->op), s->dtype, r->base[s->c.buf.i], c,
+                     r->base[s->b.buf.i], b);
     }
 }
 

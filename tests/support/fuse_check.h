@@ -43,8 +43,9 @@ void fuse_naive(const df_trace *t, void **roots);
 void fuse_routine_row(uint32_t op, uint32_t attr, deft_dtype t, const char *in, int64_t step,
                       int64_t n, int64_t *out, int64_t m);
 
-/* Element i of memory `to` gets element k of `value` added. */
-void fuse_add_to(deft_dtype t, char *to, int64_t i, const char *value, int64_t k);
+/* Element i of memory `to` meets element k of `value`. */
+void fuse_combine(df_scatter_how how, deft_dtype t, char *to, int64_t i, const char *value,
+                  int64_t k);
 
 /* Runs plan on t; roots get malloc'ed memory each (roots into inputs: NULL). Inputs must have data.
  */

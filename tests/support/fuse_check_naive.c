@@ -461,16 +461,24 @@ void fuse_routine_row(uint32_t op, uint32_t attr, deft_dtype t, const char *in, 
     }
 }
 
-void fuse_add_to(deft_dtype t, char *to, int64_t i, const char *value, int64_t k)
+void fuse_combine(df_scatter_how how, deft_dtype t, char *to, int64_t i, const char *value,
+                  int64_t k)
 {
-    put_cell(to, t, i, join(DF_OP_sum, t, get_cell(to, t, i), get_cell(value, t, k)));
+    static const df_op joins[] = { [DF_SCATTER_ADD] = DF_OP_sum,
+                                   [DF_SCATTER_MUL] = DF_OP_prod,
+                                   [DF_SCATTER_MIN] = DF_OP_min,
+                                   [DF_SCATTER_MAX] = DF_OP_max };
+    put_cell(to, t, i,
+             how == DF_SCATTER_SET
+                 ? get_cell(value, t, k)
+                 : join(joins[how], t, get_cell(to, t, i), get_cell(value, t, k)));
 }
 
 static void do_scatter(const naive *x, uint32_t n)
 {
     const df_node *const w = &x->t->nodes[n];
     const uint32_t b = w->src[1].i, c = w->src[2].i, b_rank = x->t->nodes[b].rank;
-    const bool slices = w->op == DF_OP_index_add;
+    const bool slices = df_op_scatters_slices((df_op)w->op);
     memcpy(x->value[n], x->value[w->src[0].i], (size_t)df_trace_numel(x->t, n) * size_of(x, n));
     for (int64_t i = 0; i < df_trace_numel(x->t, c); i++) {
         int64_t from[DEFT_MAX_RANK], to[DEFT_MAX_RANK];
@@ -481,7 +489,8 @@ static void do_scatter(const naive *x, uint32_t n)
         const int64_t which = slices ? ravel(x, b, from + w->attr) : i;
         const int64_t k = ((const int64_t *)(const void *)x->value[b])[which];
         to[w->attr] = k < 0 ? k + df_trace_extents(x->t, n)[w->attr] : k;
-        fuse_add_to((deft_dtype)w->dtype, x->value[n], ravel(x, n, to), x->value[c], i);
+        fuse_combine(df_scatter_how_of((df_op)w->op), (deft_dtype)w->dtype, x->value[n],
+                     ravel(x, n, to), x->value[c], i);
     }
 }
 

@@ -205,13 +205,13 @@ static void scattered(generator *g, df_op o, uint32_t a)
     const df_shape x = shape_of(g, a);
     const deft_dtype t = (deft_dtype)node(g, a)->dtype;
     if (x.rank == 0 || x.rank == DEFT_MAX_RANK || g->b.t->n_inputs >= 2 * MOST_INPUTS) return;
-    const uint32_t axis = pick(g, x.rank), more = o == DF_OP_index_add ? pick(g, 3) : 1;
+    const uint32_t axis = pick(g, x.rank), more = df_op_scatters_slices(o) ? pick(g, 3) : 1;
     df_shape s = { .rank = x.rank - 1 + more }, at = { .rank = more };
-    if (x.dim[axis] == 0 || t == DEFT_BOOL) return;
+    if (x.dim[axis] == 0 || (t == DEFT_BOOL && df_scatter_how_of(o) != DF_SCATTER_SET)) return;
     for (uint32_t i = 0; i < more; i++) at.dim[i] = 1 + pick(g, 6);
     for (uint32_t i = 0; i < s.rank; i++)
         s.dim[i] = i < axis ? x.dim[i] : i < axis + more ? at.dim[i - axis] : x.dim[i + 1 - more];
-    if (o == DF_OP_scatter_add) {
+    if (!df_op_scatters_slices(o)) {
         for (uint32_t i = 0; i < s.rank; i++)
             if (i != axis && s.dim[i] > 1 && pick(g, 3) == 0) s.dim[i]--;
         at = s;

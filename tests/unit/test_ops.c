@@ -164,6 +164,8 @@ Test(ops, dtype_rules)
         { DF_OP_topk, { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 } },
         { DF_OP_which, { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 } },
         { DF_OP_index_add, { -1, 1, 2, 3, 4, 5, 4, 4, 8, 9, 10, 11, 12 } },
+        { DF_OP_index_max, { -1, 1, 2, 3, 4, 5, 4, 4, 8, 9, 10, 11, 12 } },
+        { DF_OP_scatter_set, { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 } },
     };
     for (size_t i = 0; i < DF_LEN(rows); i++)
         for (int t = 0; t < DEFT_N_DTYPES; t++)

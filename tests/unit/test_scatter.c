@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Values added where indices say. By hand for every dtype; random operands of all ranks and layouts
- * against plain C, bit for bit, on every way of running a program and on sizes that threads share;
- * what a fault and a mistake say; how many launches and how much memory it takes; within loops.
+ * Values combined with elements where indices say. By hand for every dtype; random operands of all
+ * ranks and layouts against plain C, bit for bit, on every way of running a program and on sizes
+ * that threads share; what a fault and a mistake say; how many launches and how much memory it
+ * takes; within loops.
+ * Why this file is long: one reference in plain C serves all of these.
  */
 #include "base/compiler.h"
+#include "ops/op.h"
 #include "support/int_ref.h"
 #include "support/budget.h"
 #include "support/half_ref.h"
 #include "support/harness.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,6 +68,34 @@ static void add_to(deft_dtype t, void *p, int64_t i, const void *q, int64_t k)
         return;
     case DEFT_F32: ((float *)p)[i] += ((const float *)q)[k]; return;
     case DEFT_F64: ((double *)p)[i] += ((const double *)q)[k]; return;
+    }
+}
+
+/* Element i of p meets element k of q. */
+static void meet(df_scatter_how how, deft_dtype t, void *p, int64_t i, const void *q, int64_t k)
+{
+    const size_t size = deft_dtype_size(t);
+    if (how == DF_SCATTER_ADD) {
+        add_to(t, p, i, q, k);
+    } else if (how == DF_SCATTER_SET) {
+        memcpy((char *)p + (size_t)i * size, (const char *)q + (size_t)k * size, size);
+    } else if (how != DF_SCATTER_MUL) {
+        const bool is_integer = t != DEFT_F32 && t != DEFT_F64;
+        const double x = get(t, p, i), y = get(t, q, k);
+        const bool is_less =
+            is_integer ? int_ref_less(t, int_ref_get(t, q, (size_t)k), int_ref_get(t, p, (size_t)i))
+                       : y < x;
+        const bool is_same =
+            memcmp((char *)p + (size_t)i * size, (const char *)q + (size_t)k * size, size) == 0;
+        if (!is_same && is_less == (how == DF_SCATTER_MIN)) meet(DF_SCATTER_SET, t, p, i, q, k);
+    } else if (t == DEFT_F32) {
+        ((float *)p)[i] *= ((const float *)q)[k];
+    } else if (t == DEFT_F64) {
+        ((double *)p)[i] *= ((const double *)q)[k];
+    } else {
+        int_ref_put(t, p, (size_t)i,
+                    (int64_t)((uint64_t)int_ref_get(t, p, (size_t)i) *
+                              (uint64_t)int_ref_get(t, q, (size_t)k)));
     }
 }
 
@@ -182,6 +214,99 @@ Test(scatter, shapes_and_what_broadcasts)
     rig_close(&r);
 }
 
+/* Which value stays, what wraps, NaN, and what becomes of the element itself. */
+Test(scatter, every_reduction)
+{
+    rig r;
+    rig_open(&r, NULL, NULL);
+    deft_tensor *const at = FROM(DEFT_I64, DEFT_SHAPE(5), 2, 0, 2, -2, 2);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        const deft_dtype t = numbers[i];
+        const char *const name = deft_dtype_name(t);
+        deft_tensor *const x = FROM(t, DEFT_SHAPE(4), 3, 9, 6, 7);
+        deft_tensor *const v = FROM(t, DEFT_SHAPE(5), 2, 5, 4, 1, 3);
+        EXPECT(name, deft_scatter(x, at, v, 0), t, DEFT_SHAPE(4), 5, 9, 3, 7);
+        EXPECT(name, deft_index_copy(x, at, v, 0), t, DEFT_SHAPE(4), 5, 9, 3, 7);
+#define REDUCED(how, self, ...)                                                                    \
+    EXPECT(name, deft_scatter_reduce(x, at, v, 0, how, self), t, DEFT_SHAPE(4), __VA_ARGS__);      \
+    EXPECT(name, deft_index_reduce(x, at, v, 0, how, self), t, DEFT_SHAPE(4), __VA_ARGS__)
+        REDUCED(DEFT_SCATTER_SUM, true, 8, 9, 16, 7);
+        REDUCED(DEFT_SCATTER_SUM, false, 5, 9, 10, 7);
+        REDUCED(DEFT_SCATTER_PROD, true, 15, 9, 144 - (t == DEFT_I8) * 256, 7);
+        REDUCED(DEFT_SCATTER_PROD, false, 5, 9, 24, 7);
+        REDUCED(DEFT_SCATTER_MEAN, true, 4, 9, i < 3 || (i > 4 && i < N_PLAIN) ? 3 : 3.2, 7);
+        REDUCED(DEFT_SCATTER_MEAN, false, 5, 9, i < 3 || (i > 4 && i < N_PLAIN) ? 2 : 2.5, 7);
+        REDUCED(DEFT_SCATTER_AMIN, true, 3, 9, 1, 7);
+        REDUCED(DEFT_SCATTER_AMIN, false, 5, 9, 1, 7);
+        REDUCED(DEFT_SCATTER_AMAX, true, 5, 9, 6, 7);
+        REDUCED(DEFT_SCATTER_AMAX, false, 5, 9, 4, 7);
+    }
+    deft_tensor *const two = FROM(DEFT_I64, DEFT_SHAPE(2), 0, 0);
+    deft_tensor *const b = FROM(DEFT_BOOL, DEFT_SHAPE(2), 1, 0);
+    EXPECT("bool", deft_index_copy(b, two, FROM(DEFT_BOOL, DEFT_SHAPE(2), 1, 0), 0), DEFT_BOOL,
+           DEFT_SHAPE(2), 0, 0);
+    EXPECT("rounded down",
+           deft_index_reduce(FROM(DEFT_I8, DEFT_SHAPE(1), -4), two, deft_num_i(r.cx, -2), 0,
+                             DEFT_SCATTER_MEAN, true),
+           DEFT_I8, DEFT_SHAPE(1), -3);
+    EXPECT("half",
+           deft_index_reduce(FROM(DEFT_F32, DEFT_SHAPE(1), 4), two,
+                             FROM(DEFT_F32, DEFT_SHAPE(2), 1, 2), 0, DEFT_SCATTER_MEAN, 0),
+           DEFT_F32, DEFT_SHAPE(1), 1.5);
+    for (int how = DEFT_SCATTER_AMIN; how <= DEFT_SCATTER_AMAX; how++) {
+        float got = 0;
+        deft_tensor *const v = FROM(DEFT_F32, DEFT_SHAPE(2), (double)NAN, 2);
+        OK(&r, deft_read(deft_index_reduce(FROM(DEFT_F32, DEFT_SHAPE(1), 4), two, v, 0,
+                                           (deft_scatter_how)how, true),
+                         DEFT_F32, &got, sizeof got));
+        cr_assert(got != got, "%g", (double)got);
+    }
+    rig_close(&r);
+}
+
+static void gradients_of(rig *r, deft_tensor *out, deft_tensor *const *x, const double *of_t,
+                         const double *of_v)
+{
+    deft_tensor *g[2];
+    deft_tensor *const weights = deft_add(deft_iota(r->cx, deft_shape_get(out), 0), 1);
+    deft_tensor *const sum =
+        deft_sum(deft_mul(out, deft_cast(weights, DEFT_F64)), DEFT_ALL_AXES, 0);
+    cr_assert(deft_grad(&sum, NULL, 1, x, 2, NULL, g), "%s", deft_message(r->cx));
+    expect_few(r, "of t", g[0], DEFT_F64, deft_shape_get(x[0]), of_t);
+    expect_few(r, "of v", g[1], DEFT_F64, deft_shape_get(x[1]), of_v);
+}
+
+/* The last of equal indices has the gradient of the element. Ties share it. Zeros are no obstacle
+ * to the gradient of a product. */
+Test(scatter, gradients_where_values_meet)
+{
+    rig r;
+    rig_open(&r, NULL, NULL);
+    deft_tensor *const at = FROM(DEFT_I64, DEFT_SHAPE(4), 1, 2, 1, 2);
+#define GRADIENTS(call, of_t, of_v)                                                                \
+    {                                                                                              \
+        const deft_scope sc = deft_step_begin(r.cx);                                               \
+        deft_tensor *const t = FROM(DEFT_F64, DEFT_SHAPE(3), 3, 5, 0);                             \
+        deft_tensor *const v = FROM(DEFT_F64, DEFT_SHAPE(4), 5, 0, 2, 7);                          \
+        gradients_of(&r, call, (deft_tensor *const[]){ t, v }, (const double[])of_t,               \
+                     (const double[])of_v);                                                        \
+        OK(&r, deft_step_end(sc));                                                                 \
+    }
+#define L(...) { __VA_ARGS__ }
+    GRADIENTS(deft_scatter(t, at, v, 0), L(1, 0, 0), L(0, 0, 2, 3))
+    GRADIENTS(deft_index_copy(t, at, v, 0), L(1, 0, 0), L(0, 0, 2, 3))
+    GRADIENTS(deft_scatter_reduce(t, at, v, 0, DEFT_SCATTER_AMAX, true), L(1, 1, 0), L(1, 0, 0, 3))
+    GRADIENTS(deft_scatter_reduce(t, at, v, 0, DEFT_SCATTER_AMIN, true), L(1, 0, 1.5),
+              L(0, 1.5, 2, 0))
+    GRADIENTS(deft_scatter_reduce(t, at, v, 0, DEFT_SCATTER_AMAX, false), L(1, 0, 0), L(2, 0, 0, 3))
+    GRADIENTS(deft_scatter_reduce(t, at, v, 0, DEFT_SCATTER_PROD, true), L(1, 20, 0),
+              L(20, 0, 50, 0))
+    GRADIENTS(deft_index_reduce(t, at, v, 0, DEFT_SCATTER_PROD, false), L(1, 0, 0), L(4, 21, 10, 0))
+    GRADIENTS(deft_index_reduce(t, at, v, 0, DEFT_SCATTER_MEAN, false), L(1, 0, 0),
+              L(1, 1.5, 1, 1.5))
+    rig_close(&r);
+}
+
 /* ---- at random, against plain C ---- */
 
 typedef struct way {
@@ -219,6 +344,7 @@ typedef struct kase {
     deft_shape base, index, value;
     uint32_t axis;
     bool slices;
+    df_scatter_how how;
     int layout; /* of indices and values: 0 plain, 1 turned, 2 flipped, 3 computed, 4 repeated */
 } kase;
 
@@ -232,7 +358,7 @@ static void plain(const kase *k, void *out, const int64_t *index, const void *va
             to[j] = at[!k->slices || j <= k->axis ? j : j + k->index.rank - 1];
         if (k->slices) which = ravel(k->index, at + k->axis);
         to[k->axis] = index[which] + (index[which] < 0 ? k->base.dim[k->axis] : 0);
-        add_to(k->t, out, ravel(k->base, to), value, i);
+        meet(k->how, k->t, out, ravel(k->base, to), value, i);
     }
 }
 
@@ -273,6 +399,21 @@ static double some_value(deft_dtype t, uint64_t *seed)
                                           : v;
 }
 
+/* The call of case k. */
+static deft_tensor *scattered(const kase *k, deft_tensor *x, deft_tensor *at, deft_tensor *v)
+{
+    static const deft_scatter_how hows[] = { [DF_SCATTER_MUL] = DEFT_SCATTER_PROD,
+                                             [DF_SCATTER_MIN] = DEFT_SCATTER_AMIN,
+                                             [DF_SCATTER_MAX] = DEFT_SCATTER_AMAX };
+    const int axis = (int)k->axis;
+    if (k->how == DF_SCATTER_ADD)
+        return k->slices ? deft_index_add(x, at, v, axis) : deft_scatter_add(x, at, v, axis);
+    if (k->how == DF_SCATTER_SET)
+        return k->slices ? deft_index_copy(x, at, v, axis) : deft_scatter(x, at, v, axis);
+    return k->slices ? deft_index_reduce(x, at, v, axis, hows[k->how], true)
+                     : deft_scatter_reduce(x, at, v, axis, hows[k->how], true);
+}
+
 static void one_case(rig *r, const kase *k, uint64_t *seed)
 {
     char what[160];
@@ -294,8 +435,8 @@ static void one_case(rig *r, const kase *k, uint64_t *seed)
     plain(k, want, index, value);
     snprintf(what, sizeof what,
              "%s %s axis %u of rank %u, indices of rank %u, %d values, layout %d",
-             k->slices ? "index_add" : "scatter_add", deft_dtype_name(k->t), k->axis, k->base.rank,
-             k->index.rank, (int)n_value, k->layout);
+             df_op_infos[df_scatter_op(k->slices, k->how)].name, deft_dtype_name(k->t), k->axis,
+             k->base.rank, k->index.rank, (int)n_value, k->layout);
     const deft_shape one = { .rank = k->value.rank > 0, .dim = { 1 } };
     const deft_scope sc = deft_scope_begin(r->cx);
     deft_tensor *const x = deft_wrap(r->cx, k->base, k->t, base, (size_t)n * size, NULL);
@@ -303,8 +444,7 @@ static void one_case(rig *r, const kase *k, uint64_t *seed)
         laid_out(r, DEFT_I64, k->index, (const char *)index, memory[1], (int)(next(seed) % 4));
     deft_tensor *v = k->layout == 4 ? deft_wrap(r->cx, one, k->t, value, size, NULL)
                                     : laid_out(r, k->t, k->value, value, memory[0], k->layout);
-    deft_tensor *const out = k->slices ? deft_index_add(x, at, v, (int)k->axis)
-                                       : deft_scatter_add(x, at, v, (int)k->axis);
+    deft_tensor *const out = scattered(k, x, at, v);
     expect(r, what, out, k->t, k->base, want);
     OK(r, deft_scope_end(sc));
     free(base), free(value), free(want), free(index), free(memory[0]), free(memory[1]);
@@ -313,7 +453,7 @@ static void one_case(rig *r, const kase *k, uint64_t *seed)
 static kase case_of(deft_dtype t, deft_shape base, deft_shape index, uint32_t axis, bool slices,
                     int layout)
 {
-    kase k = { t, base, index, index, axis, slices, layout };
+    kase k = { t, base, index, index, axis, slices, DF_SCATTER_ADD, layout };
     if (!slices) return k;
     k.value.rank = base.rank - 1 + index.rank;
     for (uint32_t i = 0; i < k.value.rank; i++)
@@ -341,7 +481,9 @@ static kase some_case(uint64_t *seed, int number)
             else if (index.dim[i] > 1 && next(seed) % 3 == 0)
                 index.dim[i]--;
     }
-    return case_of(numbers[number % N_PLAIN], base, index, axis, slices, number / N_PLAIN % 5);
+    kase k = case_of(numbers[number % N_PLAIN], base, index, axis, slices, number / N_PLAIN % 5);
+    k.how = (df_scatter_how)(next(seed) % (DF_SCATTER_MAX + 1));
+    return k;
 }
 
 Test(scatter, random_operands, .timeout = 200)
@@ -420,6 +562,14 @@ Test(scatter, refusals)
            deft_index_add(deep, deft_zeros(r.cx, DEFT_SHAPE(1, 1, 1, 1, 1), DEFT_I64),
                           deft_num(r.cx, 1), 0),
            DEFT_E_LIMIT, "index_add: the result has rank 9");
+    refuse(&r, deft_scatter_reduce(x, at, v, 0, (deft_scatter_how)9, true), DEFT_E_ARG,
+           "scatter_reduce: 9 is no reduction");
+    refuse(&r, deft_index_reduce(is, at, is, 0, DEFT_SCATTER_AMAX, true), DEFT_E_DTYPE,
+           "index_reduce: the tensor is bool: arithmetic needs numbers");
+    refuse(&r, deft_index_reduce(x, at, rig_range(&r, 3, 0), 0, DEFT_SCATTER_AMAX, true),
+           DEFT_E_SHAPE, "values [3] at indices [2] along axis 0, must be [2]");
+    refuse(&r, deft_index_copy(x, at, at, 0), DEFT_E_DTYPE,
+           "index_copy: values are i64, the tensor is f32");
     cr_assert_null(deft_index_add(NULL, at, v, 0));
     deft_clear(r.cx);
     cr_assert_null(deft_index_add(x, NULL, v, 0));

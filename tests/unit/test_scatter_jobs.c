@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Jobs of scatter_add and index_add against one addition after the other: integers and floats,
+ * Jobs of scatter_* and index_* against one value after the other: integers and floats,
  * indices of every dtype, few elements and many values, on one to three threads. The bits are
  * equal, bad indices are found, and nothing is written past the workspace.
  */
@@ -34,19 +34,36 @@ static void close_pools(void)
     for (int i = 0; i < 3; i++) df_pool_destroy(&pools[i]);
 }
 
-static void add_one(deft_dtype t, char *out, int64_t i, const char *value, int64_t k)
+/* Element i of out meets element k of value. */
+#define MEET(T, prefix)                                                                            \
+    {                                                                                              \
+        T *const x = &((T *)(void *)out)[i];                                                       \
+        const T y = ((const T *)(const void *)value)[k];                                           \
+        *x = how == DF_SCATTER_ADD   ? (T)(prefix * x + y)                                         \
+             : how == DF_SCATTER_SET ? y                                                           \
+             : how == DF_SCATTER_MUL ? (T)(prefix * x * y)                                         \
+             : how == DF_SCATTER_MIN ? (y < *x ? y : *x)                                           \
+                                     : (y > *x ? y : *x);                                          \
+        return;                                                                                    \
+    }
+
+static void meet_one(df_scatter_how how, deft_dtype t, char *out, int64_t i, const char *value,
+                     int64_t k)
 {
     switch (t) {
-    INT_REF_CASES:
-        int_ref_put(t, out, (size_t)i,
-                    (int64_t)((uint64_t)int_ref_get(t, out, (size_t)i) +
-                              (uint64_t)int_ref_get(t, value, (size_t)k)));
-        return;
-    case DEFT_F32: ((float *)(void *)out)[i] += ((const float *)(const void *)value)[k]; return;
-    case DEFT_F64: ((double *)(void *)out)[i] += ((const double *)(const void *)value)[k]; return;
+    case DEFT_I8: MEET(int8_t, (uint64_t))
+    case DEFT_I16: MEET(int16_t, (uint64_t))
+    case DEFT_I32: MEET(int32_t, (uint64_t))
+    case DEFT_I64: MEET(int64_t, (uint64_t))
+    case DEFT_U8: MEET(uint8_t, (uint64_t))
+    case DEFT_U16: MEET(uint16_t, (uint64_t))
+    case DEFT_U32: MEET(uint32_t, (uint64_t))
+    case DEFT_U64: MEET(uint64_t, (uint64_t))
+    case DEFT_F32: MEET(float, (float))
+    case DEFT_F64: MEET(double, (double))
     case DEFT_BOOL:
     case DEFT_F16:
-    case DEFT_BF16: cr_assert_fail("not added here");
+    case DEFT_BF16: cr_assert_fail("not combined here");
     }
 }
 
@@ -67,18 +84,19 @@ static bool plain(const df_scatter_job *j, char *out)
                              o * j->index_step[0] + r * j->index_step[1] + w * j->index_step[2]);
                 at += at < 0 ? j->n : 0;
                 if (at < 0 || at >= j->n) return false;
-                add_one(j->dtype, out, at * j->step + w * j->out_step[2], j->value,
-                        o * j->value_step[0] + r * j->value_step[1] + w * j->value_step[2]);
+                meet_one(j->how, j->dtype, out, at * j->step + w * j->out_step[2], j->value,
+                         o * j->value_step[0] + r * j->value_step[1] + w * j->value_step[2]);
             }
     return true;
 }
 
-static void check(deft_dtype t, deft_dtype index_dtype, int64_t outer, int64_t rows, int64_t width,
-                  int64_t n, bool has_bad)
+static void check_how(df_scatter_how how, deft_dtype t, deft_dtype index_dtype, int64_t outer,
+                      int64_t rows, int64_t width, int64_t n, bool has_bad)
 {
     const int64_t size = (int64_t)deft_dtype_size(t), gap = below(3);
     const int64_t per_row = below(2) ? width : 1; /* indices */
-    df_scatter_job j = { .dtype = t,
+    df_scatter_job j = { .how = how,
+                         .dtype = t,
                          .index_dtype = index_dtype,
                          .n = n,
                          .step = width + gap,
@@ -143,6 +161,12 @@ static void check(deft_dtype t, deft_dtype index_dtype, int64_t outer, int64_t r
     free(index);
 }
 
+static void check(deft_dtype t, deft_dtype index_dtype, int64_t outer, int64_t rows, int64_t width,
+                  int64_t n, bool has_bad)
+{
+    check_how(DF_SCATTER_ADD, t, index_dtype, outer, rows, width, n, has_bad);
+}
+
 TestSuite(scatter_jobs, .init = open_pools, .fini = close_pools);
 
 static const deft_dtype added[] = { DEFT_U8, DEFT_I32, DEFT_I64, DEFT_F32, DEFT_F64,
@@ -182,4 +206,20 @@ Test(scatter_jobs, bad_indices)
             check(added[t], at[i], 1, 50000, 1, 100, true);
             check(added[t], at[i], 2, 300, 5, 100, true);
         }
+}
+
+/* Each way to combine, in jobs that threads divide along a kept axis, along the indexed axis, and
+ * not at all. */
+Test(scatter_jobs, every_way_to_combine)
+{
+    for (int how = DF_SCATTER_SET; how <= DF_SCATTER_MAX; how++)
+        for (size_t t = 0; t < sizeof added / sizeof *added; t++)
+            for (int again = 0; again < 3; again++) {
+                const deft_dtype i = at[below(sizeof at / sizeof *at)];
+                const df_scatter_how h = (df_scatter_how)how;
+                check_how(h, added[t], i, 1 + below(3), 700, 70, 2 + below(200), false);
+                check_how(h, added[t], i, 1, 600, 100 + below(80), 1 + below(400), false);
+                check_how(h, added[t], i, 3, 300 + below(20000), 1 + below(3), 5, false);
+                check_how(h, added[t], DEFT_I32, 1, 300000, 1, 1200000, again == 2);
+            }
 }

@@ -55,7 +55,8 @@ static const char *const dtype_rules[][2] = {
     { "select", "bool, then two operands of the result's dtype" },
     { "index", "the first operand has the result's dtype, the second is i64" },
     { "scatter",
-      "as index; the third operand also has the dtype of the result, which is not bool" },
+      "as index; the third operand also has the dtype of the result. It is bool or a half only "
+      "where values are set" },
     { "to_index", "any operand, the result is i64" },
     { "count", "any operand, the result is f32 or f64" },
 };

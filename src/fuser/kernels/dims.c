@@ -261,7 +261,7 @@ static void dims_scatter(pass *p, uint32_t n)
 {
     const df_node *const x = node_of(p, n);
     const uint32_t a = x->src[0].i, b = x->src[1].i, c = x->src[2].i, rank = node_of(p, b)->rank;
-    const bool slices = x->op == DF_OP_index_add;
+    const bool slices = df_op_scatters_slices((df_op)x->op);
     for (uint32_t i = 0, first = slices ? x->attr : 0; i < rank; i++)
         must_equal(p, df_fuse_cls(p, c, first + i), df_fuse_cls(p, b, i));
     for (uint32_t i = 0; slices && i < x->rank; i++)

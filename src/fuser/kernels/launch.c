@@ -126,7 +126,7 @@ static void find_first_whole(pass *p, uint32_t *first)
 static bool was_looked_up(pass *p, const group *g, const lookups *l)
 {
     const df_node *const add = node_of(p, g->node);
-    if (add->op != DF_OP_index_add) return false;
+    if (!df_op_scatters_slices((df_op)add->op)) return false;
     const uint32_t cls = df_fuse_cls(p, g->node, add->attr);
     for (uint32_t n = l->take[add->src[1].i]; n != DF_NONE; n = l->next[n]) {
         const df_node *const take = node_of(p, n);

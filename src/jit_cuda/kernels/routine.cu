@@ -473,10 +473,38 @@ DEV void scatter_atomic_u64(const scatter_params &a) { scatter_atomic<u64>(a); }
 
 DEV u8 plus(u8 x, u8 y) { return add_u8(x, y); }
 DEV u16 plus(u16 x, u16 y) { return add_u16(x, y); }
+DEV u32 plus(u32 x, u32 y) { return add_u32(x, y); }
+DEV u64 plus(u64 x, u64 y) { return add_u64(x, y); }
 DEV f32 plus(f32 x, f32 y) { return add_f32(x, y); }
 DEV f64 plus(f64 x, f64 y) { return add_f64(x, y); }
 
-/* Adds one line of values that meet. `ahead` of them are read before the first is added. */
+DEV u8 times(u8 x, u8 y) { return mul_u8(x, y); }
+DEV u16 times(u16 x, u16 y) { return mul_u16(x, y); }
+DEV u32 times(u32 x, u32 y) { return mul_u32(x, y); }
+DEV u64 times(u64 x, u64 y) { return mul_u64(x, y); }
+DEV f32 times(f32 x, f32 y) { return mul_f32(x, y); }
+DEV f64 times(f64 x, f64 y) { return mul_f64(x, y); }
+
+/* Whether x < y. Words of signed integers are compared with their sign bit inverted. */
+template <typename T> DEV bool is_less(const scatter_params &a, T x, T y)
+{
+    const T top = a.is_signed ? (T)((T)1 << (8 * sizeof(T) - 1)) : (T)0;
+    return (T)(x ^ top) < (T)(y ^ top);
+}
+DEV bool is_less(const scatter_params &, f32 x, f32 y) { return x < y; }
+DEV bool is_less(const scatter_params &, f64 x, f64 y) { return x < y; }
+
+/* Element x after it met value y. */
+template <typename T> DEV T combine(const scatter_params &a, T x, T y)
+{
+    if (a.how == SCATTER_ADD) return plus(x, y);
+    if (a.how == SCATTER_SET) return y;
+    if (a.how == SCATTER_MUL) return times(x, y);
+    const bool stays = a.how == SCATTER_MIN ? is_less(a, x, y) : is_less(a, y, x);
+    return stays || x != x ? x : y;
+}
+
+/* Combines one line of values that meet. `ahead` of them are read before the first is used. */
 template <typename T>
 DEV void walk_line(const scatter_params &a, const place &p, i64 n, i64 index_step, i64 value_step)
 {
@@ -493,7 +521,7 @@ DEV void walk_line(const scatter_params &a, const place &p, i64 n, i64 index_ste
         _Pragma("unroll") for (int l = 0; l < AHEAD; l++) {
             if (!resolve(at[l], a.n)) continue;
             T *const to = out + at[l] * a.step;
-            *to = plus(*to, v[l]);
+            *to = combine(a, *to, v[l]);
         }
     }
 }
@@ -516,6 +544,8 @@ template <typename T> DEV void scatter_walk(const scatter_params &a)
 }
 DEV void scatter_walk_u8(const scatter_params &a) { scatter_walk<u8>(a); }
 DEV void scatter_walk_u16(const scatter_params &a) { scatter_walk<u16>(a); }
+DEV void scatter_walk_u32(const scatter_params &a) { scatter_walk<u32>(a); }
+DEV void scatter_walk_u64(const scatter_params &a) { scatter_walk<u64>(a); }
 DEV void scatter_walk_f32(const scatter_params &a) { scatter_walk<f32>(a); }
 DEV void scatter_walk_f64(const scatter_params &a) { scatter_walk<f64>(a); }
 
@@ -559,7 +589,7 @@ template <typename T> DEV void scatter_runs(const scatter_params &a)
                 on[l] = word >> 32 == slot;
                 v[l] = on[l] ? value[place_at(a, (u32)word).value] : T();
             }
-            _Pragma("unroll") for (int l = 0; l < AHEAD; l++) if (on[l]) sum = plus(sum, v[l]);
+            _Pragma("unroll") for (int l = 0; l < AHEAD; l++) if (on[l]) sum = combine(a, sum, v[l]);
             more = on[AHEAD - 1];
         }
         *to = sum;
@@ -567,5 +597,7 @@ template <typename T> DEV void scatter_runs(const scatter_params &a)
 }
 DEV void scatter_runs_u8(const scatter_params &a) { scatter_runs<u8>(a); }
 DEV void scatter_runs_u16(const scatter_params &a) { scatter_runs<u16>(a); }
+DEV void scatter_runs_u32(const scatter_params &a) { scatter_runs<u32>(a); }
+DEV void scatter_runs_u64(const scatter_params &a) { scatter_runs<u64>(a); }
 DEV void scatter_runs_f32(const scatter_params &a) { scatter_runs<f32>(a); }
 DEV void scatter_runs_f64(const scatter_params &a) { scatter_runs<f64>(a); }

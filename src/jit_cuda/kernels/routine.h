@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * runtime/routine.h on a GPU: argsort, topk, which, scatter_add and index_add as CUDA kernels,
+ * runtime/routine.h on a GPU: argsort, topk, which, scatter_* and index_* as CUDA kernels,
  * with the bits of the CPU. Nothing here launches. A job with addresses of the device
  * becomes a list of launches for one stream, and a set of kernels becomes the text with
  * their entries. Needs neither a driver nor a GPU. Only df_cuda_routine_text allocates memory, for
@@ -22,7 +22,7 @@
  * which is added to. The contents of the workspace mean nothing afterwards, so routines of
  * one stream may share it.
  *
- * Checks of indices (scatter_add, index_add). An index is valid in [-n, n). `fault` is the
+ * Checks of indices (scatter_*, index_*). An index is valid in [-n, n). `fault` is the
  * address of three i64 words on the device, the first of which is 0 before the first launch. A
  * bad index is reported there as {id + 1, index, n}, where a negative index is reported as index
  * + n. Of several bad indices, the one that the CPU meets first is reported. When fault[0] is
@@ -72,11 +72,15 @@
     X(scatter_atomic_u64, scatter_params)                                                          \
     X(scatter_walk_u8, scatter_params)                                                             \
     X(scatter_walk_u16, scatter_params)                                                            \
+    X(scatter_walk_u32, scatter_params)                                                            \
+    X(scatter_walk_u64, scatter_params)                                                            \
     X(scatter_walk_f32, scatter_params)                                                            \
     X(scatter_walk_f64, scatter_params)                                                            \
     X(scatter_slots, scatter_params)                                                               \
     X(scatter_runs_u8, scatter_params)                                                             \
     X(scatter_runs_u16, scatter_params)                                                            \
+    X(scatter_runs_u32, scatter_params)                                                            \
+    X(scatter_runs_u64, scatter_params)                                                            \
     X(scatter_runs_f32, scatter_params)                                                            \
     X(scatter_runs_f64, scatter_params)
 
@@ -118,7 +122,7 @@ size_t df_cuda_routine_work_size(const df_routine_job *job);
 deft_status df_cuda_routine_plan(df_diag *d, const df_routine_job *job, uint64_t work,
                                  df_cuda_launches *out);
 
-/* ---- scatter_add, index_add ---- */
+/* ---- scatter_*, index_* ---- */
 
 /* Bytes of workspace, at least 8. The addresses of the job may still be 0. */
 size_t df_cuda_scatter_work_size(const df_scatter_job *job);

@@ -57,6 +57,9 @@ typedef struct which_params {
     unsigned kind, size;
 } which_params;
 
+/* How values are combined with elements: the values of df_scatter_how. */
+enum { SCATTER_ADD, SCATTER_SET, SCATTER_MUL, SCATTER_MIN, SCATTER_MAX };
+
 /* A scatter. Kernels iterate over two boxes: the first `rank` axes, and the `inner` axes
  * after them.
  *
@@ -78,6 +81,8 @@ typedef struct scatter_params {
     unsigned rank, inner, id;
     unsigned n_slots;    /* the slot of entries with a bad index */
     unsigned index_kind; /* of an index, as of an element to sort */
+    unsigned how;        /* SCATTER_* */
+    unsigned is_signed;  /* whether values are signed integers */
     unsigned unused;
 } scatter_params;
 

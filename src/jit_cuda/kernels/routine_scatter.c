@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * scatter_add and index_add on a GPU, as launches. Each element of the result is a chain of
- * additions in the order of runtime/exec/scatter.c. There are three ways to keep that
- * order:
+ * scatter_* and index_* on a GPU, as launches. Each element of the result is a chain of
+ * additions, or of other combinations, in the order of runtime/exec/scatter.c. There are
+ * three ways to keep that order:
  *
- *   atomic   Integers of 32 and 64 bits: their sum is the same in any order.
+ *   atomic   Sums of integers of 32 and 64 bits, which are the same in any order.
  *   walk     A thread for each position along the axes that are kept adds all values that
  *            meet there.
  *   runs     Entries, which have an index each, are sorted by target; the sort is stable.
@@ -36,11 +36,19 @@ static int64_t extents(const df_scatter_job *j)
     return n;
 }
 
+_Static_assert((int)SCATTER_ADD == (int)DF_SCATTER_ADD && (int)SCATTER_SET == (int)DF_SCATTER_SET &&
+                   (int)SCATTER_MUL == (int)DF_SCATTER_MUL &&
+                   (int)SCATTER_MIN == (int)DF_SCATTER_MIN &&
+                   (int)SCATTER_MAX == (int)DF_SCATTER_MAX,
+               "kernels have the numbers of df_scatter_how");
+
 static scatter_params params_of(const df_scatter_job *j)
 {
     return (scatter_params){ .out = (uintptr_t)j->out,
                              .index = (uintptr_t)j->index,
                              .index_kind = df_cuda_routine_kind(j->index_dtype),
+                             .how = j->how,
+                             .is_signed = df_is_signed(j->dtype) && !df_is_float(j->dtype),
                              .value = (uintptr_t)j->value,
                              .n = j->n,
                              .step = j->step,
@@ -111,28 +119,31 @@ typedef struct way {
     uint32_t n_slots, n_passes;
 } way;
 
-static void choose_kernels(deft_dtype t, way *w, df_cuda_routine *runs)
+/* Integers, bools, and the bits of what is only moved are words of their size. */
+static void choose_kernels(df_scatter_how how, deft_dtype t, way *w, df_cuda_routine *runs)
 {
 #define WALK(t)                                                                                    \
     w->kernel = DF_CUDA_R_scatter_walk_##t, *runs = DF_CUDA_R_scatter_runs_##t;                    \
     return
 #define ATOMIC(word)                                                                               \
-    w->kernel = DF_CUDA_R_scatter_atomic_##word, w->is_atomic = true;                              \
-    return
-#define ADD_8 WALK(u8) /* no atomics for so few bits */
-#define ADD_16 WALK(u16)
-#define ADD_32 ATOMIC(u32)
-#define ADD_64 ATOMIC(u64)
-#define ADD_boolean(t, bits) break
-/* Integers wrap, so they are added as unsigned integers of their size. */
-#define ADD_natural(t, bits) ADD_##bits
-#define ADD_integer(t, bits) ADD_##bits
-#define ADD_real(t, bits) WALK(t)
-#define ADD_half(t, bits) break /* halves are added up in f32 */
+    if (how == DF_SCATTER_ADD) {                                                                   \
+        w->kernel = DF_CUDA_R_scatter_atomic_##word, w->is_atomic = true;                          \
+        return;                                                                                    \
+    }                                                                                              \
+    WALK(word)
+#define WORDS_8 WALK(u8) /* no atomics for so few bits */
+#define WORDS_16 WALK(u16)
+#define WORDS_32 ATOMIC(u32)
+#define WORDS_64 ATOMIC(u64)
+#define KERNELS_boolean(t, bits) WORDS_##bits
+#define KERNELS_natural(t, bits) WORDS_##bits
+#define KERNELS_integer(t, bits) WORDS_##bits
+#define KERNELS_real(t, bits) WALK(t)
+#define KERNELS_half(t, bits) WORDS_##bits
     switch (t) {
 /* clang-format off */
 #define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
-    case DEFT_##NAME: ADD_##kind(cuda, bits);
+    case DEFT_##NAME: KERNELS_##kind(cuda, bits);
 #include "ops/dtypes.def"
         /* clang-format on */
     }
@@ -143,7 +154,7 @@ static way choose(const df_scatter_job *j)
 {
     way w = { .n_words = 0 };
     df_cuda_routine runs = DF_CUDA_N_ROUTINES;
-    choose_kernels(j->dtype, &w, &runs);
+    choose_kernels(j->how, j->dtype, &w, &runs);
     if (w.is_atomic) return w;
     int64_t kept = 1, meeting = 1, words = 1;
     double slots = (double)j->n;

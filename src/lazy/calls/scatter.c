@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Values added at indices: the reverse of take and gather (compose.c). Each call makes
- * one record; the runtime adds (runtime/exec/scatter.c).
+ * Values combined with elements at indices: the reverse of take and gather (compose.c). A call
+ * makes one record of an op scatter_* or index_*, which the runtime computes
+ * (runtime/exec/scatter.c). Only means, and results without the elements of the tensor, are
+ * composed of several.
  */
 #include "lazy/core/lazy.h"
+
+#include "base/compiler.h"
+
+#include <math.h>
 
 /* Whether s broadcasts to `to`. */
 static bool stretches(const df_shape *s, const df_shape *to)
@@ -44,43 +50,168 @@ static uint32_t values_of(deft_ctx *cx, const char *what, deft_tensor *values, d
     return DF_BAD;
 }
 
-static deft_tensor *scatter(df_op op, deft_tensor *t, deft_tensor *indices, deft_tensor *values,
-                            int axis, uintptr_t site)
+/* A call that scatters: its name, and its operands as records. */
+typedef struct call {
+    deft_ctx *cx;
+    const char *what;
+    bool slices; /* an index stands for a slice of values, and not for one value */
+    uint32_t axis, t, indices, values;
+    deft_dtype dtype; /* of the tensor, of values and of the result */
+    uintptr_t site;
+} call;
+
+/* Checks the arguments and sets *c. Returns false with the error recorded. */
+static bool call_begin(call *c, deft_tensor *t, deft_tensor *indices, deft_tensor *values, int axis)
 {
-    uint32_t a;
     df_shape s, at, have;
-    const char *const what = df_op_infos[op].name;
-    deft_ctx *const cx = df_begin(what, t, &a, &s, site);
-    if (!cx) return NULL;
-    const int k = df_check_axis(cx, what, axis, s.rank);
-    if (k < 0 || !df_enter_more(cx, what, 2, indices)) return NULL;
+    deft_ctx *const cx = c->cx = df_begin(c->what, t, &c->t, &s, c->site);
+    if (!cx) return false;
+    const int k = df_check_axis(cx, c->what, axis, s.rank);
+    if (k < 0 || !df_enter_more(cx, c->what, 2, indices)) return false;
     const uint32_t i = df_node_of(cx, indices);
-    if (i == DF_BAD) return NULL;
-    if (!df_is_int(df_dtype_at(cx, i)))
-        return df_error(cx, DEFT_E_DTYPE, "%s: indices are %s, not integers", what,
-                        deft_dtype_name(df_dtype_at(cx, i)));
-    uint32_t v = values_of(cx, what, values, df_dtype_at(cx, a));
-    if (v == DF_BAD) return NULL;
+    if (i == DF_BAD) return false;
+    if (!df_is_int(df_dtype_at(cx, i))) {
+        df_error(cx, DEFT_E_DTYPE, "%s: indices are %s, not integers", c->what,
+                 deft_dtype_name(df_dtype_at(cx, i)));
+        return false;
+    }
+    c->axis = (uint32_t)k;
+    c->dtype = df_dtype_at(cx, c->t);
+    c->values = values_of(cx, c->what, values, c->dtype);
+    if (c->values == DF_BAD) return false;
     df_rec_shape(&cx->rec, i, &at);
-    df_rec_shape(&cx->rec, v, &have);
-    const df_shape want = op == DF_OP_index_add ? slices_of(&s, &at, (uint32_t)k) : at;
+    df_rec_shape(&cx->rec, c->values, &have);
+    const df_shape want = c->slices ? slices_of(&s, &at, c->axis) : at;
     if (!df_shape_equal(&have, &want) && stretches(&have, &want))
-        v = df_expand_to(cx, v, &want, site);
-    /* Halves are added up in f32 and rounded once. */
-    const deft_dtype met = df_dtype_at(cx, a), t_sum = df_is_half(met) ? DEFT_F32 : met;
-    const uint32_t src[3] = { df_to(cx, a, t_sum, site), df_indices(cx, i, site),
-                              df_to(cx, v, t_sum, site) };
-    if (src[0] == DF_BAD || src[1] == DF_BAD || src[2] == DF_BAD) return NULL;
-    const uint32_t sums = df_append(cx, op, t_sum, (uint32_t)k, src, NULL, 0, NULL, site);
-    return df_result(cx, df_to(cx, sums, met, site));
+        c->values = df_expand_to(cx, c->values, &want, c->site);
+    c->indices = df_indices(cx, i, c->site);
+    return c->values != DF_BAD && c->indices != DF_BAD;
+}
+
+/* Records one op on the operands of c, but with another base and other values. */
+static uint32_t over(const call *c, df_scatter_how how, uint32_t base, uint32_t values)
+{
+    if (base == DF_BAD || values == DF_BAD) return DF_BAD;
+    const uint32_t src[3] = { base, c->indices, values };
+    return df_append(c->cx, df_scatter_op(c->slices, how), df_dtype_at(c->cx, base), c->axis, src,
+                     NULL, 0, NULL, c->site);
+}
+
+/* The same with the values of c, in the dtype in which they are combined: f32 for halves, unless
+ * they are only stored. */
+static uint32_t combine_values(const call *c, df_scatter_how how, uint32_t base)
+{
+    const bool widens = how != DF_SCATTER_SET && df_is_half(c->dtype);
+    const deft_dtype t = widens ? DEFT_F32 : c->dtype;
+    return over(c, how, df_to(c->cx, base, t, c->site), df_to(c->cx, c->values, t, c->site));
+}
+
+/* Returns the handle of the record `result`, rounded to the dtype of the tensor. */
+static deft_tensor *call_end(const call *c, uint32_t result)
+{
+    return df_result(c->cx, df_to(c->cx, result, c->dtype, c->site));
+}
+
+static deft_tensor *scatter(const char *what, bool slices, df_scatter_how how, deft_tensor *t,
+                            deft_tensor *indices, deft_tensor *values, int axis, uintptr_t site)
+{
+    call c = { .what = what, .slices = slices, .site = site };
+    if (!call_begin(&c, t, indices, values, axis)) return NULL;
+    return call_end(&c, combine_values(&c, how, c.t));
 }
 
 deft_tensor *deft_scatter_add(deft_tensor *t, deft_tensor *indices, deft_tensor *values, int axis)
 {
-    return scatter(DF_OP_scatter_add, t, indices, values, axis, DF_SITE);
+    return scatter("scatter_add", false, DF_SCATTER_ADD, t, indices, values, axis, DF_SITE);
 }
 
 deft_tensor *deft_index_add(deft_tensor *t, deft_tensor *indices, deft_tensor *values, int axis)
 {
-    return scatter(DF_OP_index_add, t, indices, values, axis, DF_SITE);
+    return scatter("index_add", true, DF_SCATTER_ADD, t, indices, values, axis, DF_SITE);
+}
+
+deft_tensor *deft_scatter(deft_tensor *t, deft_tensor *indices, deft_tensor *values, int axis)
+{
+    return scatter("scatter", false, DF_SCATTER_SET, t, indices, values, axis, DF_SITE);
+}
+
+deft_tensor *deft_index_copy(deft_tensor *t, deft_tensor *indices, deft_tensor *values, int axis)
+{
+    return scatter("index_copy", true, DF_SCATTER_SET, t, indices, values, axis, DF_SITE);
+}
+
+/* ---- reductions ---- */
+
+/* The number that changes no value which is combined with it. */
+static uint32_t neutral(const call *c, deft_scatter_how how)
+{
+    deft_ctx *const cx = c->cx;
+    const deft_dtype t = c->dtype;
+    if (how == DEFT_SCATTER_PROD) return df_cst(cx, t, 1, c->site);
+    if (how != DEFT_SCATTER_AMIN && how != DEFT_SCATTER_AMAX) return df_cst(cx, t, 0, c->site);
+    if (df_is_float(t))
+        return df_number_f(cx, c->what, t, how == DEFT_SCATTER_AMIN ? INFINITY : -INFINITY,
+                           c->site);
+    return how == DEFT_SCATTER_AMIN ? df_number_u(cx, c->what, t, df_int_greatest(t), c->site)
+                                    : df_number_i(cx, c->what, t, df_int_least(t), c->site);
+}
+
+/* base with `value`, which has no axes, at every index of c. */
+static uint32_t put_number(const call *c, df_scatter_how how, uint32_t base, uint32_t value)
+{
+    df_shape s;
+    df_rec_shape(&c->cx->rec, c->values, &s);
+    return over(c, how, base, s.rank == 0 ? value : df_expand_to(c->cx, value, &s, c->site));
+}
+
+/* How many values each element of sums is the sum of. Elements that no index selects count 1. */
+static uint32_t counts(const call *c, bool include_self)
+{
+    deft_ctx *const cx = c->cx;
+    df_shape s;
+    df_rec_shape(&cx->rec, c->t, &s);
+    const uint32_t none = df_cst(cx, DEFT_I64, include_self, c->site);
+    const uint32_t one = df_cst(cx, DEFT_I64, 1, c->site);
+    const uint32_t n = put_number(c, DF_SCATTER_ADD, df_expand_to(cx, none, &s, c->site), one);
+    return include_self || n == DF_BAD ? n : df_map2(cx, DF_OP_maximum, n, one, c->site);
+}
+
+static deft_tensor *reduced(const char *what, bool slices, deft_tensor *tensor,
+                            deft_tensor *indices, deft_tensor *values, int axis,
+                            deft_scatter_how how, bool include_self, uintptr_t site)
+{
+    static const uint8_t hows[] = { [DEFT_SCATTER_SUM] = DF_SCATTER_ADD,
+                                    [DEFT_SCATTER_PROD] = DF_SCATTER_MUL,
+                                    [DEFT_SCATTER_MEAN] = DF_SCATTER_ADD,
+                                    [DEFT_SCATTER_AMIN] = DF_SCATTER_MIN,
+                                    [DEFT_SCATTER_AMAX] = DF_SCATTER_MAX };
+    call c = { .what = what, .slices = slices, .site = site };
+    if (!call_begin(&c, tensor, indices, values, axis)) return NULL;
+    if ((unsigned)how >= DF_LEN(hows))
+        return df_error(c.cx, DEFT_E_ARG, "%s: %d is no reduction", what, (int)how);
+    if (c.dtype == DEFT_BOOL)
+        return df_error(c.cx, DEFT_E_DTYPE, "%s: the tensor is bool: arithmetic needs numbers",
+                        what);
+    const uint32_t base =
+        include_self ? c.t : put_number(&c, DF_SCATTER_SET, c.t, neutral(&c, how));
+    const uint32_t out = combine_values(&c, (df_scatter_how)hows[how], base);
+    if (how != DEFT_SCATTER_MEAN || out == DF_BAD) return call_end(&c, out);
+    /* Integers are divided as i64 or u64: a narrow one does not hold each count. */
+    const deft_dtype t = df_dtype_at(c.cx, out);
+    const deft_dtype as = df_is_float(t) ? t : df_is_unsigned(t) ? DEFT_U64 : DEFT_I64;
+    const uint32_t n = df_to(c.cx, counts(&c, include_self), as, site);
+    return call_end(&c, df_map2(c.cx, df_is_float(t) ? DF_OP_div : DF_OP_floor_div,
+                                df_to(c.cx, out, as, site), n, site));
+}
+
+deft_tensor *deft_scatter_reduce(deft_tensor *t, deft_tensor *indices, deft_tensor *values,
+                                 int axis, deft_scatter_how how, bool include_self)
+{
+    return reduced("scatter_reduce", false, t, indices, values, axis, how, include_self, DF_SITE);
+}
+
+deft_tensor *deft_index_reduce(deft_tensor *t, deft_tensor *indices, deft_tensor *values, int axis,
+                               deft_scatter_how how, bool include_self)
+{
+    return reduced("index_reduce", true, t, indices, values, axis, how, include_self, DF_SITE);
 }

@@ -8,6 +8,7 @@
  *   grad.c               the public calls, and the table of rules
  *   custom.c             custom functions, hooks, stops
  *   grad_maps.c          rules of elementwise ops
+ *   grad_scatter.c       rules of scatters, but for those of additions
  *   grad_shape.c         rules of views, reductions, indexing and products
  *   grad_windows.c       gradients of images whose windows a product reads
  *   grad_loop.c          rules of loops and branches

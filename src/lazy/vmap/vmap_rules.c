@@ -255,7 +255,8 @@ uint32_t df_batch_index_add(df_vmap *w, uint32_t k, const uint32_t *src, uint32_
     if (at == DF_BAD) return DF_BAD;
     const df_shape s = df_vmap_shape_of(w, at);
     const uint32_t parts[3] = { to, at, df_vmap_view(w, DF_OP_reshape, values, 0, &s) };
-    return on_slots(w, DF_OP_scatter_add, parts, axis);
+    const df_scatter_how how = df_scatter_how_of((df_op)df_vmap_node_at(w, k).op);
+    return on_slots(w, df_scatter_op(false, how), parts, axis);
 }
 
 /* Records the views from record `low` up to `place` again, on a, which is `low` for all

@@ -128,14 +128,15 @@ df_routine_job df_bind_routine(const df_seg *seg, const int64_t *slots, char *co
     return job;
 }
 
-/* The axes of the job are those of the values. In index_add they are the axes of the result, with
- * the indexed axis replaced by the axes of the index. In scatter_add they are the axes of the
+/* The axes of the job are those of the values. In index_* they are the axes of the result, with
+ * the indexed axis replaced by the axes of the index. In scatter_* they are the axes of the
  * index. */
 df_scatter_job df_bind_scatter(const df_seg *seg, const int64_t *slots, char *const *origin)
 {
     const uint32_t axis = seg->attr, n_index = seg->n_index;
-    const bool slices = seg->op == DF_OP_index_add;
-    df_scatter_job job = { .dtype = seg->dtype,
+    const bool slices = df_op_scatters_slices((df_op)seg->op);
+    df_scatter_job job = { .how = df_scatter_how_of((df_op)seg->op),
+                           .dtype = seg->dtype,
                            .index_dtype = seg->a_dtype,
                            .n = df_slot_value(slots, seg->n),
                            .step = df_slot_value(slots, seg->c.stride[axis]),

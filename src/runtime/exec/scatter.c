@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * scatter_add and index_add: each value is added to the element of the result that an index
- * selects. Both are one walk over a box of values, in row-major order. Some axes of the box are
- * *kept*: they are axes of the result. Values along the other axes may be added to one element.
+ * scatter_* and index_*: each value meets the element of the result that an index selects. The
+ * text below says *added*; a value may also be multiplied, stored, or compared. Both are one walk
+ * over a box of values, in row-major order. Some axes of the box are *kept*: they are axes of the
+ * result. Values along the other axes may meet one element.
  *
- *      scatter_add   index [A, W]    result [n, W]   kept: W     an index for each value
- *      index_add     index [A]       result [n, W]   kept: W     an index for each row of W
+ *      scatter_*     index [A, W]    result [n, W]   kept: W     an index for each value
+ *      index_*       index [A]       result [n, W]   kept: W     an index for each row of W
  *
  * Each element of the result is a chain of additions in the order of that walk (base/limits.h). So
  * threads divide a kept axis, the longest one. Every thread walks over all indices, in order, for
@@ -13,11 +14,11 @@
  * There the thread adds to a copy of its part of the result, a *strip*. When no kept axis is long,
  * one thread does all the work. There are two exceptions:
  *
- *   - The order of additions shows in no bit of an integer. When the result is much smaller than
- *     the box, threads divide the box. Each adds to a table of its own. The tables are added up. A
- *     result of few elements has several tables for each thread, its *ways*, to which neighbouring
- *     values are added in turn. So an addition need not wait for the one before when both have the
- *     same index.
+ *   - The order of additions shows in no bit of an integer. When integers are added and the result
+ *     is much smaller than the box, threads divide the box. Each adds to a table of its own. The
+ *     tables are added up. A result of few elements has several tables for each thread, its
+ *     *ways*, to which neighbouring values are added in turn. So an addition need not wait for the
+ *     one before when both have the same index.
  *   - When the result is so large that most additions miss the caches, threads divide the indexed
  *     axis of the result, and each skips the indices of others. The same is done when each index
  *     stands for a long row of values: whole rows are read faster than parts of all rows. The
@@ -94,8 +95,8 @@ static int64_t offset(const int64_t *step, const int64_t *at, uint32_t n)
     return sum;
 }
 
-/* Adds the values whose index is in [low, end). Returns false when some index is out of range. way:
- * see df_scatter_nest. */
+/* Combines the values whose index is in [low, end). Returns false when some index is out of range.
+ * way: see df_scatter_nest. */
 static bool walk(const df_scatter_job *j, int64_t low, int64_t end, int64_t way)
 {
     const uint32_t n_outer = j->rank > 2 ? j->rank - 2 : 0;
@@ -104,9 +105,12 @@ static bool walk(const df_scatter_job *j, int64_t low, int64_t end, int64_t way)
     df_scatter_nest x = {
         .n = j->n, .step = j->step, .low = low, .end = end, .extent = { 1, 1 }, .way = way
     };
+    x.how = j->how;
     x.index_dtype = j->index_dtype;
     x.dtype = j->dtype;
     x.ops = df_lane_ops_best();
+    bool (*const run)(const df_scatter_nest *, char *, const char *) =
+        j->how == DF_SCATTER_ADD ? df_scatter_nest_add : df_scatter_nest_combine;
     int64_t at[DEFT_MAX_RANK] = { 0 };
     bool ok = true;
     for (uint32_t k = 0; k < 2 && k < j->rank; k++) {
@@ -117,8 +121,8 @@ static bool walk(const df_scatter_job *j, int64_t low, int64_t end, int64_t way)
     }
     do {
         x.index = j->index + offset(j->index_step, at, n_outer) * index_size;
-        ok &= df_scatter_nest_add(&x, j->out + offset(j->out_step, at, n_outer) * size,
-                                  j->value + offset(j->value_step, at, n_outer) * size);
+        ok &= run(&x, j->out + offset(j->out_step, at, n_outer) * size,
+                  j->value + offset(j->value_step, at, n_outer) * size);
     } while (scatter_advance(j, n_outer, at));
     return ok;
 }
@@ -277,7 +281,7 @@ static bool divide_by_tables(share *s, int64_t total, uint32_t n_threads)
     const df_scatter_job *const j = s->j;
     int64_t n_table = j->n;
     uint32_t axis = j->rank;
-    if (df_is_float(j->dtype)) return false;
+    if (df_is_float(j->dtype) || j->how != DF_SCATTER_ADD) return false;
     for (uint32_t i = 0; i < j->rank; i++) {
         if (j->out_step[i] != 0)
             n_table *= j->extent[i];

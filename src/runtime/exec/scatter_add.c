@@ -63,13 +63,6 @@ static bool has_simple_rows(const nest *x)
            x->out_step[0] == 1 && x->value_step[0] == 1;
 }
 
-/* Returns true when this walk adds to `index`. Clears *ok when the index is out of range. */
-DF_INLINE bool is_mine(const nest *x, int64_t *index, bool *ok)
-{
-    if (DF_UNLIKELY(!df_scatter_resolve(index, x->n))) return *ok = false;
-    return *index >= x->low && *index < x->end;
-}
-
 static void add_line(const nest *x, void *out, const void *value, int64_t n, size_t size)
 {
     enum { MOST = 1 << 30 };
@@ -136,7 +129,8 @@ static void add_line(const nest *x, void *out, const void *value, int64_t n, siz
         const uint64_t low = (uint64_t)x->low, span = (uint64_t)(x->end - x->low);                 \
         for (int64_t i = 0; i < n; i++) {                                                          \
             int64_t at = index[i];                                                                 \
-            if (DF_UNLIKELY((uint64_t)at - low >= span) && !is_mine(x, &at, ok)) continue;         \
+            if (DF_UNLIKELY((uint64_t)at - low >= span) && !df_scatter_takes(x, &at, ok))          \
+                continue;                                                                          \
             T *const to = &out[at * step + i * out_step];                                          \
             *to = (T)(*to + value[i * value_step]);                                                \
         }                                                                                          \
@@ -203,7 +197,7 @@ static void add_line(const nest *x, void *out, const void *value, int64_t n, siz
                 continue;                                                                          \
             }                                                                                      \
             widen(x->ops, x->index_dtype, index, 1, 1, &at);                                       \
-            if (is_mine(x, &at, &ok)) name##_slice(x, to + at * x->step, from);                    \
+            if (df_scatter_takes(x, &at, &ok)) name##_slice(x, to + at * x->step, from);           \
         }                                                                                          \
         return ok;                                                                                 \
     }

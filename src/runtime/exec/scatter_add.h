@@ -1,20 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The inner loops of scatter_add and index_add: additions at the indices of the two innermost axes.
+ * The inner loops of scatter_* and index_*: values combined with elements at the indices of the two
+ * innermost axes. Additions are in scatter_add.c, all else is in scatter_combine.c.
  */
 #ifndef DF_RUNTIME_SCATTER_ADD_H
 #define DF_RUNTIME_SCATTER_ADD_H
 
+#include "ops/op.h"
 #include "runtime/interp/interp_ops.h"
+
+#include "base/compiler.h"
 
 enum { DF_SCATTER_CHUNK = 256 /* indices that are made i64 at a time */, DF_SCATTER_WAYS = 4 };
 
 /* The two innermost axes of the box. Axis 0 here is the last one. */
 typedef struct df_scatter_nest {
     int64_t n, step;  /* extent and stride of the indexed axis of out */
-    int64_t low, end; /* only indices in [low, end) are added */
+    int64_t low, end; /* only values with an index in [low, end) are taken */
     int64_t extent[2], out_step[2], index_step[2], value_step[2];
     const char *index;
+    df_scatter_how how;
     deft_dtype index_dtype, dtype;
     /* 0: there is one result. Otherwise DF_SCATTER_WAYS results lie `way` elements apart, of which
      * the sum is wanted, and [low, end) is [0, n). */
@@ -34,8 +39,18 @@ DF_INLINE bool df_scatter_resolve(int64_t *index, int64_t n)
     return (uint64_t)*index < (uint64_t)n;
 }
 
+/* Returns true when this walk takes the value with `index`. Clears *ok when the index is out of
+ * range. */
+DF_INLINE bool df_scatter_takes(const df_scatter_nest *x, int64_t *index, bool *ok)
+{
+    if (DF_UNLIKELY(!df_scatter_resolve(index, x->n))) return *ok = false;
+    return *index >= x->low && *index < x->end;
+}
+
 /* Adds the values to out. Returns false when an index is out of range. The dtype is no bool and no
  * half: plans add halves up as f32. */
 bool df_scatter_nest_add(const df_scatter_nest *x, char *out, const char *value);
+/* Combines the values with out in another way than by addition. The way x->way is not used. */
+bool df_scatter_nest_combine(const df_scatter_nest *x, char *out, const char *value);
 
 #endif
