@@ -399,16 +399,21 @@ static void prefetch(df_gen *g, uint32_t access, LLVMValueRef p)
     df_gen_intrinsic(g, "llvm.prefetch", &g->ptr, 1, args, 4); /* read, keep in L1, data */
 }
 
+/* The address of the first lane that an instruction handles. */
+static LLVMValueRef lane_address(df_gen *g, uint32_t access, LLVMTypeRef t, LLVMValueRef row)
+{
+    const df_step step = df_gen_lane_step(g, access);
+    if (step == DF_STEP_ZERO) return row;
+    if (step == DF_STEP_UNIT) return df_gen_at(g, t, row, g->lane0);
+    return df_gen_offset(g, row, LLVMBuildMul(g->b, g->lane0, g->acc[access].step, ""));
+}
+
 /* Loads the active lanes for which c holds, of an access that moves along the lanes. */
 static LLVMValueRef load_lanes_if(df_gen *g, uint32_t access, LLVMTypeRef t, const df_condition *c,
                                   uint32_t size)
 {
-    LLVMValueRef p = g->acc[access].at, mask = g->mask;
-    if (df_gen_lane_step(g, access) != DF_STEP_UNIT) {
-        p = df_gen_offset(g, p, LLVMBuildMul(g->b, g->lane0, g->acc[access].step, ""));
-        return load_steps(g, access, t, p, size, c);
-    }
-    p = df_gen_at(g, t, p, g->lane0);
+    LLVMValueRef p = lane_address(g, access, t, g->acc[access].at), mask = g->mask;
+    if (df_gen_lane_step(g, access) != DF_STEP_UNIT) return load_steps(g, access, t, p, size, c);
     if (has_mask(g, size)) {
         g->mask = mask ? LLVMBuildAnd(g->b, mask, c->is, "") : c->is;
         LLVMValueRef v = df_access_load_unit(g, t, row_or_other(g, p, c), size);
@@ -422,14 +427,15 @@ static LLVMValueRef load_lanes_if(df_gen *g, uint32_t access, LLVMTypeRef t, con
                            "");
 }
 
-/* Loads the element that all lanes share, in the active lanes for which c holds. */
-static LLVMValueRef load_shared_if(df_gen *g, uint32_t access, LLVMTypeRef t, const df_condition *c,
-                                   uint32_t size)
+/* Loads one element, which all lanes share, in the active lanes for which c holds. */
+static LLVMValueRef load_one_if(df_gen *g, uint32_t access, LLVMTypeRef t, const df_condition *c,
+                                uint32_t size)
 {
     LLVMValueRef is = all_conditions(g, c), any = is;
     LLVMTypeRef type = LLVMTypeOf(is);
     if (g->w > 1) any = df_gen_intrinsic(g, "llvm.vector.reduce.or", &type, 1, &any, 1);
-    LLVMValueRef p = LLVMBuildSelect(g->b, any, g->acc[access].at, anywhere(g), "");
+    LLVMValueRef p = lane_address(g, access, t, g->acc[access].at);
+    p = LLVMBuildSelect(g->b, any, p, anywhere(g), "");
     LLVMValueRef v = load_aligned(g, t, p, size);
     return LLVMBuildSelect(g->b, is, g->w > 1 ? df_gen_splat(g, v, g->w) : v, c->other, "");
 }
@@ -453,7 +459,7 @@ LLVMValueRef df_access_load_if(df_gen *g, uint32_t access, const df_condition *g
     }
     const bool is_one = g->w == 1 || df_gen_lane_step(g, access) == DF_STEP_ZERO;
     return from_mem(g, dtype,
-                    is_one ? load_shared_if(g, access, t, &c, size)
+                    is_one ? load_one_if(g, access, t, &c, size)
                            : load_lanes_if(g, access, t, &c, size));
 }
 
@@ -468,16 +474,14 @@ LLVMValueRef df_access_load(df_gen *g, uint32_t access)
     const deft_dtype dtype = (deft_dtype)g->k->access[access].dtype;
     const uint32_t size = df_bytes_of(dtype);
     LLVMTypeRef t = df_gen_mem_type(g, dtype);
-    LLVMValueRef p = row_address(g, access), v;
+    LLVMValueRef p = lane_address(g, access, t, row_address(g, access)), v;
     if (df_gen_lane_step(g, access) == DF_STEP_UNIT) {
-        p = df_gen_at(g, t, p, g->lane0);
         prefetch(g, access, p);
         v = df_access_load_unit(g, t, p, size);
     } else if (df_gen_lane_step(g, access) == DF_STEP_ZERO) { /* a load_if whose lanes share it */
         v = load_aligned(g, t, p, size);
         if (g->w > 1) v = df_gen_splat(g, v, g->w);
     } else {
-        p = df_gen_offset(g, p, LLVMBuildMul(g->b, g->lane0, g->acc[access].step, ""));
         v = load_steps(g, access, t, p, size, NULL);
     }
     return from_mem(g, dtype, v);
@@ -524,22 +528,19 @@ void df_access_store(df_gen *g, uint32_t access, LLVMValueRef v)
     const deft_dtype dtype = (deft_dtype)g->k->access[access].dtype;
     const uint32_t size = df_bytes_of(dtype);
     LLVMTypeRef t = df_gen_mem_type(g, dtype);
-    LLVMValueRef p = row_address(g, access);
+    LLVMValueRef p = lane_address(g, access, t, row_address(g, access));
     v = to_mem(g, dtype, v);
     if (df_gen_lane_step(g, access) == DF_STEP_UNIT) {
-        p = df_gen_at(g, t, p, g->lane0);
         if (g->is_streaming && df_access_may_stream(g->k, access))
             df_stream_store(g, v, p, size);
         else
             df_access_store_unit(g, v, p, size);
         return;
     }
-    LLVMValueRef step = g->acc[access].step;
-    p = df_gen_offset(g, p, LLVMBuildMul(g->b, g->lane0, step, ""));
     if (g->w == 1)
         store_aligned(g, v, p, size);
     else
-        store_strided(g, v, p, step, size);
+        store_strided(g, v, p, g->acc[access].step, size);
 }
 
 LLVMValueRef df_access_load_one(df_gen *g, uint32_t access, LLVMValueRef p, LLVMValueRef offset)

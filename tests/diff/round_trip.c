@@ -4,8 +4,11 @@
  * and gives the same bits; so do the files that a context stores of it (lazy/files/store.h),
  * whatever its inputs held. For every program of tests/expect (the arguments) and random traces.
  *
- *   round_trip [FILE.expect ...] [--count=N] [--quick | --full]
+ *   round_trip [FILE.expect ...] [--count=N] [--seed=N] [--quick | --full] [--tier=0 | --tier=1]
  *   round_trip --print=SEED [--ops=N] [--plant]      one random trace, for other tests
+ *
+ * With a tier, fused traces run as its code, and not in the interpreter. They then take as long as the
+ * compiler, so that their number is bounded by the time of a test.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,12 +16,16 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../support/budget.h"
 #include "../support/random_trace.h"
 #include "../../tools/deft/store.h"
 #include "lazy/files/store.h"
+#include "runtime/cpu.h"
 
 static long n_cases, n_run, n_stored, n_faults;
 static char folder[64];
+static df_tier tier_of_fused = DF_TIER_INTERP;
+static df_compiler compiler; /* of that tier */
 
 enum { STORED_EVERY = 10 }; /* of random traces; files take longer than these */
 
@@ -67,9 +74,10 @@ static void join_nans(deft_dtype t, char *at, size_t n)
 static deft_status run(cli_program *p, df_trace *t, bool fuses, const data_source *data,
                        const char **bytes, size_t *n)
 {
-    const run_way way = { .tier = DF_TIER_INTERP,
+    const run_way way = { .tier = fuses ? tier_of_fused : DF_TIER_INTERP,
                           .passes = { fuses ? DF_PASS_ALL : 0, fuses },
-                          .threads = 1 };
+                          .threads = 1,
+                          .compiler = fuses && compiler.compile ? &compiler : NULL };
     run_results r = { 0 };
     p->trace = t;
     const deft_status st = run_once(p, data, &way, &r);
@@ -246,7 +254,7 @@ static int print_random(uint64_t seed, uint32_t n_ops, bool plant)
 
 int main(int argc, char **argv)
 {
-    uint64_t count = 3000, n_ops = 200, print = 0;
+    uint64_t count = 3000, n_ops = 200, print = 0, seed = 0;
     bool plant = false, prints = false;
     const char *const tmp = getenv("TMPDIR");
     (void)snprintf(folder, sizeof folder, "%.40s/deft-trip-XXXXXX", tmp && *tmp ? tmp : "/tmp");
@@ -265,6 +273,12 @@ int main(int argc, char **argv)
             (void)cli_number("--ops", value, 1, 2000, &n_ops);
         else if (cli_value(argv[i], "--count", &value))
             (void)cli_number("--count", value, 0, UINT32_MAX, &count);
+        else if (cli_value(argv[i], "--seed", &value))
+            (void)cli_number("--seed", value, 0, UINT64_MAX, &seed);
+        else if (strcmp(value, "--tier=0") == 0)
+            tier_of_fused = DF_TIER_O0;
+        else if (strcmp(value, "--tier=1") == 0)
+            tier_of_fused = DF_TIER_O2;
         else
             check_file(argv[i]);
     }
@@ -272,10 +286,18 @@ int main(int argc, char **argv)
         (void)rmdir(folder);
         return print_random(print, (uint32_t)n_ops, plant);
     }
+    df_diag d = { 0 };
+    void *plugin = NULL;
+    if (tier_of_fused != DF_TIER_INTERP &&
+        df_plugin_open(&d, &df_mem_system, NULL, NULL, 0, &compiler, &plugin) != DEFT_OK) {
+        printf("%s\n", d.text);
+        return 77;
+    }
     const long programs = n_cases;
-    for (uint64_t seed = 0; seed < count; seed++)
-        check_random(seed, 4 + (uint32_t)(seed * 7919 % 60));
+    for (uint64_t i = 0; i < count && (tier_of_fused == DF_TIER_INTERP || test_time_left(1)); i++)
+        check_random(seed + i, 4 + (uint32_t)((seed + i) * 7919 % 60));
     (void)rmdir(folder);
+    if (plugin) df_plugin_close(&compiler, &plugin);
     printf("%ld programs, %ld random traces, %ld of them run twice, %ld from files, %ld faults\n",
            programs, n_cases - programs, n_run, n_stored, n_faults);
     return n_faults || n_run * 2 < n_cases ? 1 : 0;

@@ -251,6 +251,40 @@ static void update(generator *g, uint32_t a)
     put(g, op(g, DF_OP_update, t, 0, SRC(a, value, place), NULL, 0, NULL));
 }
 
+/* A part of a with numbers around it, of a's extents, and often a value of the pool added to it: a
+ * kernel then reads a where it exists, and goes over another shape at the same time. */
+static void surrounded(generator *g, uint32_t a)
+{
+    const df_shape x = shape_of(g, a);
+    const deft_dtype t = (deft_dtype)node(g, a)->dtype;
+    const int64_t bits = 0;
+    df_shape s = x;
+    int64_t args[2][2 * DEFT_MAX_RANK] = { { 0 } };
+    if (x.rank == 0 || x.rank > 4 || t == DEFT_BOOL) return;
+    const uint32_t axis = pick(g, x.rank), n = x.rank;
+    s.dim[axis] += 1 + pick(g, 3);
+    for (int i = 0; i < 2; i++) { /* start and step: the place of a, and the part that is taken */
+        for (uint32_t k = 0; k < n; k++) args[i][2 * k + 1] = 1;
+        args[i][2 * axis] = pick(g, (uint32_t)(s.dim[axis] - x.dim[axis]) + 1);
+    }
+    const uint32_t number = op(g, DF_OP_num, t, 0, NULL, &bits, 1, NULL).i;
+    const uint32_t whole = op(g, DF_OP_expand, t, 0, &number, NULL, 0, &s).i;
+    const uint32_t place = op(g, DF_OP_slice, t, 0, &whole, args[0], 2 * n, &x).i;
+    const uint32_t all = op(g, DF_OP_update, t, 0, SRC(whole, a, place), NULL, 0, NULL).i;
+    const uint32_t part = op(g, DF_OP_slice, t, 0, &all, args[1], 2 * n, &x).i;
+    if (!put(g, (df_ref){ part })) return;
+    for (int i = 0; i < 10; i++) {
+        const bool is_scan = pick(g, 4) == 0;
+        const df_ref scan =
+            is_scan ? op(g, DF_OP_cumsum, t, pick(g, n), &a, NULL, 0, NULL) : DF_NO_REF;
+        const uint32_t k = put(g, scan) ? scan.i : any(g, t);
+        const df_shape y = shape_of(g, k);
+        if (node(g, k)->dtype != t || !df_shape_equal(&x, &y)) continue;
+        put(g, op(g, DF_OP_add, t, 0, SRC(part, k), NULL, 0, NULL));
+        return;
+    }
+}
+
 static bool is_small(const generator *g, uint32_t k)
 {
     return df_trace_numel(g->b.t, k) <= MOST_NUMEL;
@@ -268,6 +302,10 @@ static void one_op(generator *g)
     deft_dtype out = df_dtype_result(o, t);
     df_shape found = { .rank = 1, .dim = { 1 + pick(g, 6) } };
     if (!is_small(g, a)) return;
+    if (pick(g, 16) == 0) {
+        surrounded(g, a);
+        return;
+    }
     switch ((df_op_class)info->cls) {
     case DF_CLASS_leaf:
         if (o != DF_OP_count) {
