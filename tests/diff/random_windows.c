@@ -72,7 +72,7 @@ static program draw(uint64_t seed)
     p.after = (int)drawn(&s, 0, 7);
     p.has_gradient = drawn(&s, 0, 1);
     /* Products of few, some and many rows divide their work differently. */
-    const int64_t per_group = drawn(&s, 0, 7) ? drawn(&s, 1, 6) : drawn(&s, 30, 40);
+    const int64_t per_group = drawn(&s, 0, 7) ? drawn(&s, 1, 6) : drawn(&s, 30, 50);
     p.groups = drawn(&s, 0, 1) ? 1 : drawn(&s, 2, 5);
     const int64_t depth = drawn(&s, 0, 3) ? drawn(&s, 1, 3) : 1;
     int64_t kernel[2], side[2];

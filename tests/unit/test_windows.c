@@ -178,6 +178,59 @@ Test(windows, panels_consist_of_pieces)
     }
 }
 
+/* Element j of window i of a run. */
+static double of_run(bool wide, const df_image_run *p, int64_t i, int64_t j)
+{
+    const df_image_shown *const s = &p->shown[j % p->n_taps];
+    const int64_t at = s->offset + (p->r0 + j) / p->n_taps * p->channel + i * p->step;
+    return j < p->n_columns && i >= s->first && i < s->end ? get(wide, p->from, at) : 0;
+}
+
+static void check_run(int set, bool wide, const df_image_run *p)
+{
+    for (int64_t i = 0; i < MOST * 4; i++) put(wide, got, i, -1);
+    sets[set][wide]->turned(p);
+    for (int64_t i = 0; i < (p->n + 1) * p->to_row; i++) { /* nothing is written behind */
+        const int64_t row = i / p->to_row, j = i % p->to_row;
+        const double want = row < p->n ? of_run(wide, p, row, j) : -1;
+        cr_assert(get(wide, got, i) == want,
+                  "set %d, step %d, %d windows, %d columns, %d taps: window %d, column %d", set,
+                  (int)p->step, (int)p->n, (int)p->n_columns, (int)p->n_taps, (int)row, (int)j);
+    }
+}
+
+/* Runs of any length, with windows on both sides of an image, or outside of it. */
+Test(windows, runs_are_transposed)
+{
+    static df_image_shown shown[DF_RUN_COLUMNS];
+    find_sets();
+    for (int k = 0; k < 2 * n_sets; k++) {
+        const bool wide = k % 2;
+        const df_image_tiles *const tiles = sets[k / 2][wide];
+        if (!tiles->turned) continue;
+        fill(wide);
+        for (int64_t turn = 0; turn < 3000; turn++) {
+            df_image_run p = { .to = got,
+                               .to_row = (1 + turn % 5) * tiles->narrow,
+                               .from = from,
+                               .channel = 30,
+                               .step = turn % 5 == 4 ? -2 : 1 + turn % 5 / 2,
+                               .n_taps = 1 + turn / 3 % 50,
+                               .r0 = turn % 37,
+                               .n = 1 + turn / 7 % 38,
+                               .shown = shown };
+            p.n_columns = df_max_i64(1, p.to_row - turn % 7);
+            for (int64_t i = 0; i < DF_RUN_COLUMNS; i++) {
+                shown[i].offset = 100 + (turn * 7 + i * 13) % 80;
+                shown[i].first = df_min_i64((turn + i) % 4, p.n);
+                shown[i].end = df_max_i64(shown[i].first, p.n - (turn + i) / 4 % 3);
+                if ((turn + i) % 9 == 0) shown[i].end = shown[i].first;
+            }
+            check_run(k / 2, wide, &p);
+        }
+    }
+}
+
 /* Result (y, x) of a window of 3 x 3 elements. An element outside of the image is 0. */
 static double of_3x3(bool wide, const df_image_3x3 *r, int64_t y, int64_t x)
 {

@@ -4,65 +4,27 @@
  * Masked loads do not touch lanes outside the mask, so B and C may end anywhere.
  */
 #include "runtime/matmul/tile.h"
-
-#include <immintrin.h>
+#include "runtime/matmul/transpose512.h"
 
 #define AVX512 __attribute__((target("avx512f,avx512vl,avx2,fma")))
 
-/* Transposes 8 rows of 16 floats to 16 rows of 8. First 4 x 4 squares are transposed within 128-bit
- * lanes. Register q of each half of the rows then holds columns q, q + 4, q + 8 and q + 12. Then
- * the registers q of both halves are joined. */
+/* Transposes 8 rows of 16 floats to 16 rows of 8. */
 AVX512 DF_INLINE void transpose_f32(float *to, int64_t to_row, const float *from, int64_t from_row)
 {
-    const __m512i low = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-    const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
-    __m512 t[8];
-#pragma GCC unroll 2
-    for (int h = 0; h < 8; h += 4) {
-        const __m512 r0 = _mm512_loadu_ps(from + h * from_row);
-        const __m512 r1 = _mm512_loadu_ps(from + (h + 1) * from_row);
-        const __m512 r2 = _mm512_loadu_ps(from + (h + 2) * from_row);
-        const __m512 r3 = _mm512_loadu_ps(from + (h + 3) * from_row);
-        const __m512 s0 = _mm512_unpacklo_ps(r0, r1), s1 = _mm512_unpackhi_ps(r0, r1);
-        const __m512 s2 = _mm512_unpacklo_ps(r2, r3), s3 = _mm512_unpackhi_ps(r2, r3);
-        t[h] = _mm512_shuffle_ps(s0, s2, 0x44);
-        t[h + 1] = _mm512_shuffle_ps(s0, s2, 0xee);
-        t[h + 2] = _mm512_shuffle_ps(s1, s3, 0x44);
-        t[h + 3] = _mm512_shuffle_ps(s1, s3, 0xee);
-    }
-#pragma GCC unroll 4
-    for (int q = 0; q < 4; q++) {
-        const __m512d a = _mm512_castps_pd(_mm512_permutex2var_ps(t[q], low, t[q + 4]));
-        const __m512d b = _mm512_castps_pd(_mm512_permutex2var_ps(t[q], high, t[q + 4]));
-        float *const at = to + q * to_row;
-        _mm256_storeu_pd((double *)at, _mm512_castpd512_pd256(a));
-        _mm256_storeu_pd((double *)(at + 4 * to_row), _mm512_extractf64x4_pd(a, 1));
-        _mm256_storeu_pd((double *)(at + 8 * to_row), _mm512_castpd512_pd256(b));
-        _mm256_storeu_pd((double *)(at + 12 * to_row), _mm512_extractf64x4_pd(b, 1));
-    }
+    __m512 r[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) r[i] = _mm512_loadu_ps(from + i * from_row);
+    df_transpose_8x16(to, to_row, r, 16);
 }
 
-/* Transposes 4 rows of 8 doubles to 8 rows of 4, in the same way. */
+/* Transposes 4 rows of 8 doubles to 8 rows of 4. */
 AVX512 DF_INLINE void transpose_f64(double *to, int64_t to_row, const double *from,
                                     int64_t from_row)
 {
-    const __m512i low = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
-    const __m512i high = _mm512_add_epi64(low, _mm512_set1_epi64(4));
-    const __m512d r0 = _mm512_loadu_pd(from), r1 = _mm512_loadu_pd(from + from_row);
-    const __m512d r2 = _mm512_loadu_pd(from + 2 * from_row);
-    const __m512d r3 = _mm512_loadu_pd(from + 3 * from_row);
-    const __m512d t[4] = { _mm512_unpacklo_pd(r0, r1), _mm512_unpackhi_pd(r0, r1),
-                           _mm512_unpacklo_pd(r2, r3), _mm512_unpackhi_pd(r2, r3) };
-#pragma GCC unroll 2
-    for (int q = 0; q < 2; q++) {
-        const __m512d a = _mm512_permutex2var_pd(t[q], low, t[q + 2]);
-        const __m512d b = _mm512_permutex2var_pd(t[q], high, t[q + 2]);
-        double *const at = to + q * to_row;
-        _mm256_storeu_pd(at, _mm512_castpd512_pd256(a));
-        _mm256_storeu_pd(at + 2 * to_row, _mm512_extractf64x4_pd(a, 1));
-        _mm256_storeu_pd(at + 4 * to_row, _mm512_castpd512_pd256(b));
-        _mm256_storeu_pd(at + 6 * to_row, _mm512_extractf64x4_pd(b, 1));
-    }
+    __m512d r[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) r[i] = _mm512_loadu_pd(from + i * from_row);
+    df_transpose_4x8(to, to_row, r, 8);
 }
 
 #define T float

@@ -26,16 +26,11 @@ static place place_of(const df_images *m, int64_t n)
     return (place){ rows / m->out[0], rows % m->out[0], n % m->out[1] };
 }
 
-/* The strided row of an image that a run of n windows from p on shows under tap t. */
-typedef struct shown {
-    int64_t offset;     /* of the first element, from the image's; need not exist */
-    int64_t first, end; /* the windows for which it exists */
-} shown;
-
-static shown shown_by(const df_images *m, int64_t t, place p, int64_t n)
+/* What a run of n windows from p on shows under tap t. */
+static df_image_shown shown_by(const df_images *m, int64_t t, place p, int64_t n)
 {
     const int64_t y = m->tap[2 * t] + m->step[0] * p.y, x = m->tap[2 * t + 1] + m->step[1] * p.x;
-    shown s = { .offset = p.image * m->image + y * m->row + x * m->column };
+    df_image_shown s = { .offset = p.image * m->image + y * m->row + x * m->column };
     if (y >= 0 && y < m->extent[0])
         df_images_within(x, m->step[1], m->extent[1], n, &s.first, &s.end);
     return s;
@@ -50,7 +45,7 @@ static void pack_run(const df_images *m, const df_image_tiles *tiles, int64_t si
         const int64_t c0 = (r0 - t + m->n_taps - 1) / m->n_taps;
         const int64_t c1 = (r1 - t + m->n_taps - 1) / m->n_taps;
         if (c0 >= c1) continue;
-        const shown s = shown_by(m, t, p, n);
+        const df_image_shown s = shown_by(m, t, p, n);
         const int64_t from = s.offset + c0 * m->channel, row = c0 * m->n_taps + t - r0;
         tiles->copy(to + row * width * size, m->n_taps * width,
                     (const char *)((uintptr_t)images + (uintptr_t)(from * size)), m->channel,
@@ -74,7 +69,7 @@ static void set_pieces(const df_images *m, df_image_panel *panel, df_image_piece
                        int64_t count[DF_PANEL_VECTORS])
 {
     for (int64_t t = 0; t < m->n_taps; t++) {
-        const shown s = shown_by(m, t, p, n);
+        const df_image_shown s = shown_by(m, t, p, n);
         for (int64_t v = at / lanes; v * lanes < at + n; v++) {
             const int64_t a = df_max_i64(at + s.first - v * lanes, 0);
             const int64_t b = df_min_i64(at + s.end - v * lanes, lanes);
@@ -143,30 +138,57 @@ static void pack_windows(const df_images *m, const df_image_tiles *tiles, int64_
     }
 }
 
-/* The same of the transposed matrix: rows are windows. A piece of each column is first copied to a
- * row of `rows`, and then all of them are transposed at once. */
+/* Packs what n windows from p on show, as rows of a transposed panel. A piece of each column is
+ * first copied to a row of `rows`, and then all of them are transposed at once. */
+static void pack_copied_run(const df_images *m, const df_image_tiles *tiles, deft_dtype t,
+                            const df_image_run *run)
+{
+    enum { BYTES = 8 << 10 };
+    alignas(64) char rows[BYTES];
+    const int64_t size = (int64_t)deft_dtype_size(t), most = BYTES / DF_RUN_COLUMNS / size;
+    for (int64_t x = 0, n; x < run->n; x += n) {
+        n = df_min_i64(run->n - x, most);
+        for (int64_t j = 0; j < run->n_columns; j++) {
+            const df_image_shown *const s = &run->shown[j % m->n_taps];
+            const int64_t c = (run->r0 + j) / m->n_taps;
+            const int64_t from = s->offset + c * m->channel + x * run->step;
+            const int64_t first = df_max_i64(s->first - x, 0), end = df_min_i64(s->end - x, n);
+            tiles->copy(rows + j * most * size, most,
+                        (const char *)((uintptr_t)run->from + (uintptr_t)(from * size)), 0, 1,
+                        run->step, n, df_min_i64(first, n), df_max_i64(end, df_min_i64(first, n)));
+        }
+        df_tiles_pick(t)->pack((char *)run->to + x * run->to_row * size, run->to_row, rows, 1, most,
+                               n, run->n_columns);
+    }
+}
+
+/* The same as pack_windows for the transposed matrix: rows are windows. */
 static void pack_transposed(const df_images *m, const df_image_tiles *tiles, deft_dtype t, char *to,
                             int64_t width, const char *images, int64_t first_row, int64_t k0,
                             int64_t k1, int64_t j0, int64_t j1)
 {
-    enum { COLUMNS = 64, BYTES = 8 << 10 };
-    alignas(64) char rows[BYTES];
-    const int64_t size = (int64_t)deft_dtype_size(t), step = m->step[1] * m->column;
-    const int64_t piece = BYTES / COLUMNS / size;
-    df_assert(j1 - j0 <= COLUMNS);
-    for (int64_t k = k0; k < k1;) {
+    df_image_shown shown[DF_RUN_COLUMNS];
+    const int64_t size = (int64_t)deft_dtype_size(t);
+    const bool in_registers = tiles->turned && width % tiles->narrow == 0;
+    df_image_run run = { .to_row = width,
+                         .n_columns = j1 - j0,
+                         .from = images,
+                         .channel = m->channel,
+                         .step = m->step[1] * m->column,
+                         .n_taps = m->n_taps,
+                         .r0 = first_row + j0,
+                         .shown = shown };
+    df_assert(run.n_columns <= DF_RUN_COLUMNS);
+    for (int64_t k = k0; k < k1; k += run.n) {
         const place p = place_of(m, k);
-        const int64_t n = df_min_i64(df_min_i64(m->out[1] - p.x, k1 - k), piece);
-        for (int64_t j = j0; j < j1; j++) {
-            const int64_t r = first_row + j;
-            const shown s = shown_by(m, r % m->n_taps, p, n);
-            const int64_t from = s.offset + r / m->n_taps * m->channel;
-            tiles->copy(rows + (j - j0) * piece * size, piece,
-                        (const char *)((uintptr_t)images + (uintptr_t)(from * size)), 0, 1, step, n,
-                        s.first, s.end);
-        }
-        df_tiles_pick(t)->pack(to + (k - k0) * width * size, width, rows, 1, piece, n, j1 - j0);
-        k += n;
+        run.n = df_min_i64(m->out[1] - p.x, k1 - k);
+        run.to = to + (k - k0) * width * size;
+        for (int64_t i = 0; i < m->n_taps && i < run.n_columns; i++)
+            shown[i] = shown_by(m, (run.r0 + i) % m->n_taps, p, run.n);
+        if (in_registers)
+            tiles->turned(&run);
+        else
+            pack_copied_run(m, tiles, t, &run);
     }
 }
 

@@ -82,6 +82,28 @@ typedef struct df_image_panel {
     const df_image_piece *piece; /* per tap and vector: n_pieces of them */
 } df_image_panel;
 
+/* The strided row of an image that a run of windows, next to each other on one row, shows under one
+ * tap. */
+typedef struct df_image_shown {
+    int64_t offset;     /* of the first element, from the images; need not exist */
+    int64_t first, end; /* the windows for which it exists */
+} df_image_shown;
+
+enum { DF_RUN_COLUMNS = 64 }; /* the most columns of a df_image_run */
+
+/* The rows of a transposed panel that a run of n windows gives: row i is window i. Column j shows
+ * channel r / n_taps under tap r % n_taps, where r = r0 + j. */
+typedef struct df_image_run {
+    void *to;
+    int64_t to_row;    /* elements from one row to the next; a multiple of `narrow` */
+    int64_t n_columns; /* the others of a row become 0 */
+    const void *from;
+    int64_t channel, step;
+    int64_t n_taps, r0, n;
+    /* What the run shows in column j: shown[j % n_taps], at the channel of the column. */
+    const df_image_shown *shown;
+} df_image_run;
+
 enum { DF_PANEL_VECTORS = 3 }; /* the most vectors of a df_image_panel, and the fastest */
 
 typedef struct df_image_tiles {
@@ -99,6 +121,9 @@ typedef struct df_image_tiles {
     /* Packs rows of all taps of a channel before those of the next channel. NULL: not offered. */
     void (*panel)(const df_image_panel *p);
     int64_t lanes; /* of a vector of `panel` */
+    /* Packs the rows of a transposed panel, `narrow` columns at a time. NULL: not offered. */
+    void (*turned)(const df_image_run *p);
+    int64_t narrow;
 } df_image_tiles;
 
 extern const df_image_tiles df_image_tiles_base_f32, df_image_tiles_base_f64;

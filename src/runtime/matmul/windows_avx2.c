@@ -18,8 +18,12 @@ enum { DF_CHAINS = 9 };
 #define FMA(a, b, c) __builtin_fma((a), (b), (c))
 #include "runtime/matmul/windows_body.h"
 
-const df_image_tiles df_image_tiles_avx2_f32 = { copy_f32, row_f32, sums_f32, NULL, NULL, 0 };
-const df_image_tiles df_image_tiles_avx2_f64 = { copy_f64, row_f64, sums_f64, NULL, NULL, 0 };
+const df_image_tiles df_image_tiles_avx2_f32 = {
+    copy_f32, row_f32, sums_f32, NULL, NULL, 0, NULL, 0
+};
+const df_image_tiles df_image_tiles_avx2_f64 = {
+    copy_f64, row_f64, sums_f64, NULL, NULL, 0, NULL, 0
+};
 
 void df_image_sums_f32(void *sum, const void *a, const void *from, int64_t n, const int64_t *tap,
                        int64_t n_taps)

@@ -3,9 +3,8 @@
  * Windows of images, with AVX-512. Masked loads do not touch lanes outside of the mask, so neither
  * padding nor the end of a row needs other code.
  */
+#include "runtime/matmul/transpose512.h"
 #include "runtime/matmul/windows.h"
-
-#include <immintrin.h>
 
 enum { CHANNELS = 4 }; /* that are packed side by side: their rows fit L1 whatever their distance */
 
@@ -70,6 +69,8 @@ AVX512 DF_INLINE __m512d gather_f64(const double *p, int64_t step, uint32_t m)
 #define SELECT(v, m, u) _mm512_mask_mov_ps((v), (__mmask16)(m), (u))
 #define SECOND(p, m) second_f32((p), (m))
 #define GATHER(p, step, m) gather_f32((p), (step), (m))
+#define NARROW 8
+#define TRANSPOSE(to, row, r, n) df_transpose_8x16((to), (row), (r), (n))
 #define STOREU(p, v) _mm512_storeu_ps((p), (v))
 #define STORE(p, m, v) _mm512_mask_storeu_ps((p), (__mmask16)(m), (v))
 #include "runtime/matmul/windows512_body.h"
@@ -87,11 +88,15 @@ AVX512 DF_INLINE __m512d gather_f64(const double *p, int64_t step, uint32_t m)
 #define SELECT(v, m, u) _mm512_mask_mov_pd((v), (__mmask8)(m), (u))
 #define SECOND(p, m) second_f64((p), (m))
 #define GATHER(p, step, m) gather_f64((p), (step), (m))
+#define NARROW 4
+#define TRANSPOSE(to, row, r, n) df_transpose_4x8((to), (row), (r), (n))
 #define STOREU(p, v) _mm512_storeu_pd((p), (v))
 #define STORE(p, m, v) _mm512_mask_storeu_pd((p), (__mmask8)(m), (v))
 #include "runtime/matmul/windows512_body.h"
 
 const df_image_tiles df_image_tiles_avx512_f32 = { copy_f32,     row_f32,   df_image_sums_f32,
-                                                   rows_3x3_f32, panel_f32, 16 };
+                                                   rows_3x3_f32, panel_f32, 16,
+                                                   turned_f32,   8 };
 const df_image_tiles df_image_tiles_avx512_f64 = { copy_f64,     row_f64,   df_image_sums_f64,
-                                                   rows_3x3_f64, panel_f64, 8 };
+                                                   rows_3x3_f64, panel_f64, 8,
+                                                   turned_f64,   4 };

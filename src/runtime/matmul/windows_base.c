@@ -18,5 +18,9 @@ enum { DF_CHAINS = 9 };
 #define FMA(a, b, c) __builtin_fma((a), (b), (c))
 #include "runtime/matmul/windows_body.h"
 
-const df_image_tiles df_image_tiles_base_f32 = { copy_f32, row_f32, sums_f32, NULL, NULL, 0 };
-const df_image_tiles df_image_tiles_base_f64 = { copy_f64, row_f64, sums_f64, NULL, NULL, 0 };
+const df_image_tiles df_image_tiles_base_f32 = {
+    copy_f32, row_f32, sums_f32, NULL, NULL, 0, NULL, 0
+};
+const df_image_tiles df_image_tiles_base_f64 = {
+    copy_f64, row_f64, sums_f64, NULL, NULL, 0, NULL, 0
+};

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Transposition of small blocks in registers, with AVX-512. First squares are transposed within
+ * 128-bit lanes. Then register q of each half of the rows holds every fourth (f64: every second)
+ * column from q on, and the registers q of both halves are joined.
+ */
+#ifndef DF_RUNTIME_TRANSPOSE512_H
+#define DF_RUNTIME_TRANSPOSE512_H
+
+#include "base/compiler.h"
+
+#include <immintrin.h>
+
+#define DF_AVX512 __attribute__((target("avx512f,avx2")))
+
+/* Stores the first n columns of 8 rows of 16 floats as n rows of 8. */
+DF_AVX512 DF_INLINE void df_transpose_8x16(float *to, int64_t to_row, const __m512 r[8], int64_t n)
+{
+    const __m512i low = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+    const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+    __m512 t[8];
+#pragma GCC unroll 2
+    for (int h = 0; h < 8; h += 4) {
+        const __m512 s0 = _mm512_unpacklo_ps(r[h], r[h + 1]);
+        const __m512 s1 = _mm512_unpackhi_ps(r[h], r[h + 1]);
+        const __m512 s2 = _mm512_unpacklo_ps(r[h + 2], r[h + 3]);
+        const __m512 s3 = _mm512_unpackhi_ps(r[h + 2], r[h + 3]);
+        t[h] = _mm512_shuffle_ps(s0, s2, 0x44);
+        t[h + 1] = _mm512_shuffle_ps(s0, s2, 0xee);
+        t[h + 2] = _mm512_shuffle_ps(s1, s3, 0x44);
+        t[h + 3] = _mm512_shuffle_ps(s1, s3, 0xee);
+    }
+#pragma GCC unroll 4
+    for (int q = 0; q < 4; q++) {
+        const __m512d a = _mm512_castps_pd(_mm512_permutex2var_ps(t[q], low, t[q + 4]));
+        const __m512d b = _mm512_castps_pd(_mm512_permutex2var_ps(t[q], high, t[q + 4]));
+        float *const at = to + q * to_row;
+        if (q < n) _mm256_storeu_pd((double *)at, _mm512_castpd512_pd256(a));
+        if (q + 4 < n) _mm256_storeu_pd((double *)(at + 4 * to_row), _mm512_extractf64x4_pd(a, 1));
+        if (q + 8 < n) _mm256_storeu_pd((double *)(at + 8 * to_row), _mm512_castpd512_pd256(b));
+        if (q + 12 < n)
+            _mm256_storeu_pd((double *)(at + 12 * to_row), _mm512_extractf64x4_pd(b, 1));
+    }
+}
+
+/* Stores the first n columns of 4 rows of 8 doubles as n rows of 4. */
+DF_AVX512 DF_INLINE void df_transpose_4x8(double *to, int64_t to_row, const __m512d r[4], int64_t n)
+{
+    const __m512i low = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
+    const __m512i high = _mm512_add_epi64(low, _mm512_set1_epi64(4));
+    const __m512d t[4] = { _mm512_unpacklo_pd(r[0], r[1]), _mm512_unpackhi_pd(r[0], r[1]),
+                           _mm512_unpacklo_pd(r[2], r[3]), _mm512_unpackhi_pd(r[2], r[3]) };
+#pragma GCC unroll 2
+    for (int q = 0; q < 2; q++) {
+        const __m512d a = _mm512_permutex2var_pd(t[q], low, t[q + 2]);
+        const __m512d b = _mm512_permutex2var_pd(t[q], high, t[q + 2]);
+        double *const at = to + q * to_row;
+        if (q < n) _mm256_storeu_pd(at, _mm512_castpd512_pd256(a));
+        if (q + 2 < n) _mm256_storeu_pd(at + 2 * to_row, _mm512_extractf64x4_pd(a, 1));
+        if (q + 4 < n) _mm256_storeu_pd(at + 4 * to_row, _mm512_castpd512_pd256(b));
+        if (q + 6 < n) _mm256_storeu_pd(at + 6 * to_row, _mm512_extractf64x4_pd(b, 1));
+    }
+}
+
+#endif
