@@ -7,8 +7,8 @@
  *   round_trip [FILE.expect ...] [--count=N] [--seed=N] [--quick | --full] [--tier=0 | --tier=1]
  *   round_trip --print=SEED [--ops=N] [--plant]      one random trace, for other tests
  *
- * With a tier, fused traces run as its code, and not in the interpreter. They then take as long as the
- * compiler, so that their number is bounded by the time of a test.
+ * With a tier, fused traces run as its code, and not in the interpreter. They then take as long as
+ * the compiler, so that their number is bounded by the time of a test.
  */
 #include <fcntl.h>
 #include <stdio.h>
