@@ -120,10 +120,10 @@ static uint32_t body_ins2(body *b, df_kop op, deft_dtype t, uint32_t x, uint32_t
 
 uint32_t df_body_number(body *b, uint32_t which, deft_dtype t)
 {
-    uint32_t i = 0;
-    while (i < b->num.n && (b->num.at[i] != which || b->num_dtype.at[i] != t)) i++;
-    if (i == b->num.n && (!df_vec_push(b->p->mem, &b->num, which) ||
-                          !df_vec_push(b->p->mem, &b->num_dtype, (uint8_t)t)))
+    uint32_t i = 0; /* num has one entry more than num_dtype when memory ended between the two */
+    while (i < b->num_dtype.n && (b->num.at[i] != which || b->num_dtype.at[i] != t)) i++;
+    if (i == b->num_dtype.n && (!df_vec_push(b->p->mem, &b->num, which) ||
+                                !df_vec_push(b->p->mem, &b->num_dtype, (uint8_t)t)))
         b->p->st = df_fail_mem(b->p->diag, "fuser", sizeof which);
     return body_ins0(b, DF_K_num, t, i);
 }
