@@ -115,6 +115,38 @@ DEFT_API deft_tensor *deft_avg_pool2d(deft_tensor *x, const deft_pool2d_options 
  * n_axes is 1 to the rank of t, else DEFT_E_RANGE. */
 DEFT_API deft_tensor *deft_rms_norm(deft_tensor *t, uint32_t n_axes, deft_tensor *gain, double eps);
 
+/** Options of deft_batch_norm, deft_group_norm and deft_instance_norm. DEFT_NORM(...) makes them in
+ * C. */
+typedef struct deft_norm_options {
+    size_t size;         /**< sizeof(deft_norm_options) */
+    deft_tensor *weight; /**< Factor of each channel [C]; NULL: none. */
+    deft_tensor *bias;   /**< What is added to each channel [C]; NULL: none. */
+    double eps;          /**< What is added to variances. 0: 1e-5. */
+    deft_tensor *mean;   /**< deft_batch_norm: the running mean [C]; NULL: none. */
+    deft_tensor *var;    /**< deft_batch_norm: the running variance [C]; NULL: none. */
+    bool training;       /**< deft_batch_norm: uses and updates the statistics of the batch. */
+    double momentum;     /**< deft_batch_norm: weight of the new statistics. 0: 0.1. */
+} deft_norm_options;
+
+/** (x - mean) / sqrt(var + eps) * weight + bias for x [N, C, ...], with a mean and a variance for
+ * each channel over all other axes (Ioffe and Szegedy 2015).
+ *
+ * In training, or when there are no running statistics, mean and variance are those of x. The
+ * variance has ddof 0. In training the running statistics, when given, are assigned: r + momentum
+ * (new - r), where the new variance has ddof 1. The assignment follows the rules of deft_assign.
+ * Otherwise the running statistics are used. Integers become f32. options NULL means defaults.
+ *
+ * DEFT_E_SHAPE: x has less than 2 axes, or a tensor of options is not [C]. DEFT_E_ARG: only one of
+ * mean and var is given, or a number is not finite. */
+DEFT_API deft_tensor *deft_batch_norm(deft_tensor *x, const deft_norm_options *options);
+
+/** The same with a mean and a variance for each image and each of `groups` groups of channels (Wu
+ * and He 2018). deft_instance_norm has a group for each channel. They take weight, bias and eps;
+ * other options give DEFT_E_ARG. DEFT_E_SHAPE: C is no multiple of groups. */
+DEFT_API deft_tensor *deft_group_norm(deft_tensor *x, int64_t groups,
+                                      const deft_norm_options *options);
+DEFT_API deft_tensor *deft_instance_norm(deft_tensor *x, const deft_norm_options *options);
+
 /** The rows of table [entries, ...] at the indices, which are integers of any shape. The axes
  * of indices come first: [their shape, ...]. This is deft_take along axis 0, with its rule
  * for indices (tensor.h). In the gradient, the rows of equal indices are added in row-major
@@ -134,6 +166,18 @@ typedef struct deft_attention_options {
     size_t size;    /**< sizeof(deft_attention_options) */
     double scale;   /**< Factor of the scores. 0: 1 / sqrt(D). */
     bool is_causal; /**< Query i uses the keys 0 to i only. */
+    /** Broadcasts to scores [..., S, T]. A bool says which keys a query sees; floats are added to
+     * the scores, and have a gradient. A query that sees no key has the result 0. NULL: none. */
+    deft_tensor *mask;
+    /** Query i sees only keys at a distance of less than `window` from key i. 0: all. */
+    int64_t window;
+    /** Causality and window are those of queries at the end of the keys: query i is at key i + T -
+     * S, as when a text is continued. */
+    bool is_at_end;
+    /** The heads, on axis -3, are more in q than in k and v. Heads of q that are next to each other
+     * share one head of k and v. */
+    bool has_grouped_heads;
+    double cap; /**< Scores s become cap * tanh(s / cap), before any mask. 0: no cap. */
 } deft_attention_options;
 
 /** Attention: softmax(q k^T * scale) v, for q [..., S, D], k [..., T, D] and v [..., T, E]. The
@@ -141,6 +185,9 @@ typedef struct deft_attention_options {
  *
  * The axes before the last two broadcast. Operands have 2 to DEFT_MAX_RANK - 1 axes, and are
  * floats of one dtype. Halves are computed in f32, and the result is rounded once.
+ *
+ * The memory of a mask is that of the caller. With a mask, a window, a cap or is_at_end, a GPU runs
+ * the ordinary operations and not its own attention.
  *
  * Up to DEFT_ATTENTION_BLOCK keys, or up to 16 queries, all [S, T] scores are stored. Otherwise
  * a loop over blocks of keys carries a running maximum and sum (Dao et al., "FlashAttention",
@@ -150,7 +197,7 @@ typedef struct deft_attention_options {
  * of gradients store all scores.
  *
  * DEFT_E_SHAPE: the shapes do not fit, or T is 0. DEFT_E_DTYPE: the operands are not floats
- * of one dtype. */
+ * of one dtype. DEFT_E_ARG: window or cap is negative. */
 DEFT_API deft_tensor *deft_attention(deft_tensor *q, deft_tensor *k, deft_tensor *v,
                                      const deft_attention_options *options);
 
@@ -159,6 +206,8 @@ DEFT_API deft_tensor *deft_attention(deft_tensor *q, deft_tensor *k, deft_tensor
  * deft_max_pool2d(x, DEFT_POOL2D(.kernel = { 2, 2 })). Members that are not named are 0. */
 #define DEFT_ATTENTION(...)                                                                        \
     (&(const deft_attention_options){ .size = sizeof(deft_attention_options), __VA_ARGS__ })
+#define DEFT_NORM(...)                                                                             \
+    (&(const deft_norm_options){ .size = sizeof(deft_norm_options), __VA_ARGS__ })
 #define DEFT_CONV2D(...)                                                                           \
     (&(const deft_conv2d_options){                                                                 \
         .written = DEFT_TEXT(__VA_ARGS__), .size = sizeof(deft_conv2d_options), __VA_ARGS__ })

@@ -224,6 +224,26 @@ DEFT_API bool deft_nn_norm_init_rms(deft_nn_norm *l, deft_nn *nn, const char *na
 /** Returns x [..., width], normalized. */
 DEFT_API deft_tensor *deft_nn_norm_call(const deft_nn_norm *l, deft_tensor *x);
 
+/** Batch normalization of x [N, width, ...] (deft_batch_norm). The statistics are those of x while
+ * nn is training, and else the running ones. The buffers are running_mean and running_var. */
+typedef struct deft_nn_batch_norm {
+    deft_nn *nn;         /**< The list whose training flag is used. */
+    deft_tensor *weight; /**< The factor of each channel, 1 at first. */
+    deft_tensor *bias;   /**< What is added to each channel, 0 at first. */
+    deft_tensor *mean;   /**< The running mean, 0 at first. */
+    deft_tensor *var;    /**< The running variance, 1 at first. */
+    double eps;          /**< _init sets 1e-5. */
+    double momentum;     /**< Weight of new statistics. _init sets 0.1. */
+} deft_nn_batch_norm;
+
+/** Makes a batch normalization of `width` channels. */
+DEFT_API bool deft_nn_batch_norm_init(deft_nn_batch_norm *l, deft_nn *nn, const char *name,
+                                      int64_t width);
+
+/** Returns x [N, width, ...], normalized. While nn is training, the running statistics are
+ * assigned, so that the call is made inside a step or a captured function. */
+DEFT_API deft_tensor *deft_nn_batch_norm_call(const deft_nn_batch_norm *l, deft_tensor *x);
+
 /** Dropout (Srivastava et al. 2014). While nn is training, each element becomes 0 with
  * probability p, and else x / (1 - p). Each call draws from deft_nn_rng. When nn is not
  * training, or p is 0, the call returns x itself.
@@ -259,13 +279,79 @@ DEFT_API bool deft_nn_self_attention_init(deft_nn_self_attention *l, deft_nn *nn
 /** Returns [batch, time, width]. DEFT_E_SHAPE: x has another number of axes or another width. */
 DEFT_API deft_tensor *deft_nn_self_attention_call(const deft_nn_self_attention *l, deft_tensor *x);
 
+/** What a recurrent layer computes in each step of time. */
+typedef enum deft_rnn_kind {
+    DEFT_RNN_TANH = 0, /**< h = tanh(W_ih x + b_ih + W_hh h + b_hh) */
+    DEFT_RNN_LSTM = 1, /**< Hochreiter and Schmidhuber 1997. */
+    DEFT_RNN_GRU = 2   /**< Cho et al. 2014. */
+} deft_rnn_kind;
+
+/** The most layers of a deft_nn_rnn. */
+#define DEFT_RNN_MAX_LAYERS 8
+
+/** The parameters of one direction of one layer. The rows of the gates follow each other, in the
+ * order of PyTorch: input, forget, cell, output; or reset, update, new. */
+typedef struct deft_nn_rnn_weights {
+    deft_tensor *weight_ih; /**< [gates * hidden, input], of the layer's input. */
+    deft_tensor *weight_hh; /**< [gates * hidden, hidden], of the state. */
+    deft_tensor *bias_ih;   /**< [gates * hidden]; NULL: none. */
+    deft_tensor *bias_hh;   /**< [gates * hidden]; NULL: none. */
+} deft_nn_rnn_weights;
+
+/** Options of deft_nn_rnn_init. Members that are 0 have defaults. */
+typedef struct deft_nn_rnn_options {
+    size_t size;           /**< sizeof(deft_nn_rnn_options) */
+    deft_rnn_kind kind;    /**< What a step computes. */
+    int64_t input;         /**< Elements of the input, at least 1. */
+    int64_t hidden;        /**< Elements of the state, at least 1. */
+    int32_t n_layers;      /**< Layers, one on the results of the other. 0: 1. */
+    bool is_bidirectional; /**< Each layer also goes backwards, with weights of its own. */
+    bool lacks_bias;       /**< There are no biases. */
+    double drop;           /**< Dropout of what goes from layer to layer. */
+} deft_nn_rnn_options;
+
+/** Layers that go through time: x [batch, time, input] becomes [batch, time, hidden], or twice as
+ * wide when they go in both directions. The parameters are those of torch.nn.RNN, LSTM and GRU
+ * with batch_first=True: weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0, then
+ * weight_ih_l0_reverse and so on, then those of layer 1. */
+typedef struct deft_nn_rnn {
+    deft_rnn_kind kind;    /**< What a step computes. */
+    int32_t n_layers;      /**< 1 to DEFT_RNN_MAX_LAYERS. */
+    bool is_bidirectional; /**< at[2 i + 1] is the backward direction of layer i. */
+    deft_nn_rnn_weights at[2 * DEFT_RNN_MAX_LAYERS]; /**< One for each layer and direction. */
+    deft_nn_dropout drop;                            /**< Between layers. */
+} deft_nn_rnn;
+
+/** Makes the layers. Initial values are uniform within 1 / sqrt(hidden). DEFT_E_ARG: an option is
+ * out of its range. */
+DEFT_API bool deft_nn_rnn_init(deft_nn_rnn *l, deft_nn *nn, const char *name,
+                               const deft_nn_rnn_options *options);
+
+/** Returns the states of the last layer at all times. The products with x are computed for all
+ * times at once, and the rest by one deft_scan for each layer and direction.
+ *
+ * h and c are the first states, [layers * directions, batch, hidden], or NULL for zeros. Only an
+ * LSTM has c. *h_end and *c_end get the last states, in that shape. Each may be NULL.
+ *
+ * DEFT_E_SHAPE: the shapes do not fit. DEFT_E_ARG: c or c_end is not NULL, and the layers are no
+ * LSTM. */
+DEFT_API deft_tensor *deft_nn_rnn_call(const deft_nn_rnn *l, deft_tensor *x, deft_tensor *h,
+                                       deft_tensor *c, deft_tensor **h_end, deft_tensor **c_end);
+
 /* ---- optimizers ---- */
 
 /** The rule of an update. */
 typedef enum deft_optim_kind {
-    DEFT_OPTIM_SGD = 0,  /**< Stochastic gradient descent, with or without momentum. */
-    DEFT_OPTIM_ADAM = 1, /**< Kingma and Ba 2015. */
-    DEFT_OPTIM_ADAMW = 2 /**< Loshchilov and Hutter 2019. */
+    DEFT_OPTIM_SGD = 0,      /**< Stochastic gradient descent, with or without momentum. */
+    DEFT_OPTIM_ADAM = 1,     /**< Kingma and Ba 2015. */
+    DEFT_OPTIM_ADAMW = 2,    /**< Loshchilov and Hutter 2019. */
+    DEFT_OPTIM_RMSPROP = 3,  /**< Tieleman and Hinton 2012. */
+    DEFT_OPTIM_ADAGRAD = 4,  /**< Duchi, Hazan and Singer 2011. */
+    DEFT_OPTIM_ADADELTA = 5, /**< Zeiler 2012. */
+    DEFT_OPTIM_ADAMAX = 6,   /**< Kingma and Ba 2015. */
+    DEFT_OPTIM_NADAM = 7,    /**< Dozat 2016. */
+    DEFT_OPTIM_RADAM = 8,    /**< Liu et al. 2020. */
+    DEFT_OPTIM_LION = 9      /**< Chen et al. 2023. */
 } deft_optim_kind;
 
 /** Options of an optimizer. Begin with deft_optim_defaults: members that are 0 mean 0. */
@@ -273,15 +359,25 @@ typedef struct deft_optim_options {
     size_t size;          /**< sizeof(deft_optim_options) */
     deft_optim_kind kind; /**< The rule of the update. */
     const char *name;     /**< First part of the names of its state. NULL: "optim". */
-    double momentum;      /**< SGD; at least 0. */
+    double momentum;      /**< SGD, RMSPROP; at least 0. */
     bool nesterov;        /**< SGD; needs a momentum. */
-    double beta1;         /**< ADAM, ADAMW: decay of the mean of gradients, in [0, 1). */
-    double beta2;         /**< ADAM, ADAMW: decay of the mean of their squares, in [0, 1). */
-    double eps;           /**< ADAM, ADAMW; at least 0. */
-    /** At least 0. SGD and ADAM add it times the parameter to the gradient. ADAMW shrinks the
-     * parameter by it times the rate. */
+    double beta1;         /**< Decay of the mean of gradients, in [0, 1). */
+    /** Decay of the mean of their squares, in [0, 1). Some call it alpha (RMSPROP) or rho
+     * (ADADELTA). */
+    double beta2;
+    double eps; /**< All but SGD and LION; at least 0. */
+    /** At least 0. ADAMW and LION shrink the parameter by it times the rate. The others add it
+     * times the parameter to the gradient. */
     double weight_decay;
-    bool accumulates; /**< Keeps a sum of gradients, for deft_optim_accumulate. */
+    bool accumulates;      /**< Keeps a sum of gradients, for deft_optim_accumulate. */
+    bool amsgrad;          /**< ADAM, ADAMW: divides by the greatest mean of squares so far. */
+    bool centered;         /**< RMSPROP: subtracts the square of the mean of gradients. */
+    double rate_decay;     /**< ADAGRAD: the rate is divided by 1 + (t - 1) times this. */
+    double initial_sum;    /**< ADAGRAD: where the sum of squares starts. */
+    double momentum_decay; /**< NADAM. */
+    /** Keeps an average of each parameter: after each update it moves by 1 - average_decay of the
+     * way to the parameter. In [0, 1); 0: there is none. */
+    double average_decay;
 } deft_optim_options;
 
 /** Returns PyTorch's defaults for a kind; name is NULL. Any thread. */
@@ -380,6 +476,16 @@ DEFT_API bool deft_optim_accumulate(deft_optim *o, deft_tensor *const *grads, do
  * accumulate, which is no mistake. */
 DEFT_API deft_tensor *const *deft_optim_sums(const deft_optim *o);
 
+/** The averages of the parameters, one for each, which nn owns (options.average_decay). They start
+ * with the values that the parameters have when o is made. NULL when there are none, which is no
+ * mistake. */
+DEFT_API deft_tensor *const *deft_optim_averages(const deft_optim *o);
+
+/** Limits each element of n gradients to [-limit, limit]. NULLs are left as they are.
+ * DEFT_E_RANGE: the limit is not above 0. A list without a gradient gives false without another
+ * mistake. */
+DEFT_API bool deft_clip_grad_value(deft_tensor **grads, size_t n, double limit);
+
 /** Replaces each gradient by its product with one common number, so that the norm of all of
  * them is at most max_norm. The norm is the root of the sum of the squares of all elements.
  *
@@ -457,6 +563,25 @@ DEFT_API double deft_schedule_warm_up(int64_t step, int64_t steps);
  * stays there. steps <= 0 gives `last`. */
 DEFT_API double deft_schedule_cosine(int64_t step, int64_t steps, double last);
 DEFT_API double deft_schedule_linear(int64_t step, int64_t steps, double last);
+
+/** Multiplies by `factor` after every `every` steps. every <= 0 counts as 1. */
+DEFT_API double deft_schedule_steps(int64_t step, int64_t every, double factor);
+
+/** Falls from 1 to 0 as (1 - step / steps)^power, and stays there. steps <= 0 gives 0. */
+DEFT_API double deft_schedule_polynomial(int64_t step, int64_t steps, double power);
+
+/** Rises in a line as deft_schedule_warm_up, and then falls as sqrt(warm_up / (step + 1)). */
+DEFT_API double deft_schedule_inverse_sqrt(int64_t step, int64_t warm_up);
+
+/** Falls along half a cosine in each period, from 1 to `last`, and begins again (Loshchilov and
+ * Hutter 2017). The first period has `steps` steps, and each later one `growth` times as many as
+ * the one before. steps <= 0 gives `last`; a growth below 1 counts as 1. */
+DEFT_API double deft_schedule_restarts(int64_t step, int64_t steps, double growth, double last);
+
+/** One cycle (Smith and Topin 2018): along half a cosine from `first` to 1 in `rise` steps, and
+ * along half a cosine to `last` at step `steps`, where it stays. */
+DEFT_API double deft_schedule_one_cycle(int64_t step, int64_t steps, int64_t rise, double first,
+                                        double last);
 
 #ifdef __cplusplus
 }

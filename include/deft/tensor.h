@@ -223,7 +223,7 @@ DEFT_API deft_tensor *deft_iota(deft_ctx *cx, deft_shape shape, int axis);
 /* ---- random numbers: Philox 4x32-10 ----
  *
  * All numbers come from Philox 4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as
- * 1, 2, 3", 2011).
+ * 1, 2, 3", 2011). random.h has more distributions.
  */
 
 /** A stream of random numbers: plain data that the caller owns. Each draw takes the number

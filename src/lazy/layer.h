@@ -46,6 +46,15 @@ bool df_ctx_is_passing(const deft_ctx *cx);
 /* Whether a step is open, so that assignments take effect all together or not at all. */
 bool df_ctx_in_step(const deft_ctx *cx);
 
+/* Copies the options of a caller, whose structure has `given_size` bytes, to `to`. Members that the
+ * caller lacks become zero. given may be NULL for defaults. Returns false, with a mistake recorded,
+ * when given_size is 0. `what` is the public call, `name` the type of the options. */
+bool df_layer_options(deft_ctx *cx, const char *what, const char *name, void *to, size_t to_size,
+                      const void *given, size_t given_size);
+
+/* Whether a policy of mixed precision holds (deft_mixed_set). */
+bool df_ctx_is_mixed(const deft_ctx *cx);
+
 /* Between these two calls, numbers passed to calls are options of a layer, and may be
  * fixed in a capture. The pairs nest; cx may be NULL. */
 void df_layer_enter(deft_ctx *cx);

@@ -9,7 +9,12 @@
  *   checkpoint.c  saving and loading
  *   layers.c      linear, embedding, norms, dropout
  *   attention.c   self-attention
+ *   norms.c       norms of channels
+ *   recurrent.c   layers that go through time
+ *   losses.c      losses
+ *   random.c      random numbers of many distributions
  *   optim.c       updates of parameters, clipping of gradients
+ *   optim_rules.c the rule of each optimizer
  *   schedule.c    factors of the learning rate
  *   scaler.c      scale of the loss
  */

@@ -5,33 +5,36 @@
  * corrections. They are computed here in f64 and passed as arguments, which do not change the plan.
  * Computing them on the device would need one more launch.
  */
-#include "nn/nn.h"
+#include "nn/optim.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* The states that an update may need for each parameter. */
-enum { MEAN, SQUARES, SUM, N_STATES };
-
-static const char *const state_names[N_STATES] = { "exp_avg", "exp_avg_sq", "grad_sum" };
-
 struct deft_optim {
     deft_nn *nn;
-    deft_optim_options opt;             /* its name is NULL */
-    size_t n;                           /* number of parameters */
-    deft_tensor **p, **state[N_STATES]; /* n tensors each; NULL for a state that is not needed */
-    int64_t *steps;                     /* number of updates; nn owns it */
+    deft_optim_options opt;                    /* its name is NULL */
+    size_t n;                                  /* number of parameters */
+    deft_tensor **p, **state[DF_OPTIM_STATES]; /* n tensors each; NULL for a state not needed */
+    int64_t *steps;                            /* number of updates; nn owns it */
 };
 
 deft_optim_options deft_optim_defaults(deft_optim_kind kind)
 {
-    return (deft_optim_options){ .size = sizeof(deft_optim_options),
-                                 .kind = kind,
-                                 .beta1 = 0.9,
-                                 .beta2 = 0.999,
-                                 .eps = 1e-8,
-                                 .weight_decay = kind == DEFT_OPTIM_ADAMW ? 0.01 : 0 };
+    deft_optim_options o = { .size = sizeof o,
+                             .kind = kind,
+                             .beta1 = 0.9,
+                             .beta2 = 0.999,
+                             .eps = 1e-8,
+                             .weight_decay = kind == DEFT_OPTIM_ADAMW ? 0.01 : 0,
+                             .momentum_decay = 4e-3 };
+    if (kind == DEFT_OPTIM_RMSPROP || kind == DEFT_OPTIM_LION) o.beta2 = 0.99;
+    if (kind == DEFT_OPTIM_ADADELTA) {
+        o.beta2 = 0.9;
+        o.eps = 1e-6;
+    }
+    if (kind == DEFT_OPTIM_ADAGRAD) o.eps = 1e-10;
+    return o;
 }
 
 /* ---- creating ---- */
@@ -43,7 +46,7 @@ static deft_status check_options(deft_ctx *cx, const deft_optim_options *o)
                          "optim_create: the size of deft_optim_options is %zu, it must be "
                          "sizeof(deft_optim_options)",
                          o->size);
-    if ((unsigned)o->kind > DEFT_OPTIM_ADAMW)
+    if ((unsigned)o->kind > DEFT_OPTIM_LION)
         return df_refuse(cx, DEFT_E_ARG, "optim_create: %d is no optimizer", (int)o->kind);
     if (o->name && !*o->name) return df_refuse(cx, DEFT_E_ARG, "optim_create: an empty name");
     const bool is_sgd = o->kind == DEFT_OPTIM_SGD;
@@ -52,22 +55,27 @@ static deft_status check_options(deft_ctx *cx, const deft_optim_options *o)
         return df_refuse(cx, DEFT_E_RANGE,
                          "optim_create: betas %g and %g are to be in [0, 1), eps %g at least 0",
                          o->beta1, o->beta2, o->eps);
-    if (!(o->weight_decay >= 0) || (is_sgd && !(o->momentum >= 0)))
-        return df_refuse(cx, DEFT_E_RANGE,
-                         "optim_create: weight_decay %g and momentum %g are to be at least 0",
-                         o->weight_decay, o->momentum);
+    if (!(o->weight_decay >= 0) || !(o->momentum >= 0) || !(o->rate_decay >= 0) ||
+        !(o->momentum_decay >= 0) || !(o->initial_sum >= 0))
+        return df_refuse(
+            cx, DEFT_E_RANGE,
+            "optim_create: weight_decay %g, momentum %g, rate_decay %g, momentum_decay "
+            "%g and initial_sum %g are to be at least 0",
+            o->weight_decay, o->momentum, o->rate_decay, o->momentum_decay, o->initial_sum);
+    if (!(o->average_decay >= 0 && o->average_decay < 1))
+        return df_refuse(cx, DEFT_E_RANGE, "optim_create: average_decay %g is to be in [0, 1)",
+                         o->average_decay);
     if (is_sgd && o->nesterov && o->momentum == 0)
         return df_refuse(cx, DEFT_E_ARG, "optim_create: nesterov needs momentum");
     return DEFT_OK;
 }
 
-static bool needs_state(const deft_optim_options *o, int state)
+/* The name of a state, or NULL when it is not needed. */
+static const char *state_name(const deft_optim_options *o, int state)
 {
-    switch (state) {
-    case MEAN: return o->kind != DEFT_OPTIM_SGD || o->momentum != 0;
-    case SQUARES: return o->kind != DEFT_OPTIM_SGD;
-    }
-    return o->accumulates;
+    if (state < DF_OPTIM_RULE_STATES) return df_optim_state_name(o, state);
+    if (state == DF_OPTIM_SUM) return o->accumulates ? "grad_sum" : NULL;
+    return o->average_decay != 0 ? "average" : NULL;
 }
 
 static deft_tensor **tensors(deft_nn *nn, size_t n)
@@ -77,22 +85,24 @@ static deft_tensor **tensors(deft_nn *nn, size_t n)
     return list;
 }
 
-/* Adds a buffer of zeros for each parameter. Its name is the prefix, the name of the state and the
- * name of the parameter. */
+/* Adds a buffer for each parameter. Its name is the prefix, the name of the state and the name of
+ * the parameter. */
 static bool add_state(deft_optim *o, int state, const char *prefix)
 {
     deft_nn *const nn = o->nn;
-    const deft_init zeros = { .kind = DEFT_INIT_ZEROS };
-    const char *const name =
-        state == MEAN && o->opt.kind == DEFT_OPTIM_SGD ? "momentum_buffer" : state_names[state];
+    const double start = state < DF_OPTIM_RULE_STATES ? df_optim_state_start(&o->opt, state) : 0;
+    const deft_init init = { .kind = start != 0 ? DEFT_INIT_CONSTANT : DEFT_INIT_ZEROS,
+                             .a = start };
+    const char *const name = state_name(&o->opt, state);
     o->state[state] = tensors(nn, o->n);
     for (size_t i = 0, k = 0; o->state[state] && i < nn->parameters.n; i++) {
         const df_nn_entry *const e = &nn->list.at[nn->parameters.at[i]];
         if (!e->trainable) continue;
         const deft_shape shape = deft_shape_get(e->t);
+        deft_tensor *const from = e->t;
         deft_tensor *const t = df_nn_add(nn, "optim_create", DF_NN_BUFFER, prefix, name, e->name,
-                                         &shape, deft_dtype_of(e->t), zeros);
-        if (!t) return false;
+                                         &shape, deft_dtype_of(e->t), init);
+        if (!t || (state == DF_OPTIM_AVERAGE && !deft_assign(t, from))) return false;
         o->state[state][k++] = t;
     }
     return o->state[state] != NULL;
@@ -114,8 +124,8 @@ static bool optim_init(deft_optim *o, const char *name)
     snprintf(prefix, size, "%s.", name);
     o->steps = df_nn_own_number(nn, "optim_create", prefix, "step");
     bool ok = o->steps != NULL;
-    for (int k = 0; k < N_STATES && ok; k++)
-        if (needs_state(&o->opt, k)) ok = add_state(o, k, prefix);
+    for (int k = 0; k < DF_OPTIM_STATES && ok; k++)
+        if (state_name(&o->opt, k)) ok = add_state(o, k, prefix);
     df_mem_free(nn->mem, prefix, size);
     return ok;
 }
@@ -151,7 +161,7 @@ void deft_optim_destroy(deft_optim **o)
     const df_mem *const mem = (*o)->nn->mem;
     const size_t size = ((*o)->n + 1) * sizeof(deft_tensor *);
     df_mem_free(mem, (*o)->p, size);
-    for (int k = 0; k < N_STATES; k++) df_mem_free(mem, (*o)->state[k], size);
+    for (int k = 0; k < DF_OPTIM_STATES; k++) df_mem_free(mem, (*o)->state[k], size);
     df_mem_free(mem, *o, sizeof **o);
     *o = NULL;
 }
@@ -168,7 +178,12 @@ deft_tensor *const *deft_optim_parameters(const deft_optim *o)
 
 deft_tensor *const *deft_optim_sums(const deft_optim *o)
 {
-    return o ? o->state[SUM] : NULL;
+    return o ? o->state[DF_OPTIM_SUM] : NULL;
+}
+
+deft_tensor *const *deft_optim_averages(const deft_optim *o)
+{
+    return o ? o->state[DF_OPTIM_AVERAGE] : NULL;
 }
 
 int64_t deft_optim_steps(const deft_optim *o)
@@ -183,104 +198,54 @@ void deft_optim_set_steps(deft_optim *o, int64_t steps)
 
 /* ---- updates ---- */
 
-/* The numbers that change from step to step. t is the number of the update, from 1. */
-typedef enum number {
-    RATE,
-    KEEP,  /* for ADAMW: the factor 1 - rate * weight_decay of the parameter */
-    SCALE, /* rate * root / (1 - beta1^t), where root = sqrt(1 - beta2^t) */
-    EPS,   /* eps * root */
-    N_NUMBERS
-} number;
-
-typedef struct numbers {
-    deft_tensor *at[N_NUMBERS]; /* bare numbers, as of deft_num; NULL: not needed */
-    /* A bool of shape [] that decides whether parameters and states change; NULL: they do. */
-    deft_tensor *only_if;
-} numbers;
-
 /* A df_layer_number_fn, which each replay of a capture also calls (lazy/layer.h). */
-static double optim_number_value(const void *user, uint32_t which, int64_t steps, double rate)
+static double number_value(const void *user, uint32_t which, int64_t steps, double rate)
 {
     const deft_optim *const o = user;
-    const double t = (double)(steps + 1);
-    switch ((number)which) {
-    case RATE: return rate;
-    case KEEP: return 1 - rate * o->opt.weight_decay;
-    case SCALE: return rate * sqrt(1 - pow(o->opt.beta2, t)) / (1 - pow(o->opt.beta1, t));
-    case EPS: return o->opt.eps * sqrt(1 - pow(o->opt.beta2, t));
-    case N_NUMBERS: break;
-    }
-    return 0;
-}
-
-static bool needs_number(const deft_optim *o, number n)
-{
-    switch (n) {
-    case RATE: return o->opt.kind == DEFT_OPTIM_SGD;
-    case KEEP: return o->opt.kind == DEFT_OPTIM_ADAMW && o->opt.weight_decay != 0;
-    case SCALE:
-    case EPS: return o->opt.kind != DEFT_OPTIM_SGD;
-    case N_NUMBERS: break;
-    }
-    return false;
+    return df_optim_number_value(&o->opt, (df_optim_number)which, (double)(steps + 1), rate);
 }
 
 /* Records the numbers that the optimizer needs. The rate is a bare number. Returns false after a
  * mistake. */
-static bool make_numbers(const deft_optim *o, deft_tensor *rate, numbers *out)
+static bool make_numbers(const deft_optim *o, deft_tensor *rate, deft_tensor *out[DF_OPTIM_NUMBERS])
 {
     const df_layer_source from = { .what = "optim_step: the rate",
-                                   .value = optim_number_value,
+                                   .value = number_value,
                                    .user = o,
                                    .count = o->steps,
                                    .given = rate };
-    for (number n = RATE; n < N_NUMBERS; n++) {
-        if (!needs_number(o, n)) continue;
-        out->at[n] = df_layer_number(o->nn->cx, &from, n);
-        if (!out->at[n]) return false;
+    for (uint32_t n = 0; n < DF_OPTIM_NUMBERS; n++) {
+        out[n] = NULL;
+        if (!df_optim_needs_number(&o->opt, (df_optim_number)n)) continue;
+        out[n] = df_layer_number(o->nn->cx, &from, n);
+        if (!out[n]) return false;
     }
     return true;
 }
 
 /* Assigns v, or keeps `to` as it is when only_if is false. */
-static void optim_assign(const numbers *k, deft_tensor *to, deft_tensor *v)
+static void optim_assign(deft_tensor *only_if, deft_tensor *to, deft_tensor *v)
 {
-    deft_assign(to, k->only_if ? deft_where(k->only_if, v, to) : v);
+    deft_assign(to, only_if ? deft_where(only_if, v, to) : v);
 }
 
-/* The gradient with weight decay, for optimizers that add the decay to the gradient. */
-static deft_tensor *decayed(const deft_optim *o, deft_tensor *p, deft_tensor *g)
+/* The update of parameter i. only_if: as of optim_step. */
+static void update_parameter(const deft_optim *o, size_t i, deft_tensor *g,
+                             deft_tensor *const numbers[DF_OPTIM_NUMBERS], deft_tensor *only_if)
 {
+    df_optim_update u = { .opt = &o->opt, .p = o->p[i], .g = g };
     const double decay = o->opt.weight_decay;
-    return decay != 0 ? deft_add(g, deft_mul_f(p, decay)) : g;
-}
-
-static void update_sgd(const deft_optim *o, size_t i, deft_tensor *g, const numbers *k)
-{
-    deft_tensor *const p = o->p[i];
-    g = decayed(o, p, g);
-    if (o->opt.momentum != 0) {
-        deft_tensor *const v = o->state[MEAN][i];
-        deft_tensor *const next = deft_add(deft_mul_f(v, o->opt.momentum), g);
-        optim_assign(k, v, next);
-        g = o->opt.nesterov ? deft_add(g, deft_mul_f(next, o->opt.momentum)) : next;
-    }
-    optim_assign(k, p, deft_sub(p, deft_mul(g, k->at[RATE])));
-}
-
-static void update_adam(const deft_optim *o, size_t i, deft_tensor *g, const numbers *k)
-{
-    deft_tensor *const p = o->p[i], *const m = o->state[MEAN][i], *const v = o->state[SQUARES][i];
-    const bool is_adamw = o->opt.kind == DEFT_OPTIM_ADAMW;
-    deft_tensor *const from = k->at[KEEP] ? deft_mul(p, k->at[KEEP]) : p;
-    if (!is_adamw) g = decayed(o, p, g);
-    deft_tensor *const mean = deft_lerp_f(m, g, 1 - o->opt.beta1);
-    deft_tensor *const squares =
-        deft_add(deft_mul_f(v, o->opt.beta2), deft_mul_f(deft_square(g), 1 - o->opt.beta2));
-    optim_assign(k, m, mean);
-    optim_assign(k, v, squares);
-    deft_tensor *const root = deft_add(deft_sqrt(squares), k->at[EPS]);
-    optim_assign(k, p, deft_sub(from, deft_mul(deft_div(mean, root), k->at[SCALE])));
+    if (decay != 0 && df_optim_adds_decay(&o->opt)) u.g = deft_add(g, deft_mul_f(u.p, decay));
+    memcpy(u.number, numbers, sizeof u.number);
+    for (int k = 0; k < DF_OPTIM_RULE_STATES; k++)
+        if (o->state[k]) u.state[k] = o->state[k][i];
+    df_optim_record(&u);
+    for (int k = 0; k < DF_OPTIM_RULE_STATES; k++)
+        if (u.state[k]) optim_assign(only_if, u.state[k], u.next_state[k]);
+    optim_assign(only_if, u.p, u.next);
+    if (!o->state[DF_OPTIM_AVERAGE]) return;
+    deft_tensor *const average = o->state[DF_OPTIM_AVERAGE][i];
+    optim_assign(only_if, average, deft_lerp_f(average, u.next, 1 - o->opt.average_decay));
 }
 
 /* Checks that a step is open, and that each gradient has the dtype and shape of its parameter. A
@@ -313,15 +278,15 @@ static bool optim_step(deft_optim *o, deft_tensor *const *grads, deft_tensor *ra
 {
     if (!o || df_step_has_mistake(o->nn->cx)) return false;
     deft_ctx *const cx = o->nn->cx;
-    deft_tensor *const *const sums = o->state[SUM];
+    deft_tensor *const *const sums = o->state[DF_OPTIM_SUM];
     if (!grads) grads = sums;
     if (!grads)
         return df_error(cx, DEFT_E_ARG, "optim_step: no gradients, and none are accumulated");
-    numbers k = { .only_if = only_if };
-    if (!check_step_gradients(o, "optim_step", grads) || !make_numbers(o, rate, &k)) return false;
+    deft_tensor *numbers[DF_OPTIM_NUMBERS];
+    if (!check_step_gradients(o, "optim_step", grads) || !make_numbers(o, rate, numbers))
+        return false;
     for (size_t i = 0; i < o->n; i++) {
-        if (grads[i] && o->opt.kind == DEFT_OPTIM_SGD) update_sgd(o, i, grads[i], &k);
-        if (grads[i] && o->opt.kind != DEFT_OPTIM_SGD) update_adam(o, i, grads[i], &k);
+        if (grads[i]) update_parameter(o, i, grads[i], numbers, only_if);
         if (sums) deft_assign_f(sums[i], 0);
     }
     if (df_step_has_mistake(cx)) return false;
@@ -333,7 +298,7 @@ static bool optim_accumulate(deft_optim *o, deft_tensor *const *grads, double we
 {
     if (!o || df_step_has_mistake(o->nn->cx)) return false;
     deft_ctx *const cx = o->nn->cx;
-    deft_tensor *const *const sums = o->state[SUM];
+    deft_tensor *const *const sums = o->state[DF_OPTIM_SUM];
     if (!sums || !grads)
         return df_error(cx, DEFT_E_ARG, "optim_accumulate: %s",
                         grads ? "the optimizer was made without options.accumulates"
@@ -378,6 +343,16 @@ static bool clip_grad_norm(deft_tensor **grads, size_t n, double max_norm, deft_
     return df_mistakes(cx) == before;
 }
 
+static bool clip_grad_value(deft_ctx *cx, deft_tensor **grads, size_t n, double limit)
+{
+    if (!cx) return false;
+    const uint32_t before = df_mistakes(cx);
+    if (!(limit > 0)) return df_error(cx, DEFT_E_RANGE, "clip_grad_value: the limit is %g", limit);
+    for (size_t i = 0; i < n; i++)
+        if (grads[i]) grads[i] = deft_clamp(grads[i], -limit, limit);
+    return df_mistakes(cx) == before;
+}
+
 /* ---- public functions, with the line of their caller as call site ---- */
 
 deft_status deft_optim_create(deft_nn *nn, const deft_optim_options *options, deft_optim **out)
@@ -416,10 +391,21 @@ bool deft_optim_accumulate(deft_optim *o, deft_tensor *const *grads, double weig
     DF_LAYER_RETURN(bool, o ? o->nn->cx : NULL, optim_accumulate(o, grads, weight));
 }
 
-bool deft_clip_grad_norm(deft_tensor **grads, size_t n, double max_norm, deft_tensor **norm)
+static deft_ctx *context_of_any(deft_tensor *const *grads, size_t n)
 {
     size_t i = 0;
     while (grads && i < n && !grads[i]) i++;
-    deft_ctx *const cx = grads && i < n ? deft_ctx_of(grads[i]) : NULL;
+    return grads && i < n ? deft_ctx_of(grads[i]) : NULL;
+}
+
+bool deft_clip_grad_value(deft_tensor **grads, size_t n, double limit)
+{
+    deft_ctx *const cx = context_of_any(grads, n);
+    DF_LAYER_RETURN(bool, cx, clip_grad_value(cx, grads, n, limit));
+}
+
+bool deft_clip_grad_norm(deft_tensor **grads, size_t n, double max_norm, deft_tensor **norm)
+{
+    deft_ctx *const cx = context_of_any(grads, n);
     DF_LAYER_RETURN(bool, cx, clip_grad_norm(grads, n, max_norm, norm));
 }

@@ -128,6 +128,19 @@ static deft_tensor *f_scan(deft_tensor *const *x)
                : NULL;
 }
 
+MAKE(mse_loss, deft_mse_loss(x[0], x[1], NULL))
+MAKE(l1_loss, deft_l1_loss(x[0], x[1], NULL))
+MAKE(smooth_l1_loss, deft_smooth_l1_loss(x[0], x[1], NULL))
+MAKE(huber_loss, deft_huber_loss(x[0], x[1], NULL))
+MAKE(hinge_embedding_loss, deft_hinge_embedding_loss(x[0], x[1], NULL))
+MAKE(soft_margin_loss, deft_soft_margin_loss(x[0], x[1], NULL))
+MAKE(bce_loss, deft_bce_loss(x[0], x[1], NULL))
+MAKE(bce_logits_loss, deft_bce_logits_loss(x[0], x[1], NULL))
+MAKE(kl_div, deft_kl_div(x[0], x[1], NULL))
+MAKE(margin_ranking_loss, deft_margin_ranking_loss(x[0], x[1], x[2], NULL))
+MAKE(triplet_margin_loss, deft_triplet_margin_loss(x[0], x[1], x[2], NULL))
+MAKE(cosine_embedding_loss, deft_cosine_embedding_loss(x[0], x[1], x[2], NULL))
+
 static const row rows[] = {
 #define BINARY_ROW(name) { #name, MEETS, 2, 0, 1, f_##name },
     DEFT_BINARY_OPS(BINARY_ROW){ "assign", TAKES, 2, 1, 1, f_assign },
@@ -143,6 +156,22 @@ static const row rows[] = {
     { "lerp", LIFTS, 3, 0, 1, f_lerp },
     { "lerp_f", LIFTS, 2, 0, 1, f_lerp_f },
     { "lerp_i", LIFTS, 2, 0, 1, f_lerp_i },
+#define LOSS_ROW(name, n)                                                                          \
+    {                                                                                              \
+#name, LIFTS, n, 0, 1, f_##name                                                            \
+    }
+    LOSS_ROW(mse_loss, 2),
+    LOSS_ROW(l1_loss, 2),
+    LOSS_ROW(smooth_l1_loss, 2),
+    LOSS_ROW(huber_loss, 2),
+    LOSS_ROW(hinge_embedding_loss, 2),
+    LOSS_ROW(soft_margin_loss, 2),
+    LOSS_ROW(bce_loss, 2),
+    LOSS_ROW(bce_logits_loss, 2),
+    LOSS_ROW(kl_div, 2),
+    LOSS_ROW(margin_ranking_loss, 3),
+    LOSS_ROW(triplet_margin_loss, 3),
+    LOSS_ROW(cosine_embedding_loss, 3),
     { "stack", MEETS, 3, 0, 0, f_stack },
     { "where", MEETS, 2, 0, 1, f_where },
     { "searchsorted", MEETS, 2, 1, 1, f_searchsorted },
@@ -155,6 +184,15 @@ static const row rows[] = {
     { "matmul", OTHER, 0, 0, 0, NULL },
     { "attention", OTHER, 0, 0, 0, NULL },
     { "conv2d", OTHER, 0, 0, 0, NULL },
+    { "conv", OTHER, 0, 0, 0, NULL },
+    { "conv_transpose", OTHER, 0, 0, 0, NULL },
+    { "max_pool", OTHER, 0, 0, 0, NULL }, /* one operand; the indices are a result */
+    { "cross_entropy_loss", OTHER, 0, 0, 0, NULL },
+    { "nll_loss", OTHER, 0, 0, 0, NULL },
+    { "nn_rnn_call", OTHER, 0, 0, 0, NULL },
+    { "beta", OTHER, 0, 0, 0,
+      NULL }, /* draws: what its parameters meet in is promoted as a loss does it */
+    { "binomial", OTHER, 0, 0, 0, NULL },
     { "cross_entropy", OTHER, 0, 0, 0, NULL },
     /* the second operand is an index or a mask */
     { "take", OTHER, 0, 0, 0, NULL },

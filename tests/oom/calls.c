@@ -191,7 +191,58 @@ static const deft_wrap_options wrapping = { .size = sizeof wrapping, .is_mutable
       DEFT_POOL2D(.kernel = { 2, 2 }, .stride = { 1, 2 }, .padding = { 1, 1 }))                    \
     X(avg_pool2d, avg_pool2d, IMAGES, DEFT_POOL2D(.kernel = { 3, 2 }))                             \
     X(attention, attention, deft_unsqueeze(w->x, 0), w->p[0], w->p[1],                             \
-      DEFT_ATTENTION(.is_causal = true))
+      DEFT_ATTENTION(.is_causal = true))                                                           \
+    X(attention_masked, attention, w->x, MANY(w->p[0]), MANY(w->p[1]),                             \
+      DEFT_ATTENTION(.cap = 2, .window = 4,                                                        \
+                     .mask = deft_full(w->cx, DEFT_SHAPE(1, 1), DEFT_F32, 0.5)))                   \
+    X(attention_grouped, attention, deft_reshape(w->x, DEFT_SHAPE(4, 2, 3)),                       \
+      deft_reshape(w->p[0], DEFT_SHAPE(2, 4, 3)), deft_reshape(w->p[1], DEFT_SHAPE(2, 4, 3)),      \
+      DEFT_ATTENTION(.has_grouped_heads = true))                                                   \
+    X(conv, conv, deft_reshape(w->x, DEFT_SHAPE(1, 2, 3, 2, 2)),                                   \
+      deft_reshape(w->p[0], DEFT_SHAPE(3, 2, 2, 2, 1)), DEFT_CONV(.padding = { 1, 1 }))            \
+    X(conv_transpose, conv_transpose, IMAGES, deft_reshape(w->p[0], DEFT_SHAPE(2, 3, 2, 2)),       \
+      DEFT_CONV(.stride = { 2, 1 }, .bias = deft_slice(w->p[1], DEFT_AT(0), DEFT_R(0, 3))))        \
+    X(max_pool, max_pool, IMAGES, DEFT_POOL(.kernel = { 2, 2 }, .padding = { 1, 1 }),              \
+      &(deft_tensor *){ NULL })                                                                    \
+    X(avg_pool, avg_pool, IMAGES, DEFT_POOL(.kernel = { 2, 2 }, .ceil_mode = true))                \
+    X(adaptive_avg_pool, adaptive_avg_pool, IMAGES, DEFT_SHAPE(2, 2))                              \
+    X(adaptive_max_pool, adaptive_max_pool, IMAGES, DEFT_SHAPE(2, 3))                              \
+    X(unfold, unfold, IMAGES, DEFT_POOL(.kernel = { 2, 2 }))                                       \
+    X(fold, fold, deft_reshape(w->x, DEFT_SHAPE(1, 4, 6)), DEFT_SHAPE(3, 4),                       \
+      DEFT_POOL(.kernel = { 2, 2 }))                                                               \
+    X(batch_norm, batch_norm, w->x, DEFT_NORM(.eps = 0.5))                                         \
+    X(group_norm, group_norm, w->x, 3, NULL)                                                       \
+    X(instance_norm, instance_norm, IMAGES, NULL)                                                  \
+    X(cross_entropy_loss, cross_entropy_loss, w->x, w->labels,                                     \
+      DEFT_LOSS(.smoothing = 0.1, .ignores = true))                                                \
+    X(nll_loss, nll_loss, w->x, w->labels, NULL)                                                   \
+    X(bce_loss, bce_loss, deft_sigmoid(w->x), w->p[0], NULL)                                       \
+    X(bce_logits_loss, bce_logits_loss, w->x, w->p[0], DEFT_LOSS(.pos_weight = w->p[1]))           \
+    X(mse_loss, mse_loss, w->x, w->p[0], DEFT_LOSS(.weight = w->p[1]))                             \
+    X(l1_loss, l1_loss, w->x, w->p[0], NULL)                                                       \
+    X(smooth_l1_loss, smooth_l1_loss, w->x, w->p[0], NULL)                                         \
+    X(huber_loss, huber_loss, w->x, w->p[0], NULL)                                                 \
+    X(kl_div, kl_div, w->x, w->p[0], NULL)                                                         \
+    X(cosine_embedding_loss, cosine_embedding_loss, w->x, w->p[0], deft_num_i(w->cx, 1), NULL)     \
+    X(margin_ranking_loss, margin_ranking_loss, w->x, w->p[0], deft_num_i(w->cx, 1), NULL)         \
+    X(hinge_embedding_loss, hinge_embedding_loss, w->x, w->p[0], NULL)                             \
+    X(soft_margin_loss, soft_margin_loss, w->x, w->p[0], NULL)                                     \
+    X(triplet_margin_loss, triplet_margin_loss, w->x, w->p[0], w->p[1], DEFT_LOSS(.swap = true))   \
+    X(exponential, exponential, w->cx, &w->rng, SHAPE, DEFT_F32)                                   \
+    X(laplace, laplace, w->cx, &w->rng, SHAPE, DEFT_F32)                                           \
+    X(gumbel, gumbel, w->cx, &w->rng, SHAPE, DEFT_F64)                                             \
+    X(truncated_normal, truncated_normal, w->cx, &w->rng, SHAPE, DEFT_F32, -1, 2)                  \
+    X(bernoulli, bernoulli, &w->rng, w->x)                                                         \
+    X(gamma, gamma, &w->rng, w->x)                                                                 \
+    X(beta, beta, &w->rng, w->x, w->p[0])                                                          \
+    X(dirichlet, dirichlet, &w->rng, w->x)                                                         \
+    X(poisson, poisson, &w->rng, w->x)                                                             \
+    X(binomial, binomial, &w->rng, w->i, deft_num(w->cx, 0.25))                                    \
+    X(categorical, categorical, &w->rng, w->x, 1)                                                  \
+    X(permutation, permutation, w->cx, &w->rng, 9)                                                 \
+    X(choice, choice, w->cx, &w->rng, 9, 4, false, NULL)                                           \
+    X(choice_weighted, choice, w->cx, &w->rng, 4, 9, true,                                         \
+      deft_slice(w->p[0], DEFT_AT(0), DEFT_R(0, 4)))
 
 typedef deft_tensor *(*make_fn)(world *w);
 

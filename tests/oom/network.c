@@ -86,6 +86,13 @@ static deft_status inits(world *w, deft_nn *nn)
     if (ok) SUBJECT(w, ok = deft_nn_norm_init_rms(&rms, nn, "rms", 6));
     if (ok) SUBJECT(w, ok = deft_nn_self_attention_init(&attention, nn, "attention", 6, 2, 0));
     if (!ok && deft_nn_n_parameters(nn) > 6) w->wrong = "attention is there by half";
+    const bool had_attention = ok;
+    const deft_nn_rnn_options o = { .size = sizeof o, .input = 6, .hidden = 2 };
+    deft_nn_batch_norm batch;
+    deft_nn_rnn rnn;
+    if (ok) SUBJECT(w, ok = deft_nn_rnn_init(&rnn, nn, "rnn", &o));
+    if (!ok && had_attention && deft_nn_n_parameters(nn) > 10) w->wrong = "rnn is there by half";
+    if (ok) SUBJECT(w, ok = deft_nn_batch_norm_init(&batch, nn, "batch", 6));
     return got(w, ok ? linear.weight : NULL);
 }
 
@@ -99,6 +106,8 @@ INITS(nn_embedding_init)
 INITS(nn_norm_init_layer)
 INITS(nn_norm_init_rms)
 INITS(nn_self_attention_init)
+INITS(nn_batch_norm_init)
+INITS(nn_rnn_init)
 #undef INITS
 
 static deft_status drop(world *w, deft_nn *nn)
@@ -140,6 +149,32 @@ deft_tensor *make_nn_self_attention_call(world *w)
         .causal = true,
     };
     return deft_nn_self_attention_call(&l, deft_unsqueeze(w->x, 0));
+}
+
+deft_tensor *make_nn_batch_norm_call(world *w)
+{
+    deft_tensor *const six = deft_full(w->cx, DEFT_SHAPE(6), DEFT_F32, 1);
+    const deft_nn_batch_norm l = { .weight = six, .bias = six, .mean = six, .var = six };
+    return deft_nn_batch_norm_call(&l, w->x);
+}
+
+deft_tensor *make_nn_rnn_call(world *w)
+{
+    deft_tensor *h, *c;
+    const deft_nn_rnn_weights weights = { deft_full(w->cx, DEFT_SHAPE(8, 6), DEFT_F32, 0.25),
+                                          deft_full(w->cx, DEFT_SHAPE(8, 2), DEFT_F32, 0.5), NULL,
+                                          deft_full(w->cx, DEFT_SHAPE(8), DEFT_F32, 0.5) };
+    const deft_nn_rnn l = {
+        .kind = DEFT_RNN_LSTM, .n_layers = 1, .is_bidirectional = true, .at = { weights, weights }
+    };
+    deft_tensor *const y = deft_nn_rnn_call(&l, deft_unsqueeze(w->x, 0), NULL, NULL, &h, &c);
+    return y && c ? deft_add(deft_sum(y, DEFT_ALL_AXES, 0), h) : NULL;
+}
+
+deft_tensor *make_clip_grad_value(world *w)
+{
+    deft_tensor *g[] = { w->p[0], NULL, w->x };
+    return deft_clip_grad_value(g, 3, 0.5) ? deft_add(g[0], g[2]) : NULL;
 }
 
 deft_tensor *make_clip_grad_norm(world *w)
@@ -329,7 +364,10 @@ deft_status quiet_network(world *w)
             deft_nn_set_training(nn, false); (void)deft_nn_is_training(nn); (void)deft_nn_rng(nn);
             (void)deft_optim_defaults(DEFT_OPTIM_SGD); (void)deft_optim_n(o);
             (void)deft_optim_parameters(o); (void)deft_optim_steps(o); deft_optim_set_steps(o, 2);
-            (void)deft_optim_sums(o); (void)deft_schedule_warm_up(1, 2);
+            (void)deft_optim_sums(o); (void)deft_optim_averages(o);
+            (void)deft_schedule_steps(1, 2, 0.5); (void)deft_schedule_polynomial(1, 2, 2);
+            (void)deft_schedule_inverse_sqrt(1, 2); (void)deft_schedule_restarts(5, 2, 2, 0);
+            (void)deft_schedule_one_cycle(1, 4, 2, 0.1, 0); (void)deft_schedule_warm_up(1, 2);
             (void)deft_schedule_cosine(1, 2, 0); (void)deft_schedule_linear(1, 2, 0);
             (void)deft_scaler_scale(s); deft_scaler_destroy(&s); deft_optim_destroy(&o);
             deft_nn_destroy(&nn));

@@ -50,11 +50,28 @@ def attention(name, causal):
     layer(name, m, x, lambda t: m(t, t, t, attn_mask=mask, need_weights=False)[0])
 
 
-def optimizer(name, make):
+class Lion(torch.optim.Optimizer):
+    """Chen et al., "Symbolic Discovery of Optimization Algorithms", 2023, algorithm 2."""
+
+    def __init__(self, params, **options):
+        super().__init__(params, options)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                m = self.state[p].setdefault("m", torch.zeros_like(p))
+                b1, b2 = group["betas"]
+                p.mul_(1 - group["lr"] * group["weight_decay"])
+                p.sub_(group["lr"] * torch.sign(b1 * m + (1 - b1) * p.grad))
+                m.mul_(b2).add_(p.grad, alpha=1 - b2)
+
+
+def optimizer(name, make, steps=6):
     p = torch.nn.Parameter(torch.tensor([0.5, -1.0, 2.0]))
     o = make([p])
     seen = []
-    for t in range(6):
+    for t in range(steps):
         p.grad = torch.cos(torch.arange(3.0) * 1.5 + t) + 0.1 * p.detach()
         for group in o.param_groups:
             group["lr"] = 0.1 / (t + 1)
@@ -77,6 +94,16 @@ optimizer("momentum", lambda p: torch.optim.SGD(p, lr=1, momentum=0.9, weight_de
 optimizer("nesterov", lambda p: torch.optim.SGD(p, lr=1, momentum=0.9, nesterov=True))
 optimizer("adam", lambda p: torch.optim.Adam(p, lr=1, weight_decay=0.02))
 optimizer("adamw", lambda p: torch.optim.AdamW(p, lr=1))
+optimizer("amsgrad", lambda p: torch.optim.Adam(p, lr=1, amsgrad=True), 20)
+optimizer("rmsprop", lambda p: torch.optim.RMSprop(p, lr=1), 20)
+optimizer("rmsprop_centered", lambda p: torch.optim.RMSprop(p, lr=1, momentum=0.9, centered=True, weight_decay=0.02), 20)
+optimizer("adagrad", lambda p: torch.optim.Adagrad(p, lr=1, lr_decay=0.1, initial_accumulator_value=0.5), 20)
+optimizer("adadelta", lambda p: torch.optim.Adadelta(p, lr=1, weight_decay=0.02), 20)
+optimizer("adamax", lambda p: torch.optim.Adamax(p, lr=1), 20)
+optimizer("nadam", lambda p: torch.optim.NAdam(p, lr=1, weight_decay=0.02), 20)
+optimizer("radam", lambda p: torch.optim.RAdam(p, lr=1), 20)
+optimizer("radam_short", lambda p: torch.optim.RAdam(p, lr=1, betas=(0.8, 0.9)), 20)
+optimizer("lion", lambda p: Lion(p, lr=1, betas=(0.9, 0.95), weight_decay=0.1), 20)
 grads = [torch.tensor([3.0, -4.0]), torch.tensor([[1.0], [2.0]])]
 params = [torch.nn.Parameter(torch.zeros_like(g)) for g in grads]
 for p, g in zip(params, grads):

@@ -194,7 +194,8 @@ static void optimize(const deft_optim_options *options, values want)
     deft_assign(p, tensor(&r, DEFT_SHAPE(3), (values){ (const double[]){ 0.5, -1, 2 }, 3 }));
     deft_optim *o;
     OK(&r, deft_optim_create(nn, options, &o));
-    for (int t = 0; t < 6; t++) {
+    const int n_steps = want.n / 3;
+    for (int t = 0; t < n_steps; t++) {
         const deft_scope s = deft_step_begin(r.cx);
         deft_tensor *const phase = deft_add(deft_mul(deft_arange(r.cx, 0, 3, 1, DEFT_F64), 1.5), t);
         deft_tensor *const g = deft_add(deft_cos(phase), deft_mul(p, 0.1));
@@ -202,7 +203,7 @@ static void optimize(const deft_optim_options *options, values want)
         OK(&r, deft_step_end(s));
         expect(&r, "p", p, (values){ want.at + 3 * t, 3 });
     }
-    cr_assert_eq(deft_optim_steps(o), 6);
+    cr_assert_eq(deft_optim_steps(o), n_steps);
     deft_optim_destroy(&o);
     deft_nn_destroy(&nn);
     rig_close(&r);
@@ -240,6 +241,73 @@ Test(nn_torch, adam)
 Test(nn_torch, adamw)
 {
     optimize(NULL, VALUES(optim_adamw));
+}
+
+Test(nn_torch, amsgrad)
+{
+    deft_optim_options o = deft_optim_defaults(DEFT_OPTIM_ADAM);
+    o.amsgrad = true;
+    optimize(&o, VALUES(optim_amsgrad));
+}
+
+Test(nn_torch, rmsprop)
+{
+    const deft_optim_options o = deft_optim_defaults(DEFT_OPTIM_RMSPROP);
+    optimize(&o, VALUES(optim_rmsprop));
+}
+
+Test(nn_torch, rmsprop_with_momentum_and_centered)
+{
+    deft_optim_options o = deft_optim_defaults(DEFT_OPTIM_RMSPROP);
+    o.momentum = 0.9;
+    o.centered = true;
+    o.weight_decay = 0.02;
+    optimize(&o, VALUES(optim_rmsprop_centered));
+}
+
+Test(nn_torch, adagrad)
+{
+    deft_optim_options o = deft_optim_defaults(DEFT_OPTIM_ADAGRAD);
+    o.rate_decay = 0.1;
+    o.initial_sum = 0.5;
+    optimize(&o, VALUES(optim_adagrad));
+}
+
+Test(nn_torch, adadelta)
+{
+    deft_optim_options o = deft_optim_defaults(DEFT_OPTIM_ADADELTA);
+    o.weight_decay = 0.02;
+    optimize(&o, VALUES(optim_adadelta));
+}
+
+Test(nn_torch, adamax)
+{
+    const deft_optim_options o = deft_optim_defaults(DEFT_OPTIM_ADAMAX);
+    optimize(&o, VALUES(optim_adamax));
+}
+
+Test(nn_torch, nadam)
+{
+    deft_optim_options o = deft_optim_defaults(DEFT_OPTIM_NADAM);
+    o.weight_decay = 0.02;
+    optimize(&o, VALUES(optim_nadam));
+}
+
+Test(nn_torch, radam_before_and_after_the_variance_is_known)
+{
+    deft_optim_options o = deft_optim_defaults(DEFT_OPTIM_RADAM);
+    optimize(&o, VALUES(optim_radam));
+    o.beta1 = 0.8;
+    o.beta2 = 0.9;
+    optimize(&o, VALUES(optim_radam_short));
+}
+
+Test(nn_torch, lion)
+{
+    deft_optim_options o = deft_optim_defaults(DEFT_OPTIM_LION);
+    o.beta2 = 0.95;
+    o.weight_decay = 0.1;
+    optimize(&o, VALUES(optim_lion));
 }
 
 Test(nn_torch, clip_grad_norm)

@@ -19,3 +19,8 @@ deft_dtype deft_mixed_set(deft_ctx *cx, deft_dtype low)
         cx->mixed = low == DEFT_F32 ? 0 : (uint8_t)low;
     return was;
 }
+
+bool df_ctx_is_mixed(const deft_ctx *cx)
+{
+    return cx->mixed != 0;
+}

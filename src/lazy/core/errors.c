@@ -20,6 +20,14 @@ bool df_check_options(deft_ctx *cx, const char *what, const char *name, size_t s
     return false;
 }
 
+bool df_layer_options(deft_ctx *cx, const char *what, const char *name, void *to, size_t to_size,
+                      const void *given, size_t given_size)
+{
+    if (given && !df_check_options(cx, what, name, given_size)) return false;
+    df_take_options(to, to_size, given, given_size);
+    return true;
+}
+
 const char *df_error_text(deft_ctx *cx, const df_diag *d, uintptr_t site)
 {
     char at[DF_SITE_TEXT];

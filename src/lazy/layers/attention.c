@@ -24,13 +24,18 @@
  * gradient, too. A gradient g of that result adds p * g to dscore.
  *
  * The first block has a key for every query, so after it m is a finite number. Before it
- * m is -infinity, for which exp(m - new m) is 0.
+ * m is -infinity, for which exp(m - new m) is 0. With a mask or a window of the caller, a query
+ * may see no key of a block, or none at all. Then exponents are taken relative to 0 while m is
+ * -infinity, and a query that sees no key has the result 0.
+ *
+ * Why this file is long: both passes of one function.
  */
 #define DEFT_NO_GENERIC
 #include "deft/control.h"
 #include "deft/layers.h"
 #include "deft/ops.h"
 #include "deft/capture.h"
+#include "lazy/calls/compose.h"
 #include "lazy/calls/control.h"
 #include "lazy/run/body.h"
 #include "lazy/grad/grad.h"
@@ -46,6 +51,24 @@ enum {
 
 /* ---- scores ---- */
 
+/* What the caller's mask is. */
+typedef enum mask_kind { NO_MASK = 0, VISIBLE = 1, ADDED = 2 } mask_kind;
+
+/* Which keys a query sees, and what its scores are, beyond the tag of the scan. */
+typedef struct manner {
+    mask_kind mask;
+    bool is_causal;  /* without a tag */
+    bool is_at_end;  /* the last query is at the last key; else the first one at the first */
+    bool has_window; /* keys as far as the window are not seen */
+    bool has_cap;    /* scores are capped */
+} manner;
+
+/* Whether a device's own attention cannot compute this. */
+static bool is_special(const manner *m)
+{
+    return m->mask != NO_MASK || m->is_at_end || m->has_window || m->has_cap;
+}
+
 /* What the bodies of both scans need. */
 typedef struct task {
     deft_tensor *q;            /* the queries, scaled */
@@ -55,7 +78,19 @@ typedef struct task {
     int64_t n_queries, n_keys; /* S and T: the numbers of queries and keys */
     bool has_padding;          /* keys from n_keys on are padding */
     df_loop_tag tag;           /* what the scan computes */
+    manner how;
+    deft_tensor *mask;   /* the caller's, with an axis of all keys; NULL: none */
+    deft_tensor *window; /* the number of keys from the own one on; NULL: none */
+    deft_tensor *cap;    /* the cap of scores; NULL: none */
 } task;
+
+/* The tensors of a call after q, k and v, in the order in which they are given. */
+static void take_extras(task *a, deft_tensor *const *more)
+{
+    if (a->how.mask != NO_MASK) a->mask = *more++;
+    if (a->how.has_window) a->window = *more++;
+    if (a->how.has_cap) a->cap = *more++;
+}
 
 /* Bools that broadcast to [S, keys]: which of the keys at the positions `at` a query
  * sees. NULL: all. */
@@ -67,12 +102,55 @@ static deft_tensor *seen(deft_ctx *cx, const task *a, deft_tensor *at)
     return before && inside ? deft_bitwise_and(before, inside) : before ? before : inside;
 }
 
-/* q k^T, and -infinity where a query does not see the key. */
-static deft_tensor *scores(deft_ctx *cx, const task *a, deft_tensor *k, deft_tensor *at)
+static deft_tensor *both_seen(deft_tensor *a, deft_tensor *b)
 {
-    deft_tensor *const s = deft_matmul(a->q, deft_t(k));
-    if (!a->tag.is_causal && !a->has_padding) return s;
-    return deft_where(seen(cx, a, at), s, deft_const_f(cx, -INFINITY));
+    return a && b ? deft_bitwise_and(a, b) : a ? a : b;
+}
+
+/* Bools as of `seen`, for a special manner. mask: the caller's mask of these keys, if it is one of
+ * bools. */
+static deft_tensor *specially_seen(deft_ctx *cx, const task *a, deft_tensor *at, deft_tensor *mask)
+{
+    deft_tensor *own = deft_iota(cx, DEFT_SHAPE(a->n_queries, 1), 0), *is_seen = NULL;
+    if (a->how.is_at_end) own = deft_add(own, deft_const_i(cx, a->n_keys - a->n_queries));
+    if (a->how.is_causal) is_seen = deft_le(at, own);
+    if (a->window) is_seen = both_seen(is_seen, deft_lt(deft_abs(deft_sub(own, at)), a->window));
+    if (a->has_padding) is_seen = both_seen(is_seen, deft_lt(at, deft_const_i(cx, a->n_keys)));
+    return a->how.mask == VISIBLE ? both_seen(is_seen, mask) : is_seen;
+}
+
+/* tanh of q k^T over the cap, and with the cap as factor. */
+static deft_tensor *capped(const task *a, deft_tensor *s, deft_tensor **tanh)
+{
+    *tanh = deft_tanh(deft_div(s, a->cap));
+    return deft_mul(*tanh, a->cap);
+}
+
+/* q k^T, and -infinity where a query does not see the key. mask: the caller's mask of these keys,
+ * or NULL. *tanh: as of `capped`, where scores are. */
+static deft_tensor *scores(deft_ctx *cx, const task *a, deft_tensor *k, deft_tensor *at,
+                           deft_tensor *mask, deft_tensor **tanh)
+{
+    deft_tensor *s = deft_matmul(a->q, deft_t(k));
+    deft_tensor *is_seen = NULL;
+    if (is_special(&a->how)) {
+        if (a->cap) s = capped(a, s, tanh);
+        if (a->how.mask == ADDED) s = deft_add(s, mask);
+        is_seen = specially_seen(cx, a, at, mask);
+        if (!is_seen) return s;
+    } else {
+        if (!a->tag.is_causal && !a->has_padding) return s;
+        is_seen = seen(cx, a, at);
+    }
+    return deft_where(is_seen, s, deft_const_f(cx, -INFINITY));
+}
+
+/* The number to which exponents are relative: m, or 0 where a query has seen no key. */
+static deft_tensor *exponent_base(deft_ctx *cx, const task *a, deft_tensor *m)
+{
+    if (!is_special(&a->how)) return m;
+    deft_tensor *const none = deft_const_f(cx, -INFINITY);
+    return deft_where(deft_eq(m, none), deft_const_f(cx, 0), m);
 }
 
 /* ---- blocks ---- */
@@ -128,15 +206,38 @@ static deft_tensor *key_positions(deft_ctx *cx, int64_t n_keys)
     return deft_reshape(deft_iota(cx, DEFT_SHAPE(n * BLOCK), 0), DEFT_SHAPE(n, BLOCK));
 }
 
-/* The task of the scaled queries q and the keys k, as the forward pass needs it. */
-static task task_of(deft_tensor *q, deft_tensor *k, df_loop_tag tag)
+/* The task of a call, as the forward pass needs it. in: q, scaled, k and v, and what else the
+ * manner needs. */
+static task task_of(deft_tensor *const *in, df_loop_tag tag, manner how)
 {
-    const int64_t n_keys = deft_dim(k, -2);
-    return (task){ .q = q,
-                   .n_queries = deft_dim(q, -2),
-                   .n_keys = n_keys,
-                   .has_padding = n_keys % BLOCK != 0,
-                   .tag = tag };
+    const int64_t n_keys = deft_dim(in[1], -2);
+    task a = { .q = in[0],
+               .n_queries = deft_dim(in[0], -2),
+               .n_keys = n_keys,
+               .has_padding = n_keys % BLOCK != 0,
+               .tag = tag,
+               .how = how };
+    take_extras(&a, in + 3);
+    return a;
+}
+
+static deft_tensor *columns_in_blocks(deft_tensor *t);
+
+/* t with `more` elements of value v behind the last axis. */
+static deft_tensor *padded_columns(deft_tensor *t, int64_t more, double v)
+{
+    const int64_t before[DEFT_MAX_RANK] = { 0 };
+    int64_t after[DEFT_MAX_RANK] = { 0 };
+    if (!t || !more) return t;
+    after[deft_rank(t) - 1] = more;
+    return deft_pad(t, before, after, DEFT_PAD_CONSTANT, v);
+}
+
+/* The caller's mask as rows for a scan: [blocks, ..., S, BLOCK]. */
+static deft_tensor *mask_in_blocks(const task *a)
+{
+    const int64_t more = n_key_blocks(a->n_keys) * BLOCK - a->n_keys;
+    return columns_in_blocks(padded_columns(a->mask, more, 0));
 }
 
 /* Runs a scan over the blocks. The attribute of its loop says what the scan computes, so
@@ -148,8 +249,9 @@ static bool scan_blocks(deft_ctx *cx, deft_body_fn body, df_loop_kind kind, task
 {
     a->tag.kind = kind;
     a->tag.is_padded = a->has_padding;
-    return df_scan(cx, body, a, init, n_states, rows, 3, n_key_blocks(a->n_keys), n_outs, end,
-                   df_loop_attr(a->tag), DF_SITE);
+    const size_t n_rows = a->mask ? 4 : 3;
+    return df_scan(cx, body, a, init, n_states, rows, n_rows, n_key_blocks(a->n_keys), n_outs, end,
+                   is_special(&a->how) ? 0 : df_loop_attr(a->tag), DF_SITE);
 }
 
 /* A tensor filled with value, of t's shape and dtype but with `last` as its last extent. */
@@ -162,15 +264,18 @@ static deft_tensor *initial_state(deft_ctx *cx, deft_tensor *t, int64_t last, do
 
 /* ---- forwards, block by block ---- */
 
-/* The body of the forward scan. in: m, l, acc; keys, values and positions of a block.
+/* The body of the forward scan. in: m, l, acc; keys, values, positions and the mask of a block.
  * out: new m, l, acc. */
 static deft_status attend_forward_block(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
                                         deft_tensor **out, size_t n_out, void *user)
 {
-    (void)n_in, (void)n_out;
-    deft_tensor *const s = scores(cx, user, in[3], in[5]);
+    (void)n_out;
+    const task *const a = user;
+    deft_tensor *tanh, *const s = scores(cx, a, in[3], in[5], n_in > 6 ? in[6] : NULL, &tanh);
     deft_tensor *const m = deft_maximum(in[0], deft_max(s, ROW, 1));
-    deft_tensor *const p = deft_exp(deft_sub(s, m)), *const down = deft_exp(deft_sub(in[0], m));
+    deft_tensor *const base = exponent_base(cx, a, m);
+    deft_tensor *const p = deft_exp(deft_sub(s, base));
+    deft_tensor *const down = deft_exp(deft_sub(in[0], base));
     out[0] = m;
     out[1] = deft_add(deft_mul(in[1], down), deft_sum(p, ROW, 1));
     out[2] = deft_add(deft_mul(in[2], down), deft_matmul(p, in[4]));
@@ -182,8 +287,8 @@ static deft_status attend_forward_block(deft_ctx *cx, deft_tensor *const *in, si
 static bool forward_scan(deft_ctx *cx, task *a, deft_tensor *const *in, deft_tensor *const *init,
                          deft_tensor **end)
 {
-    deft_tensor *const rows[] = { in_blocks(in[1]), in_blocks(in[2]),
-                                  key_positions(cx, a->n_keys) };
+    deft_tensor *const rows[] = { in_blocks(in[1]), in_blocks(in[2]), key_positions(cx, a->n_keys),
+                                  a->mask ? mask_in_blocks(a) : NULL };
     return scan_blocks(cx, attend_forward_block, DF_LOOP_ATTENTION, a, init, 3, rows, 0, end);
 }
 
@@ -252,8 +357,8 @@ static deft_status greatest_so_far(deft_ctx *cx, deft_tensor *const *in, size_t 
 static deft_status add_block(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
                              size_t n_out, void *user)
 {
-    (void)cx, (void)n_in, (void)n_out, (void)user;
-    deft_tensor *const down = deft_exp(deft_sub(in[0], in[3]));
+    (void)n_in, (void)n_out;
+    deft_tensor *const down = deft_exp(deft_sub(in[0], exponent_base(cx, user, in[3])));
     out[0] = in[3];
     out[1] = deft_add(deft_mul(in[1], down), in[4]);
     out[2] = deft_add(deft_mul(in[2], down), in[5]);
@@ -261,32 +366,39 @@ static deft_status add_block(deft_ctx *cx, deft_tensor *const *in, size_t n_in, 
 }
 
 /* As forward_scan, for few queries. */
-static bool forward_few(deft_ctx *cx, const task *a, deft_tensor *const *in,
-                        deft_tensor *const *init, deft_tensor **end)
+static bool forward_few(deft_ctx *cx, task *a, deft_tensor *const *in, deft_tensor *const *init,
+                        deft_tensor **end)
 {
     const int64_t n = n_key_blocks(a->n_keys), more = n * BLOCK - a->n_keys;
     deft_tensor *const at = deft_iota(cx, DEFT_SHAPE(a->n_keys), 0);
-    deft_tensor *s = scores(cx, a, in[1], at);
-    const int64_t before[DEFT_MAX_RANK] = { 0 };
-    int64_t after[DEFT_MAX_RANK] = { 0 };
+    deft_tensor *tanh, *s = scores(cx, a, in[1], at, a->mask, &tanh);
     if (!s) return false;
-    after[deft_rank(s) - 1] = more;
-    if (more) s = deft_pad(s, before, after, DEFT_PAD_CONSTANT, -INFINITY);
-    s = columns_in_blocks(s);
+    s = columns_in_blocks(padded_columns(s, more, -INFINITY));
     deft_tensor *const top = deft_max(s, ROW, 1);
     deft_tensor *m[2];
     if (!df_scan(cx, greatest_so_far, NULL, init, 1, &top, 1, n, 1, m, 0, DF_SITE)) return false;
-    deft_tensor *const p = deft_exp(deft_sub(s, m[1]));
+    deft_tensor *const p = deft_exp(deft_sub(s, exponent_base(cx, a, m[1])));
     deft_tensor *const rows[] = { m[1], deft_sum(p, ROW, 1), products_of_blocks(cx, p, in[2]) };
-    return df_scan(cx, add_block, NULL, init, 3, rows, 3, n, 0, end, 0, DF_SITE);
+    return df_scan(cx, add_block, a, init, 3, rows, 3, n, 0, end, 0, DF_SITE);
 }
 
 /* ---- forwards ---- */
 
-/* in: q, k, v. out: the result, and the logarithm of the sum. */
-static deft_status forward(deft_ctx *cx, deft_tensor *const *in, deft_tensor **out, df_loop_tag tag)
+/* The result of a special manner, where the sum l is 0 for a query that sees no key. */
+static void finish_special(deft_ctx *cx, deft_tensor *const *end, deft_tensor **out)
 {
-    task a = task_of(in[0], in[1], tag);
+    deft_tensor *const zero = deft_const_f(cx, 0);
+    deft_tensor *const sees = deft_ne(end[1], zero); /* NaN stays NaN */
+    deft_tensor *const l = deft_where(sees, end[1], deft_const_f(cx, 1));
+    out[0] = deft_div(end[2], l);
+    out[1] = deft_where(sees, deft_add(end[0], deft_log(l)), zero);
+}
+
+/* in: q, k, v, and what else the manner needs. out: the result, and the logarithm of the sum. */
+static deft_status forward(deft_ctx *cx, deft_tensor *const *in, deft_tensor **out, df_loop_tag tag,
+                           manner how)
+{
+    task a = task_of(in, tag, how);
     deft_tensor *const init[] = { initial_state(cx, in[0], 1, -INFINITY),
                                   initial_state(cx, in[0], 1, 0),
                                   initial_state(cx, in[0], deft_dim(in[2], -1), 0) };
@@ -295,6 +407,10 @@ static deft_status forward(deft_ctx *cx, deft_tensor *const *in, deft_tensor **o
     if (few) a.has_padding = false; /* scores are padded, not keys */
     if (few ? !forward_few(cx, &a, in, init, end) : !forward_scan(cx, &a, in, init, end))
         return DEFT_E_STATE;
+    if (is_special(&how)) {
+        finish_special(cx, end, out);
+        return DEFT_OK;
+    }
     out[0] = deft_div(end[2], end[1]);
     out[1] = deft_add(end[0], deft_log(end[1]));
     return DEFT_OK;
@@ -302,36 +418,65 @@ static deft_status forward(deft_ctx *cx, deft_tensor *const *in, deft_tensor **o
 
 /* ---- backwards ---- */
 
-/* The body of the backward scan. in: dq; keys, values and positions of a block. out: dq;
- * dk and dv of the block. */
+/* The body of the backward scan. in: dq; keys, values, positions and the mask of a block. out: dq;
+ * dk and dv of the block, and with an added mask the gradient of its scores. */
 static deft_status attend_backward_block(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
                                          deft_tensor **out, size_t n_out, void *user)
 {
     const task *const a = user;
-    (void)n_in, (void)n_out;
-    deft_tensor *const p = deft_exp(deft_sub(scores(cx, a, in[1], in[3]), a->log_sum));
+    deft_tensor *tanh, *const s = scores(cx, a, in[1], in[3], n_in > 4 ? in[4] : NULL, &tanh);
+    deft_tensor *const p = deft_exp(deft_sub(s, a->log_sum));
     deft_tensor *const by_p = deft_matmul(a->dout, deft_t(in[2]));
-    deft_tensor *const by_score = deft_mul(p, deft_sub(by_p, a->less));
+    deft_tensor *by_score = deft_mul(p, deft_sub(by_p, a->less));
+    if (n_out > 3) out[3] = by_score;
+    if (a->cap) by_score = deft_mul(by_score, deft_rsub_f(deft_square(tanh), 1));
     out[0] = deft_add(in[0], deft_matmul(by_score, in[1]));
     out[1] = deft_matmul(deft_t(by_score), a->q);
     out[2] = deft_matmul(deft_t(p), a->dout);
     return DEFT_OK;
 }
 
-/* in: q, k, v. out, grad_out: as `out` of forward, and their gradients, of which none is NULL.
- * grad_in: the gradients of in. */
-static deft_status backward(deft_ctx *cx, deft_tensor *const *in, deft_tensor *const *out,
-                            deft_tensor *const *grad_out, deft_tensor **grad_in, df_loop_tag tag)
+/* The gradient of an added mask, from the gradients of scores [blocks, ..., S, BLOCK]. */
+static deft_tensor *gradient_of_mask(const task *a, deft_tensor *blocks)
 {
-    task a = task_of(in[0], in[1], tag);
+    const uint32_t r = deft_rank(blocks) - 1;
+    const deft_shape of = deft_shape_get(a->mask);
+    deft_shape s = { .rank = r };
+    deft_axes order = { .n = r + 1 }, sums = { .n = 0 };
+    if (!blocks) return NULL;
+    for (uint32_t i = 0; i + 1 < r; i++) {
+        order.at[i] = (int32_t)i + 1;
+        s.dim[i] = deft_dim(blocks, (int)i + 1);
+        const bool is_axis = i + of.rank >= r;
+        if (!is_axis || of.dim[i + of.rank - r] != s.dim[i]) sums.at[sums.n++] = (int32_t)i;
+    }
+    order.at[r - 1] = 0;
+    order.at[r] = (int32_t)r;
+    s.dim[r - 1] = n_key_blocks(a->n_keys) * BLOCK;
+    deft_tensor *const line = deft_reshape(deft_permute(blocks, order), s);
+    deft_tensor *const all = elements_along(line, r - 1, 0, a->n_keys);
+    return deft_reshape(sums.n ? deft_sum(all, sums, true) : all, of);
+}
+
+/* in: as of forward. out, grad_out: as `out` of forward, and their gradients, of which none is
+ * NULL. grad_in: the gradients of in. */
+static deft_status backward(deft_ctx *cx, deft_tensor *const *in, deft_tensor *const *out,
+                            deft_tensor *const *grad_out, deft_tensor **grad_in, df_loop_tag tag,
+                            manner how)
+{
+    task a = task_of(in, tag, how);
     a.dout = grad_out[0];
     a.log_sum = out[1];
     a.less = deft_sub(deft_sum(deft_mul(grad_out[0], out[0]), ROW, 1), grad_out[1]);
     deft_tensor *const init[] = { initial_state(cx, in[0], deft_dim(in[0], -1), 0) };
-    deft_tensor *const rows[] = { in_blocks(in[1]), in_blocks(in[2]), key_positions(cx, a.n_keys) };
-    deft_tensor *end[3];
-    if (!scan_blocks(cx, attend_backward_block, DF_LOOP_ATTENTION_GRAD, &a, init, 1, rows, 2, end))
+    deft_tensor *const rows[] = { in_blocks(in[1]), in_blocks(in[2]), key_positions(cx, a.n_keys),
+                                  a.mask ? mask_in_blocks(&a) : NULL };
+    deft_tensor *end[4];
+    const size_t n_outs = how.mask == ADDED ? 3 : 2;
+    if (!scan_blocks(cx, attend_backward_block, DF_LOOP_ATTENTION_GRAD, &a, init, 1, rows, n_outs,
+                     end))
         return DEFT_E_STATE;
+    if (how.mask == ADDED) grad_in[3] = gradient_of_mask(&a, end[3]);
     grad_in[0] = end[0];
     grad_in[1] = in_line(end[1], deft_shape_get(in[1]));
     grad_in[2] = in_line(end[2], deft_shape_get(in[2]));
@@ -340,8 +485,18 @@ static deft_status backward(deft_ctx *cx, deft_tensor *const *in, deft_tensor *c
 
 /* ---- as custom functions ---- */
 
-/* user: df_loop_attr of the forward scan's tag as a pointer, which is valid after the
- * call, too. */
+/* The user of the custom function is valid after the call, too: the attribute of the forward scan's
+ * tag in the lower bits, and the manner above. */
+enum { MANNER_SHIFT = 32 };
+
+static void *user_of(df_loop_tag tag, const manner *m)
+{
+    const uint64_t bits = (uint64_t)m->mask | (m->is_causal ? 4u : 0u) | (m->is_at_end ? 8u : 0u) |
+                          (m->has_window ? 16u : 0u) | (m->has_cap ? 32u : 0u);
+    _Static_assert(sizeof(uintptr_t) == sizeof(uint64_t), "a pointer holds both");
+    return (void *)(uintptr_t)(df_loop_attr(tag) | bits << MANNER_SHIFT);
+}
+
 static df_loop_tag tag_of(const void *user)
 {
     df_loop_tag tag;
@@ -349,11 +504,21 @@ static df_loop_tag tag_of(const void *user)
     return tag;
 }
 
+static manner manner_of(const void *user)
+{
+    const uint64_t bits = (uint64_t)(uintptr_t)user >> MANNER_SHIFT;
+    return (manner){ .mask = (mask_kind)(bits & 3),
+                     .is_causal = (bits & 4) != 0,
+                     .is_at_end = (bits & 8) != 0,
+                     .has_window = (bits & 16) != 0,
+                     .has_cap = (bits & 32) != 0 };
+}
+
 static deft_status forward_of(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
                               size_t n_out, void *user)
 {
     (void)n_in, (void)n_out;
-    return forward(cx, in, out, tag_of(user));
+    return forward(cx, in, out, tag_of(user), manner_of(user));
 }
 
 static deft_status backward_of(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
@@ -361,16 +526,26 @@ static deft_status backward_of(deft_ctx *cx, deft_tensor *const *in, size_t n_in
                                deft_tensor **grad_in, void *user)
 {
     (void)n_in, (void)n_out;
-    return backward(cx, in, out, grad_out, grad_in, tag_of(user));
+    return backward(cx, in, out, grad_out, grad_in, tag_of(user), manner_of(user));
 }
 
 /* Computes all scores at once, for keys that fit in a single block. */
-static deft_status at_once(deft_ctx *cx, deft_tensor *const *in, deft_tensor **out, df_loop_tag tag)
+static deft_status at_once(deft_ctx *cx, deft_tensor *const *in, deft_tensor **out, df_loop_tag tag,
+                           manner how)
 {
-    task a = task_of(in[0], in[1], tag);
+    task a = task_of(in, tag, how);
     a.has_padding = false;
     deft_tensor *const at = deft_iota(cx, DEFT_SHAPE(a.n_keys), 0);
-    out[0] = deft_matmul(deft_softmax(scores(cx, &a, in[1], at), -1), in[2]);
+    deft_tensor *tanh, *const s = scores(cx, &a, in[1], at, a.mask, &tanh);
+    if (!is_special(&how)) {
+        out[0] = deft_matmul(deft_softmax(s, -1), in[2]);
+        return DEFT_OK;
+    }
+    deft_tensor *const m = deft_stop_gradient(exponent_base(cx, &a, deft_max(s, ROW, 1)));
+    deft_tensor *const p = deft_exp(deft_sub(s, m)), *const sum = deft_sum(p, ROW, 1);
+    deft_tensor *const sees = deft_ne(sum, deft_const_f(cx, 0));
+    deft_tensor *const l = deft_where(sees, sum, deft_const_f(cx, 1));
+    out[0] = deft_matmul(deft_div(p, l), in[2]);
     return DEFT_OK;
 }
 
@@ -379,7 +554,13 @@ static deft_status at_once(deft_ctx *cx, deft_tensor *const *in, deft_tensor **o
 typedef struct operands {
     uint32_t node[3]; /* q, k, v */
     df_shape s[3];
+    manner how;
+    deft_tensor *mask; /* of the caller */
+    double window, cap;
 } operands;
+
+/* The most tensors of a call: q, k, v, mask, window, cap. */
+enum { MOST_INPUTS = 6 };
 
 /* The batch axes of all three operands, broadcast, as the first axes of *out. Returns
  * false when they differ. */
@@ -430,7 +611,8 @@ static bool check_attention_operands(deft_ctx *cx, const operands *o, df_shape *
 /* Makes handles of the operands in the open body: with equal batch axes, and q scaled.
  * Returns false with the error recorded. */
 static bool make_attention_inputs(deft_ctx *cx, const operands *o, const df_shape *batch,
-                                  double scale, deft_tensor *in[3], uintptr_t site)
+                                  double scale, deft_tensor *in[MOST_INPUTS], size_t *n,
+                                  uintptr_t site)
 {
     const deft_dtype t = df_dtype_at(cx, o->node[0]);
     for (int i = 0; i < 3; i++) {
@@ -444,6 +626,15 @@ static bool make_attention_inputs(deft_ctx *cx, const operands *o, const df_shap
             a = df_map2(cx, DF_OP_mul, a, df_number_f(cx, "attention", t, scale, site), site);
         if (!(in[i] = df_result(cx, a))) return false;
     }
+    *n = 3;
+    if (o->how.mask != NO_MASK) {
+        deft_shape s = deft_shape_get(o->mask);
+        s.dim[s.rank - 1] = o->s[1].dim[o->s[1].rank - 2];
+        in[(*n)++] = deft_expand(o->how.mask == ADDED ? deft_cast(o->mask, t) : o->mask, s);
+        if (!in[*n - 1]) return false;
+    }
+    if (o->how.has_window) in[(*n)++] = deft_const_i(cx, (int64_t)o->window);
+    if (o->how.has_cap) in[(*n)++] = deft_cast(deft_const_f(cx, o->cap), t);
     return true;
 }
 
@@ -453,30 +644,117 @@ static uint32_t attend(deft_ctx *cx, const operands *o, const df_shape *batch, d
                        df_loop_tag tag, uintptr_t site)
 {
     uint32_t was, made = DF_BAD;
-    deft_tensor *in[3], *out[2] = { 0 };
+    deft_tensor *in[MOST_INPUTS], *out[2] = { 0 };
+    size_t n;
     if (!df_body_open(cx, site, &was)) return DF_BAD;
-    bool ok = make_attention_inputs(cx, o, batch, scale, in, site);
+    bool ok = make_attention_inputs(cx, o, batch, scale, in, &n, site);
     const uint32_t first = cx->rec.n;
     if (ok && o->s[1].dim[o->s[1].rank - 2] <= BLOCK) {
-        ok = at_once(cx, in, out, tag) == DEFT_OK;
+        ok = at_once(cx, in, out, tag, o->how) == DEFT_OK;
         df_rec_sites_set(cx, first, site); /* df_custom_grad does this for its own records */
     } else if (ok) {
-        ok = df_custom_grad(cx, forward_of, backward_of, (void *)(uintptr_t)df_loop_attr(tag), in,
-                            3, out, 2, site, true);
+        ok = df_custom_grad(cx, forward_of, backward_of, user_of(tag, &o->how), in, n, out, 2, site,
+                            true);
     }
     if (ok && out[0]) made = df_node_of(cx, out[0]);
     df_body_close(cx, was);
     return made;
 }
 
-deft_tensor *deft_attention(deft_tensor *q, deft_tensor *k, deft_tensor *v,
-                            const deft_attention_options *options)
+/* Checks the mask of the caller against the queries and keys, and sets the manner. Returns false
+ * with the error recorded. */
+static bool take_manner(deft_ctx *cx, const deft_attention_options *o, const df_shape *batch,
+                        operands *x)
 {
-    deft_attention_options o;
+    char text[DF_SHAPE_TEXT];
+    const deft_tensor *const mask = o->mask;
+    if (o->window < 0 || !(o->cap >= 0) || !isfinite(o->cap)) {
+        df_error(cx, DEFT_E_ARG, "attention: window %lld and cap %g must be positive",
+                 (long long)o->window, o->cap);
+        return false;
+    }
+    x->how = (manner){ .is_causal = o->is_causal,
+                       .is_at_end = o->is_at_end && (o->is_causal || o->window),
+                       .has_window = o->window > 0,
+                       .has_cap = o->cap > 0 };
+    x->window = (double)o->window;
+    x->cap = o->cap;
+    x->mask = o->mask;
+    if (!mask) return true;
+    if (df_operand(cx, "attention", 4, o->mask) == DF_BAD) return false;
+    const deft_dtype t = deft_dtype_of(mask);
+    x->how.mask = t == DEFT_BOOL ? VISIBLE : ADDED;
+    df_shape s = { .rank = deft_rank(mask) };
+    for (uint32_t i = 0; i < s.rank; i++) s.dim[i] = deft_dim(mask, (int)i);
+    df_shape want = *batch;
+    want.dim[want.rank - 2] = x->s[0].dim[x->s[0].rank - 2];
+    want.dim[want.rank - 1] = x->s[1].dim[x->s[1].rank - 2];
+    bool fits = (t == DEFT_BOOL || df_is_float(t)) && s.rank >= 2 && s.rank <= want.rank;
+    for (uint32_t i = 0; fits && i < s.rank; i++) {
+        const int64_t d = s.dim[i];
+        fits = d == 1 || d == want.dim[want.rank - s.rank + i];
+    }
+    if (fits) return true;
+    char of[DF_SHAPE_TEXT];
+    df_error(
+        cx, DEFT_E_SHAPE,
+        "attention: the mask is %s%s, which does not broadcast to scores %s, or is neither bool "
+        "nor float",
+        deft_dtype_name(t), df_shape_text(&s, text, sizeof text),
+        df_shape_text(&want, of, sizeof of));
+    return false;
+}
+
+/* ---- groups of queries ----
+ *
+ * Some heads of queries share a head of keys and values (Ainslie et al., "GQA", 2023). They get an
+ * axis of their own, along which keys and values broadcast.
+ */
+
+/* t [..., heads, M, N] as [..., heads / n, n, M, N]. */
+static deft_tensor *parted_heads(deft_tensor *t, int64_t n)
+{
+    deft_shape s = deft_shape_get(t);
+    const uint32_t r = s.rank;
+    s.rank = r + 1;
+    s.dim[r] = s.dim[r - 1];
+    s.dim[r - 1] = s.dim[r - 2];
+    s.dim[r - 2] = n;
+    s.dim[r - 3] /= n;
+    return deft_reshape(t, s);
+}
+
+static deft_tensor *grouped_attention(deft_tensor *q, deft_tensor *k, deft_tensor *v,
+                                      const deft_attention_options *options)
+{
+    deft_attention_options o = *options;
+    deft_ctx *const cx = deft_ctx_of(q);
+    if (!q || !k || !v) return NULL;
+    const int64_t heads = deft_dim(q, -3), shared = deft_dim(k, -3);
+    if (heads < 1 || shared < 1 || heads % shared || deft_dim(v, -3) != shared ||
+        deft_rank(q) > DEFT_MAX_RANK - 2)
+        return df_error(cx, DEFT_E_SHAPE,
+                        "attention: %lld heads of queries do not share %lld heads of keys and %lld "
+                        "of values",
+                        (long long)heads, (long long)shared, (long long)deft_dim(v, -3));
+    o.has_grouped_heads = false;
+    if (o.mask && deft_rank(o.mask) > 2)
+        o.mask = deft_dim(o.mask, -3) == heads ? parted_heads(o.mask, heads / shared)
+                                               : deft_unsqueeze(o.mask, -3);
+    deft_tensor *const y = deft_attention(parted_heads(q, heads / shared), deft_unsqueeze(k, -3),
+                                          deft_unsqueeze(v, -3), &o);
+    deft_shape s = deft_shape_get(q);
+    s.dim[s.rank - 1] = deft_dim(v, -1);
+    return deft_reshape(y, s);
+}
+
+static deft_tensor *ungrouped_attention(deft_tensor *q, deft_tensor *k, deft_tensor *v,
+                                        const deft_attention_options *o, uintptr_t site)
+{
     operands x;
     df_shape batch;
     deft_tensor *const list[] = { q, k, v };
-    deft_ctx *const cx = df_begin("attention", q, &x.node[0], &x.s[0], DF_SITE);
+    deft_ctx *const cx = df_begin("attention", q, &x.node[0], &x.s[0], site);
     if (!cx) return NULL;
     for (unsigned i = 1; i < 3; i++) {
         if (!df_enter_more(cx, "attention", i + 1, list[i])) return NULL;
@@ -484,27 +762,38 @@ deft_tensor *deft_attention(deft_tensor *q, deft_tensor *k, deft_tensor *v,
         df_rec_shape(&cx->rec, x.node[i], &x.s[i]);
     }
     for (unsigned i = 0; i < 3; i++) {
-        x.node[i] = df_mixed_operand(cx, DF_OP_matmul, x.node[i], DF_SITE);
+        x.node[i] = df_mixed_operand(cx, DF_OP_matmul, x.node[i], site);
         if (x.node[i] == DF_BAD) return NULL;
     }
-    if (options && !df_check_options(cx, "attention", "deft_attention_options", options->size))
-        return NULL;
-    df_take_options(&o, sizeof o, options, options ? options->size : 0);
     if (!check_attention_operands(cx, &x, &batch)) return NULL;
-    const double scale = o.scale != 0 ? o.scale : 1 / sqrt((double)x.s[0].dim[x.s[0].rank - 1]);
+    if (!take_manner(cx, o, &batch, &x)) return NULL;
+    const double scale = o->scale != 0 ? o->scale : 1 / sqrt((double)x.s[0].dim[x.s[0].rank - 1]);
     /* Halves are cast to f32, and the result is rounded once, as in other composites. */
     const deft_dtype callers_dtype = df_dtype_at(cx, x.node[0]);
     for (unsigned i = 0; i < 3; i++) {
-        x.node[i] = df_to(cx, x.node[i], df_arithmetic_dtype(callers_dtype), DF_SITE);
+        x.node[i] = df_to(cx, x.node[i], df_arithmetic_dtype(callers_dtype), site);
         if (x.node[i] == DF_BAD) return NULL;
     }
     const df_loop_tag tag = { .kind = DF_LOOP_ATTENTION,
-                              .is_causal = o.is_causal,
-                              .is_scaled = o.scale == 0, /* the default, 1 / sqrt(D) */
+                              .is_causal = o->is_causal,
+                              .is_scaled = o->scale == 0, /* the default, 1 / sqrt(D) */
                               .from = callers_dtype };
     const uint8_t mixed = cx->mixed;
     cx->mixed = 0; /* the composite computes everything in that dtype */
-    const uint32_t made = attend(cx, &x, &batch, scale, tag, DF_SITE);
+    const uint32_t made = attend(cx, &x, &batch, scale, tag, site);
     cx->mixed = mixed;
-    return df_result(cx, df_to(cx, made, callers_dtype, DF_SITE));
+    return df_result(cx, df_to(cx, made, callers_dtype, site));
+}
+
+deft_tensor *deft_attention(deft_tensor *q, deft_tensor *k, deft_tensor *v,
+                            const deft_attention_options *options)
+{
+    deft_attention_options o;
+    deft_ctx *const cx = df_enter("attention", 1, q, DF_SITE);
+    if (!cx) return NULL;
+    if (options && !df_check_options(cx, "attention", "deft_attention_options", options->size))
+        return NULL;
+    df_take_options(&o, sizeof o, options, options ? options->size : 0);
+    if (!o.has_grouped_heads) return ungrouped_attention(q, k, v, &o, DF_SITE);
+    DF_LAYER_RETURN(deft_tensor *, cx, grouped_attention(q, k, v, &o));
 }
