@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <vector>
 
 namespace {
 
@@ -119,6 +120,28 @@ void owners(const deft::context &cx)
     expect(m && m.bytes() == sizeof(float) && *m.data<float>() == 7, "a scope gives, a map lends");
 }
 
+void arrays(const deft::context &cx)
+{
+    double a[2][3] = {{1, 2, 3}, {4, 5, 6}};
+    float out[2][3] = {};
+    const deft::tensor x = deft::wrap(cx, a);
+    expect(x.dtype() == DEFT_F64 && x.rank() == 2 && x.dim(1) == 3, "an array has a shape");
+    expect(deft::read(x * 2, out) == DEFT_OK && out[1][2] == 12, "a read converts");
+    std::vector<int32_t> v(6);
+    expect(deft::read(deft_flatten(x), v) == DEFT_OK && v[4] == 5, "into a vector");
+    expect(at(deft::from(cx, v), 3) == 4, "from a vector");
+    const deft::tensor y = deft::from(cx, a);
+    deft::view<double> w(y);
+    expect(bool(w) && w(1, 0) == 4, "a view");
+    w(1, 0) = -1;
+    expect(at(y, 3) == 4 && w.end() == DEFT_OK && at(y, 3) == -1, "is written at its end");
+    const deft::view<const float> other(y);
+    expect(other.status() == DEFT_E_DTYPE, "another type");
+    deft::step s(cx);
+    deft::wrap_mut(cx, a).assign(y + 1);
+    expect(s.end() == DEFT_OK && a[1][0] == 0, "an array that is written");
+}
+
 void networks(const deft::context &cx)
 {
     const deft::network net(cx);
@@ -162,6 +185,7 @@ int main()
     layers(cx);
     examples(cx);
     owners(cx);
+    arrays(cx);
     networks(cx);
     if (deft_error(cx) != DEFT_OK || n_wrong) std::fprintf(stderr, "%s\n", cx.message());
     return n_wrong != 0 || deft_error(cx) != DEFT_OK;

@@ -25,6 +25,7 @@
 #include "deft/random.h"
 #include "deft/status.h"
 #include "deft/tensor.h"
+#include "deft/typed.h"
 #include "deft/vmap.h"
 
 #endif

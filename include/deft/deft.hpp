@@ -29,6 +29,7 @@
 
 #include <array>
 #include <initializer_list>
+#include <iterator>
 #include <type_traits>
 #include <utility>
 
@@ -888,6 +889,141 @@ public:
 
 private:
     deft_mapped m_ = {};
+    deft_status status_;
+};
+
+/* ---- arrays with their types (typed.h) ---- */
+
+namespace detail {
+
+/** The dtype of a type of C++: that of its size and sign. */
+template <class T>
+constexpr deft_dtype dtype_of()
+{
+    static_assert(std::is_arithmetic_v<T> && sizeof(T) <= 8, "the elements must be numbers");
+    if (std::is_same_v<T, bool>) return DEFT_BOOL;
+    if (std::is_floating_point_v<T>) return sizeof(T) == 4 ? DEFT_F32 : DEFT_F64;
+    const bool is_signed = std::is_signed_v<T>;
+    switch (sizeof(T)) {
+    case 1: return is_signed ? DEFT_I8 : DEFT_U8;
+    case 2: return is_signed ? DEFT_I16 : DEFT_U16;
+    case 4: return is_signed ? DEFT_I32 : DEFT_U32;
+    default: return is_signed ? DEFT_I64 : DEFT_U64;
+    }
+}
+
+/** The bits of the dtypes whose elements a T can be: 16-bit integers can be halves. */
+template <class T>
+constexpr uint32_t dtypes_of()
+{
+    const uint32_t halves = 1u << DEFT_F16 | 1u << DEFT_BF16;
+    return 1u << dtype_of<T>() | (std::is_integral_v<T> && sizeof(T) == 2 ? halves : 0);
+}
+
+template <class A>
+using element_of = std::remove_cv_t<std::remove_all_extents_t<A>>;
+
+/** Enables a template for arrays. */
+template <class A>
+using if_array = std::enable_if_t<std::is_array_v<A>, int>;
+
+/** The shape of an array. */
+template <class A>
+inline deft_shape shape_of_array()
+{
+    static_assert(std::rank_v<A> <= DEFT_MAX_RANK, "an array of at most 8 axes");
+    deft_shape s = {};
+    s.rank = std::rank_v<A>;
+    const size_t n[] = {std::extent_v<A, 0>, std::extent_v<A, 1>, std::extent_v<A, 2>,
+                        std::extent_v<A, 3>, std::extent_v<A, 4>, std::extent_v<A, 5>,
+                        std::extent_v<A, 6>, std::extent_v<A, 7>};
+    for (uint32_t i = 0; i < s.rank; i++) s.dim[i] = static_cast<int64_t>(n[i]);
+    return s;
+}
+
+} // namespace detail
+
+/** A tensor of an array, with its shape and dtype: borrowed (deft_wrap), borrowed and written by
+ * assignments (deft_wrap_mut), or copied (deft_from). */
+template <class A, detail::if_array<A> = 0>
+inline tensor wrap(deft_ctx *cx, const A &a)
+{
+    return deft_wrap(cx, detail::shape_of_array<A>(), detail::dtype_of<detail::element_of<A>>(), a,
+                     sizeof a, nullptr);
+}
+template <class A, detail::if_array<A> = 0>
+inline tensor wrap_mut(deft_ctx *cx, A &a)
+{
+    return deft_wrap_mut(cx, detail::shape_of_array<A>(), detail::dtype_of<detail::element_of<A>>(),
+                         a, sizeof a, nullptr);
+}
+template <class A, detail::if_array<A> = 0>
+inline tensor from(deft_ctx *cx, const A &a)
+{
+    return deft_from(cx, detail::shape_of_array<A>(), detail::dtype_of<detail::element_of<A>>(), a,
+                     sizeof a);
+}
+
+/** A tensor of one axis with a copy of the elements of a std::vector, std::array or the like. */
+template <class C, std::enable_if_t<!std::is_array_v<C>, int> = 0>
+inline auto from(deft_ctx *cx, const C &c) -> decltype(std::data(c), tensor())
+{
+    using element = std::remove_cv_t<std::remove_reference_t<decltype(*std::data(c))>>;
+    return deft_from(cx, shape({static_cast<int64_t>(std::size(c))}), detail::dtype_of<element>(),
+                     std::data(c), std::size(c) * sizeof(element));
+}
+
+/** Computes t and writes its elements into an array, converted to its type (deft_read). The
+ * numbers of elements must be equal. */
+template <class A, detail::if_array<A> = 0>
+DEFT_MUST_CHECK inline deft_status read(tensor t, A &a)
+{
+    return deft_read(t.get(), detail::dtype_of<detail::element_of<A>>(), a, sizeof a);
+}
+
+/** The same into a std::vector, std::array or the like, which has its size already. */
+template <class C, std::enable_if_t<!std::is_array_v<C>, int> = 0>
+DEFT_MUST_CHECK inline auto read(tensor t, C &c) -> decltype(std::data(c), deft_status())
+{
+    using element = std::remove_reference_t<decltype(*std::data(c))>;
+    return deft_read(t.get(), detail::dtype_of<element>(), std::data(c),
+                     std::size(c) * sizeof(element));
+}
+
+/** Computes a tensor and lends its elements under a type (deft_map_view): view<const float> to
+ * read, view<float> to write as well. It is false after a failure; status() then has the reason.
+ *
+ * What was written is assigned when end() is called, or else when the block ends; end() has the
+ * status of that. A view must not outlive its context. */
+template <class T>
+class view : detail::pinned {
+public:
+    /** Calls deft_map_view. status() has its result. */
+    explicit view(tensor t)
+        : status_(deft_map_view(t.get(), detail::dtypes_of<std::remove_cv_t<T>>(),
+                                !std::is_const_v<T>, &v_))
+    {
+    }
+    ~view() { (void)deft_unmap_view(&v_); }
+    /** Whether the tensor was mapped. */
+    explicit operator bool() const { return status_ == DEFT_OK; }
+    /** The result of deft_map_view. */
+    deft_status status() const { return status_; }
+    /** The element with these indices, one for each axis. Without NDEBUG an index out of range
+     * ends the program (deft_view_at). */
+    template <class... I>
+    T &operator()(I... index) const
+    {
+        const int64_t at[sizeof...(I) + 1] = {static_cast<int64_t>(index)..., 0};
+        return static_cast<T *>(v_.data)[deft_view_at(&v_, sizeof...(I), at)];
+    }
+    /** Extents, strides and the first element. */
+    const deft_view &raw() const { return v_; }
+    /** Ends the loan (deft_unmap_view). */
+    DEFT_MUST_CHECK deft_status end() { return deft_unmap_view(&v_); }
+
+private:
+    deft_view v_ = {};
     deft_status status_;
 };
 

@@ -77,6 +77,33 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_map(deft_tensor *t, deft_mapped *out);
  * deft_ctx_destroy. */
 DEFT_API void deft_unmap(deft_mapped *m);
 
+/** What deft_map_view lends: the elements, wherever they are. typed.h has macros for it. */
+typedef struct deft_view {
+    void *data;                    /**< Element [0, ..., 0]. */
+    deft_dtype dtype;              /**< The dtype of the elements. */
+    uint32_t rank;                 /**< The number of axes. */
+    int64_t dim[DEFT_MAX_RANK];    /**< The extents. */
+    int64_t stride[DEFT_MAX_RANK]; /**< Per axis, in elements; may be negative or 0. */
+    void *held;                    /**< Private to deft. */
+    deft_tensor *target;           /**< Private to deft. */
+    deft_ctx *cx;                  /**< Private to deft. */
+} deft_view;
+
+/** Computes t and lends its elements with their strides, until deft_unmap_view. On failure *out is
+ * zero.
+ *
+ * dtypes has bit 1 << d for each dtype d that the caller can read, such as 1u << DEFT_F32. Another
+ * dtype gives DEFT_E_DTYPE. With is_writable, the elements may be written. They are a copy, which
+ * is assigned to t at the end. Otherwise nothing is copied where deft_map copies nothing, and
+ * memory of deft_wrap may have gaps. */
+DEFT_API DEFT_MUST_CHECK deft_status deft_map_view(deft_tensor *t, uint32_t dtypes,
+                                                   bool is_writable, deft_view *out);
+
+/** Ends the loan and makes *view zero. What was written is assigned to the tensor, as by
+ * deft_assign: the failures of that call are returned here. NULL and a view that is zero are
+ * allowed. The call comes before deft_ctx_destroy. */
+DEFT_API deft_status deft_unmap_view(deft_view *view);
+
 /** Computes t and writes a text such as "f32[2,3] [[1, 2, 3], [4, 5, 6]]" to buf. Long axes
  * are shortened to their ends. The text is cut at n bytes and always terminated. *length
  * gets the full length; length may be NULL. */

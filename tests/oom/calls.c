@@ -626,6 +626,22 @@ static deft_status act_map(world *w)
     return end(s, st);
 }
 
+static deft_status act_map_view(world *w)
+{
+    const deft_scope s = deft_scope_begin(w->cx);
+    deft_view v;
+    deft_status st;
+    deft_tensor *const t = pending(w);
+    SUBJECT(w, st = deft_map_view(t, ~0u, true, &v));
+    if (st != DEFT_OK && (v.data || v.held)) w->wrong = "a failed map lends something";
+    if (st == DEFT_OK) ((float *)v.data)[3] = 3;
+    deft_status ended;
+    SUBJECT(w, ended = deft_unmap_view(&v));
+    if (st == DEFT_OK) st = ended;
+    if (st == DEFT_OK) st = deft_read(t, DEFT_F32, w->got, N * sizeof(float));
+    return end(s, st);
+}
+
 /* What another library has, and takes back. */
 static deft_status act_to_dlpack(world *w)
 {
@@ -1317,19 +1333,20 @@ static const row rows[] = {
 #define ROW(fn) { .name = "deft_" #fn, .act = act_##fn },
                 ROW(eval) ROW(nan_check) ROW(read) ROW(item_f32) ROW(item_f64) ROW(item_i32) ROW(
                     item_i64) ROW(item_u8) ROW(item_i8) ROW(item_i16) ROW(item_u16) ROW(item_u32)
-                    ROW(item_u64) ROW(item_bool) ROW(map) ROW(map_device) ROW(device_work) ROW(
-                        to_dlpack) ROW(to_dlpack_old) ROW(from_dlpack) ROW(from_dlpack_old)
-                        ROW(device_of) ROW(stream) ROW(device_describe) ROW(device_memory_read) ROW(
-                            format) ROW(print) ROW(save) ROW(load) ROW(scope_begin) ROW(scope_end)
-                            ROW(scope_return) ROW(step_begin) ROW(step_begin_with) ROW(step_end)
-                                ROW(step_memory_read) ROW(step_submit) ROW(wait) ROW(keep)
-                                    ROW(ctx_create) ROW(runtime_create) ROW(show) ROW(store_next)
+                    ROW(item_u64) ROW(item_bool) ROW(map) ROW(map_device) ROW(device_work)
+                        ROW(map_view) ROW(to_dlpack) ROW(to_dlpack_old) ROW(from_dlpack) ROW(
+                            from_dlpack_old) ROW(device_of) ROW(stream) ROW(device_describe)
+                            ROW(device_memory_read) ROW(format) ROW(print) ROW(save) ROW(load)
+                                ROW(scope_begin) ROW(scope_end) ROW(scope_return) ROW(step_begin)
+                                    ROW(step_begin_with) ROW(step_end) ROW(step_memory_read)
+                                        ROW(step_submit) ROW(wait) ROW(keep) ROW(ctx_create) ROW(
+                                            runtime_create) ROW(show) ROW(store_next)
 #undef ROW
 #define ROW(fn, ...) { .name = "deft_" #fn, .quiet = quiet_##fn },
-                                        QUIET(ROW) ROW(step_abort, ) ROW(drop, ) ROW(unmap, )
-                                            ROW(ctx_destroy, ) ROW(runtime_destroy, )
+                                            QUIET(ROW) ROW(step_abort, ) ROW(drop, ) ROW(unmap, )
+                                                ROW(ctx_destroy, ) ROW(runtime_destroy, )
 #undef ROW
-                                                { .name = "deft_split", .make = make_split },
+                                                    { .name = "deft_split", .make = make_split },
     { .name = "deft_unstack", .make = make_unstack },
     { .name = "deft_meshgrid", .make = make_meshgrid },
     { .name = "deft_broadcast_tensors", .make = make_broadcast_tensors },
@@ -1359,6 +1376,7 @@ static const row rows[] = {
                 { .name = "deft_site", .act = act_site },
     { .name = "deft_label_begin", .act = act_site },
     { .name = "deft_label_end", .act = act_site },
+    { .name = "deft_unmap_view", .act = act_map_view },
     { .name = "deft_load", .act = act_load_in_a_step },
     { .name = "deft_load", .act = act_load_wrapped },
     { .name = "deft_capture_create", .act = act_capture_create },

@@ -8,6 +8,7 @@
  * the step's transaction.
  */
 #include "base/replace.h"
+#include "lazy/calls/views.h"
 #include "lazy/core/devices.h"
 #include "lazy/core/recorder.h"
 #include "lazy/files/safetensors.h"
@@ -426,22 +427,6 @@ static void loader_restore_bindings(loader *l)
     }
 }
 
-/* Assigns v to dst through a temporary handle. The handle is the newest of its slab, so
- * its slot is given back. */
-static deft_status assign_value(loader *l, deft_tensor *dst, df_value *v)
-{
-    deft_ctx *const cx = l->cx;
-    deft_tensor *const t = df_handle_new(cx, 0);
-    if (!t) return df_deliver(cx);
-    t->epoch = 0;
-    t->value = df_value_ref(v);
-    const deft_tensor *const done = deft_assign(dst, t);
-    df_handle_unbind(cx, t);
-    t->flags = 0;
-    df_slab_of(t)->n--;
-    return done ? DEFT_OK : df_deliver(cx);
-}
-
 /* Assigns all values. The earlier bindings are remembered with their record numbers, so
  * this is a walk. */
 static deft_status assign_all(loader *l)
@@ -451,7 +436,7 @@ static deft_status assign_all(loader *l)
     for (size_t i = 0; i < l->n && st == DEFT_OK; i++) {
         deft_tensor *const dst = l->list[i].tensor;
         loader_save_bindings(l, dst);
-        st = assign_value(l, dst, l->value[i]);
+        st = df_assign_value(l->cx, dst, l->value[i]);
         if (st == DEFT_OK) continue;
         char shown[DF_SAFETENSORS_SHOW];
         df_fail_more(

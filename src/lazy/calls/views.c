@@ -658,3 +658,17 @@ deft_tensor *deft_assign_u(deft_tensor *dst, uint64_t value)
 {
     return assign_number(dst, df_literal_u(value), DF_SITE);
 }
+
+/* The temporary handle is the newest of its slab, so its slot is given back. */
+deft_status df_assign_value(deft_ctx *cx, deft_tensor *dst, df_value *v)
+{
+    deft_tensor *const t = df_handle_new(cx, 0);
+    if (!t) return df_deliver(cx);
+    t->epoch = 0;
+    t->value = df_value_ref(v);
+    const deft_tensor *const done = deft_assign(dst, t);
+    df_handle_unbind(cx, t);
+    t->flags = 0;
+    df_slab_of(t)->n--;
+    return done ? DEFT_OK : df_deliver(cx);
+}

@@ -20,4 +20,8 @@ uint32_t df_append_like(deft_ctx *cx, uint32_t k, const uint32_t *src, uintptr_t
  * `onto` when place is base. Fails with DEFT_E_LIMIT when there are more than 32 views. */
 uint32_t df_rebase(deft_ctx *cx, uint32_t place, uint32_t base, uint32_t onto);
 
+/* Assigns v to dst, for an acting call that is under way. Returns the status of a mistake, with its
+ * sentence in cx->diag. */
+deft_status df_assign_value(deft_ctx *cx, deft_tensor *dst, df_value *v);
+
 #endif
