@@ -197,8 +197,8 @@ static deft_tensor *divergence(const loss *l)
     if (l->o.log_target) return deft_mul(deft_exp(t), deft_sub(t, x));
     deft_tensor *const is_above = deft_gt_f(t, 0);
     deft_tensor *const log = deft_log(deft_where(is_above, t, deft_num_i(l->cx, 1)));
-    deft_tensor *const own = deft_where(
-        is_above, deft_mul(t, log), deft_where(deft_ge_f(t, 0), deft_num_i(l->cx, 0), deft_log(t)));
+    deft_tensor *const rest = deft_where(deft_ge_f(t, 0), deft_num(l->cx, 0), deft_num(l->cx, NAN));
+    deft_tensor *const own = deft_where(is_above, deft_mul(t, log), rest);
     return deft_sub(own, deft_mul(t, x));
 }
 

@@ -420,7 +420,7 @@ static deft_tensor *choice(deft_ctx *cx, deft_rng *rng, int64_t n, int64_t k, bo
 
 /* ---- public functions, with the line of their caller as call site ---- */
 
-static uint64_t next_of(const deft_rng *rng)
+static uint64_t rng_next(const deft_rng *rng)
 {
     return rng ? rng->next : 0;
 }
@@ -435,7 +435,7 @@ static deft_tensor *or_restore(deft_rng *rng, uint64_t next, deft_tensor *t)
 /* Like DF_LAYER_RETURN, for a call that draws from rng. */
 #define DRAW_RETURN(cx, call)                                                                      \
     do {                                                                                           \
-        const uint64_t next = next_of(rng);                                                        \
+        const uint64_t next = rng_next(rng);                                                       \
         DF_LAYER_RETURN(deft_tensor *, (cx), or_restore(rng, next, (call)));                       \
     } while (0)
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Random convolutions and pools, with what stands around them in networks: operands that are views
+ * Random convolutions and pools, also those with options of their own, with what stands around them in networks: operands that are views
  * or computed, a bias, a normalization, an activation, a residual. Values, and gradients of all
  * operands, have equal bits on every path: recorded at once, replayed, and by deft_vmap.
  *
@@ -36,7 +36,10 @@ typedef struct program {
     uint64_t seed;
     deft_dtype dtype;
     bool is_hard;
-    int what; /* 0 to 3: convolution; 4: maximum; 5: mean; 6: neighbours of padded images */
+    /* 0 to 3: convolution; 4: maximum; 5: mean; 6: neighbours of padded images; 7: transposed
+     * convolution; 8: convolution with planes; 9: maximum with indices; 10: mean of windows that
+     * reach beyond the padding; 11: windows as columns, added up */
+    int what;
     /* what x is: itself, channels last in memory, flipped, computed, part of more, one column */
     int view;
     /* what comes after: nothing, activation, normalization, the same twice, a residual, a residual
@@ -61,13 +64,18 @@ static int64_t drawn_side(uint64_t *state, int64_t least)
     return drawn(state, least, oracle_next(state) % 4 ? least + 9 : least + 40);
 }
 
+static bool is_convolution(int what)
+{
+    return what < 4 || what == 7 || what == 8;
+}
+
 static program draw(uint64_t seed)
 {
     uint64_t s = oracle_mix(seed, 77);
     program p = { .seed = seed, .dtype = drawn(&s, 0, 2) ? DEFT_F32 : DEFT_F64 };
     static const int64_t batches[] = { 1, 1, 2, 3 };
     p.is_hard = drawn(&s, 0, 2) == 0;
-    p.what = (int)drawn(&s, 0, 6);
+    p.what = (int)drawn(&s, 0, 11);
     p.view = (int)drawn(&s, 0, 5);
     p.after = (int)drawn(&s, 0, 7);
     p.has_gradient = drawn(&s, 0, 1);
@@ -79,15 +87,17 @@ static program draw(uint64_t seed)
     for (int i = 0; i < 2; i++) {
         kernel[i] = drawn(&s, 1, 3 + (drawn(&s, 0, 7) == 0 ? 3 : 0));
         p.stride[i] = drawn(&s, 1, 3);
-        p.dilation[i] = p.what < 4 || p.what == 6 ? drawn(&s, 1, 2) : 1;
-        p.padding[i] = p.what < 4 ? drawn(&s, 0, 2) : drawn(&s, 0, kernel[i] / 2);
+        p.dilation[i] = p.what == 4 || p.what == 5 ? 1 : drawn(&s, 1, 2);
+        p.padding[i] = is_convolution(p.what) ? drawn(&s, 0, 2) : drawn(&s, 0, kernel[i] / 2);
         const int64_t reach = p.dilation[i] * (kernel[i] - 1) + 1 - 2 * p.padding[i];
         side[i] = drawn_side(&s, reach > 1 ? reach : 1);
-        if (i == 1 && p.what >= 4 && drawn(&s, 0, 1)) side[i] += 30; /* rows of several vectors */
+        if (p.what == 7) side[i] += 4; /* padding takes elements away */
+        if (i == 1 && !is_convolution(p.what) && drawn(&s, 0, 1))
+            side[i] += 30; /* rows of several vectors */
     }
     p.x = DEFT_SHAPE(batches[drawn(&s, 0, 3)], p.groups * depth, side[0], side[1]);
     p.w = DEFT_SHAPE(p.groups * per_group, depth, kernel[0], kernel[1]);
-    if (p.what >= 4) p.w.dim[0] = p.x.dim[1];
+    if (!is_convolution(p.what)) p.w.dim[0] = p.x.dim[1];
     p.bias = DEFT_SHAPE(p.w.dim[0]);
     return p;
 }
@@ -190,6 +200,64 @@ static deft_tensor *followed(deft_ctx *cx, const program *p, deft_tensor *y, def
     return p->after == 2 ? deft_relu(y) : deft_add(deft_mul(y, deft_const_f(cx, 0.5)), y);
 }
 
+/* ---- images of any number of sides ---- */
+
+/* The transposed convolution with the weights [out, in / groups, ...], turned. */
+static deft_tensor *transposed(const program *p, deft_tensor *x, deft_tensor *w,
+                               const deft_conv_options *o)
+{
+    const int64_t g = p->groups, out = p->w.dim[0] / g, in = p->w.dim[1];
+    const int64_t rows = p->w.dim[2], columns = p->w.dim[3];
+    deft_tensor *const parted = deft_reshape(w, DEFT_SHAPE(g, out, in, rows, columns));
+    return deft_conv_transpose(
+        x, deft_reshape(deft_transpose(parted, 1, 2), DEFT_SHAPE(g * in, out, rows, columns)), o);
+}
+
+/* A plane of a convolution of three sides: x has two planes, and so has the window. */
+static deft_tensor *plane_of(deft_ctx *cx, deft_tensor *x, deft_tensor *w,
+                             const deft_conv_options *o)
+{
+    deft_conv_options with_planes = *o;
+    for (int i = 0; i < 2; i++) {
+        with_planes.stride[i + 1] = o->stride[i];
+        with_planes.padding[i + 1] = o->padding[i];
+        with_planes.dilation[i + 1] = o->dilation[i];
+    }
+    with_planes.stride[0] = with_planes.dilation[0] = with_planes.padding[0] = 1;
+    deft_tensor *const half = deft_mul(w, deft_const_f(cx, 0.5));
+    deft_tensor *const planes = deft_stack((deft_tensor *[]){ x, deft_neg(x) }, 2, 2);
+    deft_tensor *const window = deft_stack((deft_tensor *[]){ w, half }, 2, 2);
+    deft_tensor *const y = deft_conv(planes, window, &with_planes);
+    return deft_slice(y, DEFT_FULL, DEFT_FULL, DEFT_AT(1));
+}
+
+static deft_tensor *with_options(deft_ctx *cx, const program *p, deft_tensor *x,
+                                 deft_tensor *const *in)
+{
+    const deft_conv_options conv = { .size = sizeof conv,
+                                     .stride = { p->stride[0], p->stride[1] },
+                                     .padding = { p->padding[0], p->padding[1] },
+                                     .dilation = { p->dilation[0], p->dilation[1] },
+                                     .groups = p->groups };
+    const deft_pool_options pool = { .size = sizeof pool,
+                                     .kernel = { p->w.dim[2], p->w.dim[3] },
+                                     .stride = { p->stride[0], p->stride[1] },
+                                     .padding = { p->padding[0], p->padding[1] },
+                                     .dilation = { p->dilation[0], p->dilation[1] },
+                                     .ceil_mode = p->groups % 2,
+                                     .excludes_padding = p->x.dim[1] % 2 };
+    deft_tensor *indices, *y;
+    switch (p->what) {
+    case 7: return transposed(p, x, in[WEIGHTS], &conv);
+    case 8: return plane_of(cx, x, in[WEIGHTS], &conv);
+    case 9:
+        y = deft_max_pool(x, &pool, &indices);
+        return deft_add(y, deft_mul(deft_cast(indices, p->dtype), deft_const_f(cx, 0.125)));
+    case 10: return deft_avg_pool(x, &pool);
+    default: return deft_fold(deft_unfold(x, &pool), DEFT_SHAPE(p->x.dim[2], p->x.dim[3]), &pool);
+    }
+}
+
 static deft_tensor *value_of(deft_ctx *cx, const program *p, deft_tensor *const *in)
 {
     deft_tensor *const x = viewed(p, in[X]);
@@ -206,6 +274,7 @@ static deft_tensor *value_of(deft_ctx *cx, const program *p, deft_tensor *const 
     deft_tensor *y = p->what == 4   ? deft_max_pool2d(x, &pool)
                      : p->what == 5 ? deft_avg_pool2d(x, &pool)
                      : p->what == 6 ? neighbours(p, x)
+                     : p->what > 6  ? with_options(cx, p, x, in)
                                     : deft_conv2d(x, in[WEIGHTS], &conv);
     return y ? followed(cx, p, y, in[BIAS]) : NULL;
 }
