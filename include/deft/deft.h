@@ -9,6 +9,7 @@
 #define DEFT_DEFT_H
 
 #include "deft/array.h"
+#include "deft/arrow.h"
 #include "deft/capture.h"
 #include "deft/context.h"
 #include "deft/control.h"
@@ -16,6 +17,7 @@
 #include "deft/dlpack.h"
 #include "deft/dtype.h"
 #include "deft/eval.h"
+#include "deft/files.h"
 #include "deft/grad.h"
 #include "deft/images.h"
 #include "deft/layers.h"

@@ -642,6 +642,51 @@ static deft_status act_map_view(world *w)
     return end(s, st);
 }
 
+/* A column that goes out and comes back. */
+static deft_status act_arrow(world *w)
+{
+    const deft_scope s = deft_scope_begin(w->cx);
+    struct ArrowSchema schema;
+    struct ArrowArray array;
+    deft_status st;
+    deft_tensor *t = NULL;
+    SUBJECT(w, st = deft_to_arrow(pending(w), &schema, &array));
+    if ((st == DEFT_OK) != (schema.release && array.release)) w->wrong = "half an export";
+    if (st == DEFT_OK) SUBJECT(w, t = deft_from_arrow(w->cx, &schema, &array, NULL));
+    if (st == DEFT_OK && (t != NULL) != !array.release) w->wrong = "an array is taken, or is not";
+    if (schema.release) schema.release(&schema);
+    if (array.release) array.release(&array);
+    if (st == DEFT_OK) st = t ? deft_read(t, DEFT_F32, w->got, 96) : deft_error(w->cx);
+    return end(s, st);
+}
+
+/* Writes and reads a file of each kind. */
+static deft_status act_files(world *w)
+{
+    char dir[64] = "/tmp/deft-oom-XXXXXX", npy[96], npz[96];
+    deft_file *f = NULL;
+    deft_tensor *t = NULL;
+    if (!mkdtemp(dir)) return DEFT_E_IO;
+    snprintf(npy, sizeof npy, "%s/a.npy", dir);
+    snprintf(npz, sizeof npz, "%s/a.npz", dir);
+    const deft_scope s = deft_scope_begin(w->cx);
+    const deft_named list[2] = { { "a", pending(w) }, { "b", deft_t(w->i) } };
+    deft_status st;
+    SUBJECT(w, st = deft_save_npy(pending(w), npy));
+    if (st == DEFT_OK) SUBJECT(w, st = deft_save_npz(w->cx, npz, list, 2));
+    if (st == DEFT_OK) SUBJECT(w, st = deft_file_open(w->cx, npz, &f));
+    if ((st == DEFT_OK) != (f != NULL)) w->wrong = "a failed open gives something";
+    if (st == DEFT_OK) SUBJECT(w, t = deft_file_load(f, "a"));
+    if (st == DEFT_OK) st = t ? deft_read(t, DEFT_F32, w->got, 96) : deft_error(w->cx);
+    if (st == DEFT_OK) SUBJECT(w, t = deft_file_map(f, "b"));
+    if (st == DEFT_OK) st = t ? deft_read(t, DEFT_I32, w->got + 96, 96) : deft_error(w->cx);
+    SUBJECT(w, deft_file_close(&f));
+    unlink(npy);
+    unlink(npz);
+    rmdir(dir);
+    return end(s, st);
+}
+
 /* What another library has, and takes back. */
 static deft_status act_to_dlpack(world *w)
 {
@@ -1282,6 +1327,14 @@ static deft_status quiet_drop(world *w)
     return DEFT_OK;
 }
 
+static deft_status quiet_file(world *w)
+{
+    deft_file_entry e;
+    SUBJECT(w, (void)deft_file_count(NULL));
+    SUBJECT(w, (void)deft_file_entry_read(NULL, 0, &e, sizeof e));
+    return DEFT_OK;
+}
+
 static deft_status quiet_unmap(world *w)
 {
     deft_mapped m;
@@ -1377,6 +1430,16 @@ static const row rows[] = {
     { .name = "deft_label_begin", .act = act_site },
     { .name = "deft_label_end", .act = act_site },
     { .name = "deft_unmap_view", .act = act_map_view },
+    { .name = "deft_to_arrow", .act = act_arrow },
+    { .name = "deft_from_arrow", .act = act_arrow },
+    { .name = "deft_save_npy", .act = act_files },
+    { .name = "deft_save_npz", .act = act_files },
+    { .name = "deft_file_open", .act = act_files },
+    { .name = "deft_file_close", .act = act_files },
+    { .name = "deft_file_load", .act = act_files },
+    { .name = "deft_file_map", .act = act_files },
+    { .name = "deft_file_count", .quiet = quiet_file },
+    { .name = "deft_file_entry_read", .quiet = quiet_file },
     { .name = "deft_load", .act = act_load_in_a_step },
     { .name = "deft_load", .act = act_load_wrapped },
     { .name = "deft_capture_create", .act = act_capture_create },

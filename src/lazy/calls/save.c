@@ -7,30 +7,23 @@
  * assign fails, the earlier ones are rolled back. Inside a step, the assigns belong to
  * the step's transaction.
  */
-#include "base/replace.h"
+#include "lazy/calls/save.h"
+
 #include "lazy/calls/views.h"
 #include "lazy/core/devices.h"
 #include "lazy/core/recorder.h"
+#include "lazy/files/reader.h"
 #include "lazy/files/safetensors.h"
 #include "lazy/run/submit.h"
 #include "lazy/run/materialize.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "files hold the machine's own byte order");
 
-/* The kernel moves at most 2^31 - 4096 bytes per call. */
-#define MAX_TRANSFER ((size_t)1 << 30)
-
-/* Checks that the list holds n usable tensors of cx with names. */
-static deft_status check_named_tensors(deft_ctx *cx, const char *what, const char *path,
-                                       const deft_named *list, size_t n)
+deft_status df_check_named(deft_ctx *cx, const char *what, const char *path, const deft_named *list,
+                           size_t n)
 {
     deft_status st = df_may_act(cx);
     if (st == DEFT_OK) st = df_wait_for_steps(cx);
@@ -54,20 +47,10 @@ static deft_status check_named_tensors(deft_ctx *cx, const char *what, const cha
     return DEFT_OK;
 }
 
-static DF_COLD deft_status io_error(df_diag *d, const char *what, const char *path,
-                                    const char *call)
-{
-    const int code = errno;
-    const bool absent = code == ENOENT && !strcmp(what, "load");
-    return df_fail(d, absent ? DEFT_E_NOT_FOUND : DEFT_E_IO, "%s: %s: %s: %s", what, path, call,
-                   strerror(code));
-}
-
 /* ---- saving ---- */
 
 typedef struct saver {
     deft_ctx *cx;
-    const char *path;
     const deft_named *list;
     size_t n;
     /* tensors in file order: wide elements first, so that all are aligned */
@@ -78,14 +61,13 @@ typedef struct saver {
     uint32_t *want_of; /* per tensor: its want, DF_NONE when it has a value */
     df_value **value;  /* per tensor: counted */
     df_str header;
-    df_replace file;
+    df_writer file;
 } saver;
 
 static deft_status saver_init(saver *s)
 {
     const df_mem *const m = s->cx->mem;
     df_str_init(&s->header, m);
-    s->file.fd = -1;
     if (!s->n) return DEFT_OK;
     s->order = df_mem_zalloc(m, s->n * sizeof *s->order);
     s->entry = df_mem_zalloc(m, s->n * sizeof *s->entry);
@@ -100,7 +82,7 @@ static deft_status saver_init(saver *s)
 static void saver_finish(saver *s)
 {
     const df_mem *const m = s->cx->mem;
-    df_replace_finish(&s->file);
+    df_writer_finish(&s->file);
     for (uint32_t i = 0; i < s->n_want; i++) df_value_drop(s->cx, &s->want[i].result);
     for (size_t i = 0; s->value && i < s->n; i++) df_value_drop(s->cx, &s->value[i]);
     df_str_finish(&s->header);
@@ -170,51 +152,26 @@ static deft_status saver_compute_all(saver *s)
     return DEFT_OK;
 }
 
-static deft_status file_error(saver *s)
-{
-    df_diag *const d = &s->cx->diag;
-    const df_replace *const f = &s->file;
-    if (f->is_irregular)
-        return df_fail(d, DEFT_E_IO,
-                       "save: %s: a folder, device or pipe, no regular file: it is not replaced",
-                       s->path);
-    if (!f->call) return df_fail_mem(d, "save", strlen(s->path));
-    return io_error(d, "save", f->temporary ? f->temporary : s->path, f->call);
-}
-
-static deft_status saver_write_all(saver *s, const void *data, size_t n)
-{
-    const char *at = data;
-    while (n) {
-        const ssize_t done = write(s->file.fd, at, n < MAX_TRANSFER ? n : MAX_TRANSFER);
-        if (done < 0 && errno == EINTR) continue;
-        if (done == 0) errno = EIO;
-        if (done <= 0) return io_error(&s->cx->diag, "save", s->file.temporary, "write");
-        at += done;
-        n -= (size_t)done;
-    }
-    return DEFT_OK;
-}
-
 /* Writes the elements of v, which is on the host. */
-static deft_status saver_write_here(saver *s, const df_value *v, size_t bytes)
+static deft_status write_here(deft_ctx *cx, df_writer *w, const df_value *v)
 {
-    if (df_value_contiguous(v)) return saver_write_all(s, v->data, bytes);
-    char *const packed = df_mem_alloc(s->cx->mem, bytes);
-    if (!packed) return df_fail_mem(&s->cx->diag, "save", bytes);
+    const size_t bytes = df_value_size(v);
+    if (df_value_contiguous(v)) return df_writer_put(w, v->data, bytes);
+    char *const packed = df_mem_alloc(cx->mem, bytes);
+    if (!packed) return df_fail_mem(&cx->diag, w->what, bytes);
     df_value_pack(v, (deft_dtype)v->dtype, packed);
-    const deft_status st = saver_write_all(s, packed, bytes);
-    df_mem_free(s->cx->mem, packed, bytes);
+    const deft_status st = df_writer_put(w, packed, bytes);
+    df_mem_free(cx->mem, packed, bytes);
     return st;
 }
 
-static deft_status saver_write_value(saver *s, df_value *v, size_t bytes)
+deft_status df_write_value(deft_ctx *cx, df_writer *w, df_value *v)
 {
     df_value *here = NULL;
-    if (!bytes) return DEFT_OK;
-    deft_status st = df_value_host(s->cx, &s->cx->diag, v, &here);
-    if (st == DEFT_OK) st = saver_write_here(s, here, bytes);
-    df_value_drop(s->cx, &here);
+    if (!df_value_size(v)) return DEFT_OK;
+    deft_status st = df_value_host(cx, &cx->diag, v, &here);
+    if (st == DEFT_OK) st = write_here(cx, w, here);
+    df_value_drop(cx, &here);
     return st;
 }
 
@@ -222,18 +179,17 @@ deft_status deft_save(deft_ctx *cx, const char *path, const deft_named *list, si
 {
     if (!cx) return DEFT_E_ARG;
     df_act(cx, "save", DF_SITE);
-    deft_status st = check_named_tensors(cx, "save", path, list, n);
+    deft_status st = df_check_named(cx, "save", path, list, n);
     if (st != DEFT_OK) return st;
-    saver s = { .cx = cx, .path = path, .list = list, .n = n };
+    saver s = { .cx = cx, .list = list, .n = n };
+    s.file = (df_writer){ .d = &cx->diag, .what = "save", .path = path, .file.fd = -1 };
     TRY(saver_init(&s));
     TRY(saver_build_header(&s));
     TRY(saver_compute_all(&s));
-    if (!df_replace_begin(&s.file, cx->mem, path, 0666)) TRY(file_error(&s));
-    TRY(saver_write_all(&s, s.header.at, s.header.n));
-    for (size_t k = 0; k < n; k++)
-        TRY(saver_write_value(&s, s.value[s.order[k]],
-                              (size_t)(s.entry[k].end - s.entry[k].begin)));
-    if (!df_replace_commit(&s.file)) TRY(file_error(&s));
+    TRY(df_writer_begin(&s.file, cx->mem));
+    TRY(df_writer_put(&s.file, s.header.at, s.header.n));
+    for (size_t k = 0; k < n; k++) TRY(df_write_value(cx, &s.file, s.value[s.order[k]]));
+    TRY(df_writer_commit(&s.file));
 done:
     saver_finish(&s);
     return st;
@@ -255,80 +211,14 @@ typedef struct loader {
     const char *path;
     const deft_named *list;
     size_t n;
-    int fd;
-    uint64_t data_at; /* file offset of the data section, in bytes */
-    char *header;
-    size_t header_size;
-    df_safetensors_table table;
+    df_reader file;
+    df_safetensors_file header;
     const df_safetensors_entry **entry; /* per tensor */
     df_value **value;                   /* per tensor: counted */
     /* the bindings of each tensor and of all tensors of which it is a view */
     binding *before;
     size_t n_before, max_before;
 } loader;
-
-static deft_status loader_read_at(loader *l, void *dst, size_t n, uint64_t from)
-{
-    char *to = dst;
-    while (n) {
-        const ssize_t done = pread(l->fd, to, n < MAX_TRANSFER ? n : MAX_TRANSFER, (off_t)from);
-        if (done < 0 && errno == EINTR) continue;
-        if (done < 0) return io_error(&l->cx->diag, "load", l->path, "read");
-        if (done == 0)
-            return df_fail(&l->cx->diag, DEFT_E_FORMAT,
-                           "load: %s: the file became shorter, at byte %llu", l->path,
-                           (unsigned long long)from);
-        to += done;
-        from += (uint64_t)done;
-        n -= (size_t)done;
-    }
-    return DEFT_OK;
-}
-
-/* Opens the file. O_NONBLOCK, because opening a pipe without a writer must not block; a
- * pipe is then refused. */
-static deft_status loader_open(loader *l, uint64_t *size)
-{
-    do l->fd = open(l->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    while (l->fd < 0 && errno == EINTR);
-    if (l->fd < 0) return io_error(&l->cx->diag, "load", l->path, "open");
-    struct stat info;
-    if (fstat(l->fd, &info)) return io_error(&l->cx->diag, "load", l->path, "fstat");
-    if (!S_ISREG(info.st_mode))
-        return df_fail(&l->cx->diag, DEFT_E_IO, "load: %s: not a regular file", l->path);
-    *size = (uint64_t)info.st_size;
-    return DEFT_OK;
-}
-
-static deft_status read_header(loader *l)
-{
-    deft_status st = DEFT_OK;
-    df_diag *const d = &l->cx->diag;
-    uint64_t size = 0;
-    unsigned char prefix[DF_SAFETENSORS_PREFIX];
-    TRY(loader_open(l, &size));
-    if (size < sizeof prefix)
-        return df_fail(d, DEFT_E_FORMAT, "load: %s: %llu bytes, too short for a header, at byte 0",
-                       l->path, (unsigned long long)size);
-    TRY(loader_read_at(l, prefix, sizeof prefix, 0));
-    uint64_t n = 0;
-    for (uint32_t i = 0; i < sizeof prefix; i++) n |= (uint64_t)prefix[i] << (8 * i);
-    if (n == 0 || n > DF_SAFETENSORS_MAX_HEADER || n > size - sizeof prefix)
-        return df_fail(
-            d, DEFT_E_FORMAT,
-            "load: %s: a header of %llu bytes in a file of %llu (at most %llu are read), at byte 0",
-            l->path, (unsigned long long)n, (unsigned long long)size,
-            (unsigned long long)DF_SAFETENSORS_MAX_HEADER);
-    l->data_at = n + sizeof prefix;
-    l->header = df_mem_alloc(l->cx->mem, (size_t)n);
-    if (!l->header) return df_fail_mem(d, "load", (size_t)n);
-    l->header_size = (size_t)n;
-    TRY(loader_read_at(l, l->header, (size_t)n, sizeof prefix));
-    TRY(df_safetensors_parse(d, l->cx->mem, l->path, l->header, (size_t)n, size - l->data_at,
-                             &l->table));
-done:
-    return st;
-}
 
 /* Checks that the file's entry for one tensor fits the tensor. */
 static deft_status match(loader *l, size_t i)
@@ -337,7 +227,7 @@ static deft_status match(loader *l, size_t i)
     const char *const name = l->list[i].name;
     char shown[DF_SAFETENSORS_SHOW], a[DF_SHAPE_TEXT], b[DF_SHAPE_TEXT];
     df_safetensors_show(name, strlen(name), shown, sizeof shown);
-    const df_safetensors_entry *const e = df_safetensors_find(&l->table, name);
+    const df_safetensors_entry *const e = df_safetensors_find(&l->header.table, name);
     if (!e)
         return df_fail(&cx->diag, DEFT_E_NOT_FOUND, "load: %s: no tensor is named \"%s\"", l->path,
                        shown);
@@ -386,7 +276,7 @@ static deft_status read_value(loader *l, size_t i)
     if (!v) return df_fail_mem(&cx->diag, "load", sizeof *v);
     TRY(df_buffer_create(&cx->diag, cx->rt->dev->allocator, (int64_t)bytes, &v->buf));
     v->data = v->buf->data;
-    TRY(loader_read_at(l, v->data, bytes, l->data_at + e->begin));
+    TRY(df_reader_at(&l->file, v->data, bytes, l->header.data_at + e->begin));
     if (e->dtype == DEFT_BOOL) /* kernels rely on bools being one byte, 0 or 1 */
         for (size_t k = 0; k < bytes; k++) v->data[k] = v->data[k] != 0;
     TRY(move_value(l, i));
@@ -451,15 +341,14 @@ static deft_status assign_all(loader *l)
 static void loader_finish(loader *l)
 {
     const df_mem *const m = l->cx->mem;
-    if (l->fd >= 0) close(l->fd);
+    df_reader_close(&l->file);
     for (size_t i = 0; i < l->n_before; i++) {
         df_value_drop(l->cx, &l->before[i].value);
         df_value_drop(l->cx, &l->before[i].mut.now.what);
         df_value_drop(l->cx, &l->before[i].mut.before.what);
     }
     for (size_t i = 0; l->value && i < l->n; i++) df_value_drop(l->cx, &l->value[i]);
-    df_safetensors_finish(&l->table);
-    df_mem_free(m, l->header, l->header_size);
+    df_safetensors_close(&l->header, m);
     df_mem_free(m, l->entry, l->n * sizeof *l->entry);
     df_mem_free(m, l->value, l->n * sizeof *l->value);
     df_mem_free(m, l->before, l->max_before * sizeof *l->before);
@@ -469,9 +358,10 @@ deft_status deft_load(deft_ctx *cx, const char *path, const deft_named *list, si
 {
     if (!cx) return DEFT_E_ARG;
     df_act(cx, "load", DF_SITE);
-    deft_status st = check_named_tensors(cx, "load", path, list, n);
+    deft_status st = df_check_named(cx, "load", path, list, n);
     if (st != DEFT_OK) return st;
-    loader l = { .cx = cx, .path = path, .list = list, .n = n, .fd = -1 };
+    loader l = { .cx = cx, .path = path, .list = list, .n = n };
+    l.file = (df_reader){ .d = &cx->diag, .what = "load", .path = path, .fd = -1 };
     if (n) {
         l.entry = df_mem_zalloc(cx->mem, n * sizeof *l.entry);
         l.value = df_mem_zalloc(cx->mem, n * sizeof *l.value);
@@ -481,7 +371,8 @@ deft_status deft_load(deft_ctx *cx, const char *path, const deft_named *list, si
         if (!l.entry || !l.value || !l.before)
             TRY(df_fail_mem(&cx->diag, "load", l.max_before * sizeof *l.before));
     }
-    TRY(read_header(&l));
+    TRY(df_reader_open(&l.file));
+    TRY(df_safetensors_read(&l.file, cx->mem, &l.header));
     for (size_t i = 0; i < n; i++) TRY(match(&l, i));
     for (size_t i = 0; i < n; i++) TRY(read_value(&l, i));
     TRY(assign_all(&l));

@@ -13,6 +13,7 @@
 #include "deft/dlpack.h"
 
 #include "lazy/calls/wrap.h"
+#include "lazy/exchange/shared.h"
 #include "lazy/run/materialize.h"
 
 enum { DL_HOST = 1, DL_CUDA = 2, DL_CUDA_HOST = 3 }; /* device_type */
@@ -78,12 +79,6 @@ static void delete_old(struct DLManagedTensor *self)
     delete_exported(self);
 }
 
-/* Whether the memory of v may change or end while a consumer has it. */
-static bool dl_must_copy(const df_value *v)
-{
-    return v->flags & DF_VALUE_MUT || (v->flags & DF_VALUE_WRAPPED && !v->buf->release.fn);
-}
-
 static void dl_describe(exported *e, deft_dlpack_tensor *dl, const df_value *v, deft_device where)
 {
     const deft_dtype t = (deft_dtype)v->dtype;
@@ -119,8 +114,8 @@ static deft_status dl_export_value(deft_ctx *cx, const char *what, df_value *v, 
     df_diag *const d = &cx->diag;
     df_value *copy = NULL;
     const deft_device where = df_value_where(cx, v);
-    const bool copies = flags & DEFT_DLPACK_COPY || dl_must_copy(v);
-    if (dl_must_copy(v) && flags & DEFT_DLPACK_NO_COPY)
+    const bool copies = flags & DEFT_DLPACK_COPY || df_must_copy(v);
+    if (df_must_copy(v) && flags & DEFT_DLPACK_NO_COPY)
         return df_fail(d, DEFT_E_ARG,
                        "%s: memory of deft_wrap%s is copied, and DEFT_DLPACK_NO_COPY forbids it",
                        what,
@@ -132,8 +127,7 @@ static deft_status dl_export_value(deft_ctx *cx, const char *what, df_value *v, 
     exported *const e = df_mem_zalloc(cx->mem, sizeof *e);
     if (!e) TRY(df_fail_mem(d, what, sizeof *e));
     e->buf = df_buffer_ref(v->buf);
-    e->rt = cx->rt;
-    atomic_fetch_add(&cx->rt->refs, 1);
+    e->rt = df_runtime_ref(cx);
     if (is_old) {
         e->m.old = (deft_dlpack_old){ .manager_ctx = e, .deleter = delete_old };
     } else {

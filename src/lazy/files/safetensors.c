@@ -652,3 +652,40 @@ deft_status df_safetensors_write(df_diag *d, const df_mem *mem, const df_safeten
 done:
     return st;
 }
+
+/* ---- files ---- */
+
+deft_status df_safetensors_read(const df_reader *r, const df_mem *mem, df_safetensors_file *out)
+{
+    deft_status st = DEFT_OK;
+    unsigned char prefix[DF_SAFETENSORS_PREFIX];
+    if (r->size < sizeof prefix)
+        return df_fail(r->d, DEFT_E_FORMAT,
+                       "load: %s: %llu bytes, too short for a header, at byte 0", r->path,
+                       (unsigned long long)r->size);
+    TRY(df_reader_at(r, prefix, sizeof prefix, 0));
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < sizeof prefix; i++) n |= (uint64_t)prefix[i] << (8 * i);
+    if (n == 0 || n > DF_SAFETENSORS_MAX_HEADER || n > r->size - sizeof prefix)
+        return df_fail(
+            r->d, DEFT_E_FORMAT,
+            "load: %s: a header of %llu bytes in a file of %llu (at most %llu are read), at byte 0",
+            r->path, (unsigned long long)n, (unsigned long long)r->size,
+            (unsigned long long)DF_SAFETENSORS_MAX_HEADER);
+    out->data_at = n + sizeof prefix;
+    out->header = df_mem_alloc(mem, (size_t)n);
+    if (!out->header) return df_fail_mem(r->d, "load", (size_t)n);
+    out->header_size = (size_t)n;
+    TRY(df_reader_at(r, out->header, (size_t)n, sizeof prefix));
+    TRY(df_safetensors_parse(r->d, mem, r->path, out->header, (size_t)n, r->size - out->data_at,
+                             &out->table));
+done:
+    return st;
+}
+
+void df_safetensors_close(df_safetensors_file *f, const df_mem *mem)
+{
+    df_safetensors_finish(&f->table);
+    df_mem_free(mem, f->header, f->header_size);
+    *f = (df_safetensors_file){ 0 };
+}

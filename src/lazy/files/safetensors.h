@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The header of a safetensors file. These are pure functions on bytes: they access no
- * file.
+ * The header of a safetensors file. All functions but df_safetensors_read are pure functions on
+ * bytes.
  *
  *   | u64 LE: n | n bytes of JSON, padded with spaces | data section |
  *
@@ -19,6 +19,7 @@
 #include "base/diag.h"
 #include "base/str.h"
 #include "deft/dtype.h"
+#include "lazy/files/reader.h"
 
 /* Maximum size of the JSON in bytes, as in the reference implementation. */
 #define DF_SAFETENSORS_MAX_HEADER ((uint64_t)100000000)
@@ -52,6 +53,19 @@ typedef struct df_safetensors_table {
 deft_status df_safetensors_parse(df_diag *d, const df_mem *mem, const char *file, char *header,
                                  size_t n, uint64_t data_bytes, df_safetensors_table *out);
 void df_safetensors_finish(df_safetensors_table *t); /* frees the table; t may be all zero */
+
+/* The header of an open file. */
+typedef struct df_safetensors_file {
+    char *header; /* owned; the names in table point into it */
+    size_t header_size;
+    uint64_t data_at; /* offset of the data section in the file, in bytes */
+    df_safetensors_table table;
+} df_safetensors_file;
+
+/* Reads and parses the header of a file, whose size is checked before memory is allocated. The
+ * caller ends *out, which is zero at first, with df_safetensors_close, after a failure too. */
+deft_status df_safetensors_read(const df_reader *r, const df_mem *mem, df_safetensors_file *out);
+void df_safetensors_close(df_safetensors_file *f, const df_mem *mem);
 
 /* The entry with that name; NULL when there is none. */
 const df_safetensors_entry *df_safetensors_find(const df_safetensors_table *t, const char *name);
