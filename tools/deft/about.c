@@ -166,6 +166,7 @@ static const char *rule_name(uint8_t rule)
 
 int cli_ops(int argc, char **argv)
 {
+    if (argc == 2 && strcmp(argv[1], "--json") == 0) return cli_ops_json();
     if (argc > 1) return cli_fail(CLI_USAGE, "ops: unknown argument %s", argv[1]);
     printf("%-12s %-9s %-8s %-9s %s\n", "op", "class", "operands", "dtypes", "meaning");
     for (int i = 0; i < DF_N_OPS; i++) {

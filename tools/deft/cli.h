@@ -78,6 +78,8 @@ int cli_bundle(int argc, char **argv);
 int cli_report(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
 int cli_ops(int argc, char **argv);
+int cli_ops_json(void); /* deft ops --json */
+int cli_api(int argc, char **argv);
 
 void cli_doctor_print(FILE *f); /* what deft doctor prints */
 void cli_doctor_cuda(FILE *f);  /* of that, what there is of CUDA */

@@ -26,11 +26,12 @@ _deft()
     fi
     if ((COMP_CWORD == 1)); then
         mapfile -t COMPREPLY < <(compgen -W \
-            "opt run dot diff minimize stats perfetto bundle report doctor ops --version --help" -- "$cur")
+            "opt run dot diff minimize stats perfetto bundle report doctor ops api --version --help" -- "$cur")
         return
     fi
     local run="--tier= --threads= --seed= --passes= --fast --nofuse"
     case $command in
+    ops | api) words="--json" ;;
     opt) words="--passes= --show= --target= --fast --nofuse --threads= --max-body=" ;;
     run) words="--check --bench --expect= --ulp= --inputs= --save-inputs= --save-outputs= $run" ;;
     dot) words="--fold --passes=" ;;

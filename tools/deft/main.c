@@ -57,6 +57,8 @@ static const char usage[] =
     "    --events=N       newest events of each kind that are kept     (1000)\n"
     "  doctor        what was found on this machine\n"
     "  ops           the table of ops\n"
+    "    --json           every op with all its rules, as JSON\n"
+    "  api --json    every function, struct and enum of the public headers, as JSON\n"
     "  --version, --help\n"
     "\n"
     "FILE is a text trace, - for standard input; what follows a line \"--- ...\" is not read.\n"
@@ -94,6 +96,7 @@ int main(int argc, char **argv)
                      { "report", cli_report },
                      { "doctor", cli_doctor },
                      { "ops", cli_ops },
+                     { "api", cli_api },
                      { "--version", version },
                      { "--help", help },
                      { "help", help },
