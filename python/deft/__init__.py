@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""deft: deferred arrays. Operations are recorded, and fused and compiled when values are read.
+
+Names and signatures are those of the Python array API, version 2024.12. docs/python.md of the project is the manual.
+"""
+from ._core import (Array, ArgumentError, BackendError, DType, DtypeError, Error, FileError, LimitError, NanError,
+                    OutOfMemoryError, RangeError, ShapeError, StateError, asarray, bfloat16, bool_, float16, float32, float64,
+                    int8, int16, int32, int64, uint8, uint16, uint32, uint64)
+from . import _deft, random
+from ._core import _operand
+from ._functions import *  # noqa: F401,F403
+from ._functions import __array_namespace_info__
+from ._transforms import compile, grad, scan, stop_gradient, value_and_grad, vmap
+
+bool = bool_
+__version__ = _deft.version
+__array_api_version__ = "2024.12"
+
+
+def explain():
+    """Why something took time since the last call, in lines."""
+    return _deft.explain()
+
+
+def compiler():
+    """The compiler, or "interpreter: " and why there is none."""
+    return _deft.compiler()
+
+
+def lines(on=True):
+    """Whether records have the line of Python that made them, for explain, reports and profilers. It costs 0.5 us for each."""
+    _deft.set_lines(on)
+
+
+def stats():
+    """Counters of this thread, and `live`: the arrays that exist."""
+    return {**_deft.counters(), "live": _deft.live()}

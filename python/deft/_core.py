@@ -1,0 +1,470 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dtypes, errors, arrays from other objects, and the methods of Array that need no speed."""
+import array as _array
+import itertools
+import math
+import operator
+import os
+
+from . import _deft
+
+functions = _deft.functions
+Array = _deft.Array
+
+
+# ---- errors ----
+
+class Error(Exception):
+    """A mistake that deft found. The sentence has the numbers and the line of the program."""
+
+
+def _error(name, *bases):
+    return type(name, (Error, *bases), {"__module__": "deft"})
+
+
+ArgumentError = _error("ArgumentError", ValueError)
+ShapeError = _error("ShapeError", ValueError)
+DtypeError = _error("DtypeError", TypeError)
+RangeError = _error("RangeError", IndexError)
+StateError = _error("StateError", RuntimeError)
+OutOfMemoryError = _error("OutOfMemoryError", MemoryError)
+LimitError = _error("LimitError", ValueError)
+BackendError = _error("BackendError", RuntimeError)
+FileError = _error("FileError", OSError)
+NanError = _error("NanError", ArithmeticError)
+
+# By deft_status.
+_deft.set_errors([Error, ArgumentError, ShapeError, DtypeError, RangeError, StateError, OutOfMemoryError, LimitError,
+                  BackendError, BackendError, StateError, FileError, FileError, FileError, Error, NanError],
+                 os.path.join(os.path.dirname(os.path.abspath(__file__)), ""))
+
+
+# ---- dtypes ----
+
+class DType:
+    """The type of the elements of an array."""
+
+    __slots__ = ("name", "number", "itemsize", "kind", "code")
+
+    def __init__(self, name, number, itemsize, kind, code):
+        self.name, self.number, self.itemsize, self.kind, self.code = name, number, itemsize, kind, code
+
+    def __repr__(self):
+        return f"deft.{self.name}"
+
+    def __reduce__(self):
+        return "bool_" if self.name == "bool" else self.name
+
+
+bool_ = DType("bool", 0, 1, "bool", "?")
+uint8 = DType("uint8", 1, 1, "unsigned", "B")
+int32 = DType("int32", 2, 4, "signed", "i")
+int64 = DType("int64", 3, 8, "signed", "q")
+float32 = DType("float32", 4, 4, "real", "f")
+float64 = DType("float64", 5, 8, "real", "d")
+float16 = DType("float16", 6, 2, "real", "e")
+bfloat16 = DType("bfloat16", 7, 2, "real", None)
+int8 = DType("int8", 8, 1, "signed", "b")
+int16 = DType("int16", 9, 2, "signed", "h")
+uint16 = DType("uint16", 10, 2, "unsigned", "H")
+uint32 = DType("uint32", 11, 4, "unsigned", "I")
+uint64 = DType("uint64", 12, 8, "unsigned", "Q")
+
+all_dtypes = [bool_, uint8, int32, int64, float32, float64, float16, bfloat16, int8, int16, uint16, uint32, uint64]
+_by_name = {d.name: d for d in all_dtypes}
+
+
+def dtype_of(value):
+    """A dtype from a dtype, its name, bool, int or float, or the dtype of NumPy with that name."""
+    if isinstance(value, DType) or value is None:
+        return value
+    if value in (bool, int, float):
+        return {bool: bool_, int: int64, float: float32}[value]
+    name = value if isinstance(value, str) else getattr(value, "name", None) or str(value).rpartition(".")[2]
+    if name not in _by_name:
+        raise DtypeError(f"there is no dtype {value!r}")
+    return _by_name[name]
+
+
+# ---- arrays from other objects ----
+
+def _flatten(value):
+    """(shape, elements in row-major order) of nested sequences of numbers and arrays without axes."""
+    if isinstance(value, (list, tuple)):
+        parts = [_flatten(v) for v in value]
+        shapes = {s for s, _ in parts}
+        if len(shapes) > 1:
+            raise ShapeError(f"rows of a list have different shapes: {sorted(shapes)[:2]}")
+        return (len(value), *(shapes.pop() if shapes else ())), list(itertools.chain.from_iterable(e for _, e in parts))
+    if isinstance(value, Array) or hasattr(value, "item") and not isinstance(value, (bool, int, float)):
+        if getattr(value, "size", 1) != 1 or getattr(value, "ndim", 0):
+            return _flatten(value.tolist())
+        value = value.item()
+    if not isinstance(value, (bool, int, float)):
+        raise TypeError(f"cannot make elements of {type(value).__name__}")
+    return (), [value]
+
+
+def _from_sequence(value, dtype):
+    shape, elements = _flatten(value)
+    if dtype is None:
+        kinds = set(map(type, elements))
+        dtype = float32 if float in kinds or not kinds else int64 if int in kinds else bool_
+    if dtype.kind == "bool":
+        data = bytes(map(bool, elements))
+    elif dtype.code in ("e", None):
+        return _from_sequence(value, float32).astype(dtype)
+    else:
+        data = _array.array(dtype.code, map(float if dtype.kind == "real" else int, elements))
+    return _deft.from_buffer(data, dtype.number, shape)
+
+
+def asarray(obj, /, *, dtype=None, device=None, copy=None):
+    """An array of obj: an Array, a number, nested sequences, or an object with a buffer or DLPack (NumPy, PyTorch, JAX).
+
+    The memory of such an object is shared where its layout permits, and must not change while deft uses it. copy: True always
+    copies, False raises where memory cannot be shared."""
+    _check_device(device)
+    dtype = dtype_of(dtype)
+    if isinstance(obj, Array):
+        if dtype is not None and dtype is not obj.dtype:
+            return obj.astype(dtype)
+        return functions["reshape"](obj, obj.shape) if copy else obj
+    if isinstance(obj, (bool, int, float, list, tuple)) and not hasattr(obj, "__array_interface__"):
+        if copy is False:
+            raise ValueError("a Python object cannot become an array without a copy")
+        return _from_sequence(obj, dtype)
+    made = _from_object(obj, copy)
+    if made is NotImplemented:
+        raise TypeError(f"cannot make an array of {type(obj).__name__}")
+    return made if dtype is None or made.dtype is dtype else made.astype(dtype)
+
+
+def _from_object(obj, copy=None):
+    if hasattr(obj, "__array_interface__") or isinstance(obj, (bytes, bytearray, memoryview, _array.array)):
+        return _deft.from_buffer(obj, -1, None, 0 if copy else 2 if copy is False else 1)
+    if hasattr(obj, "__dlpack__"):
+        return _from_dlpack(obj, copy)
+    return NotImplemented
+
+
+# Of deft/dlpack.h.
+_COPY, _NO_COPY = 1, 2
+
+
+def _from_dlpack(obj, copy=None):
+    if getattr(obj, "requires_grad", False):
+        obj = obj.detach()
+    try:
+        capsule = obj.__dlpack__(max_version=(1, 1))
+    except TypeError:
+        capsule = obj.__dlpack__()
+    return _deft.from_dlpack(capsule, _COPY if copy else _NO_COPY if copy is False else 0)
+
+
+def _operand(obj):
+    """An array of an operand. It is a copy: the program may write to its own array before deft computes."""
+    return asarray(obj, copy=True)
+
+
+def _deft_convert(obj):
+    return _from_object(obj, True)
+
+
+def _check_device(device):
+    if device not in (None, "cpu"):
+        raise ArgumentError(f"there is no device {device!r}: arrays are on 'cpu'")
+
+
+# ---- indexing by arrays ----
+
+def _mask_rows(x, mask):
+    """(x with the axes of mask as one, the indices that mask selects)."""
+    if mask.shape != x.shape[:mask.ndim]:
+        raise ShapeError(f"a mask of shape {mask.shape} for an array of shape {x.shape}")
+    flat = functions["reshape"](mask, (mask.size,))
+    found, count = functions["nonzero"](flat, mask.size)
+    rows = found[:int(count), 0]
+    return functions["reshape"](x, (mask.size, *x.shape[mask.ndim:])), rows
+
+
+def _as_index(key):
+    if isinstance(key, Array):
+        return key
+    if isinstance(key, bool):
+        return asarray(key)
+    if getattr(key, "ndim", 1) == 0 and hasattr(key, "__index__") and str(getattr(key, "dtype", "")) != "bool":
+        return operator.index(key)
+    return asarray(key) if hasattr(key, "__array_interface__") or isinstance(key, (list, _array.array)) else key
+
+
+def _parse(x, key):
+    """(key with ... resolved and arrays converted, positions of arrays)."""
+    keys = [_as_index(k) for k in (key if isinstance(key, tuple) else (key,))]
+    for k in keys:
+        if not (k is None or k is Ellipsis or isinstance(k, (slice, Array)) or hasattr(k, "__index__")):
+            raise TypeError(f"an index is an integer, a slice, None, ... or an array, not {type(k).__name__}")
+    keys = [operator.index(k) if not isinstance(k, (slice, Array, type(None), type(Ellipsis))) else k for k in keys]
+    used = sum(k.ndim if isinstance(k, Array) and k.dtype is bool_ else 1 for k in keys if k is not None and k is not Ellipsis)
+    if used > x.ndim:
+        raise IndexError(f"{used} indices for an array of {x.ndim} axes")
+    if Ellipsis not in [k for k in keys if not isinstance(k, Array)]:
+        keys.append(Ellipsis)
+    at = next(i for i, k in enumerate(keys) if k is Ellipsis)
+    keys[at:at + 1] = [slice(None)] * (x.ndim - used)
+    return keys, [i for i, k in enumerate(keys) if isinstance(k, Array)]
+
+
+def _index(x, key):
+    keys, arrays = _parse(x, key)
+    if len(arrays) > 1:
+        return _index_many(x, keys, arrays)
+    i = arrays[0]
+    index = keys[i]
+    if index.dtype is not bool_:
+        # Basic indices first; the array then takes along its axis.
+        y = x[tuple(slice(None) if k is index else k for k in keys)]
+        axis = sum(1 for k in keys[:i] if not isinstance(k, int))
+        return functions["take"](y, index, axis)
+    if any(k is None for k in keys[:i]):
+        raise NotImplementedError("newaxis before a mask")
+    if i == 0 and all(k == slice(None) for k in keys[1:]):
+        rows, found = _mask_rows(x, index)
+        return functions["take"](rows, found, 0)
+    moved = functions["nonzero"](index, index.size)
+    found = moved[0][:int(moved[1])]
+    parts = [found[:, a] for a in range(index.ndim)]
+    return _index(x, tuple(itertools.chain(keys[:i], parts, keys[i + 1:])))
+
+
+def _index_many(x, keys, arrays):
+    """Several integer arrays: they broadcast, and one flat index selects."""
+    if any(keys[i].dtype is bool_ for i in arrays):
+        spread = []
+        for k in keys:
+            if isinstance(k, Array) and k.dtype is bool_:
+                found, count = functions["nonzero"](k, k.size)
+                found = found[:int(count)]
+                spread += [found[:, a] for a in range(k.ndim)]
+            else:
+                spread.append(k)
+        return _index(x, tuple(spread))
+    if None in [k for k in keys if not isinstance(k, Array)]:
+        raise NotImplementedError("newaxis beside several arrays")
+    # Python integers beside arrays are indices of no axes.
+    keys = [asarray(k) if isinstance(k, int) else k for k in keys]
+    arrays = [i for i, k in enumerate(keys) if isinstance(k, Array)]
+    x = x[tuple(slice(None) if isinstance(k, Array) else k for k in keys)]
+    adjacent = arrays == list(range(arrays[0], arrays[-1] + 1))
+    order = arrays + [i for i in range(x.ndim) if i not in arrays]
+    shape = [x.shape[i] for i in arrays]
+    flat = None
+    for i, n in zip(arrays, shape):
+        k = functions["cast"](keys[i], int64)
+        # An index outside gives an index outside the flat axis, which the take then refuses.
+        inside = functions["logical_and"](k >= -n, k < n)
+        k = functions["where"](inside, functions["where"](k < 0, k + n, k), math.prod(shape) * 2)
+        flat = k if flat is None else flat * n + k
+    rest = [x.shape[i] for i in range(x.ndim) if i not in arrays]
+    y = functions["reshape"](functions["permute"](x, order), (math.prod(shape), *rest))
+    result = functions["take"](y, flat, 0)
+    if adjacent and arrays[0]:
+        r = flat.ndim
+        result = functions["moveaxis"](result, list(range(r)), list(range(arrays[0], arrays[0] + r)))
+    return result
+
+
+def _assign_index(x, key, value):
+    keys, arrays = _parse(x, key)
+    value = asarray(value) if not isinstance(value, (Array, int, float, bool)) else value
+    if len(arrays) == 1 and keys[arrays[0]].dtype is bool_ and arrays[0] == 0 and all(k == slice(None) for k in keys[1:]):
+        mask = keys[0]
+        if mask.shape != x.shape[:mask.ndim]:
+            raise ShapeError(f"a mask of shape {mask.shape} for an array of shape {x.shape}")
+        if isinstance(value, Array) and value.ndim > x.ndim - mask.ndim:
+            # One row of the value for each element of the mask.
+            order = functions["cumsum"](functions["cast"](functions["reshape"](mask, (mask.size,)), int64), 0) - 1
+            n = value.shape[0]
+            order = functions["clamp"](order, 0, max(n - 1, 0))
+            if int(functions["count_nonzero"](mask, None, False)) != n:
+                raise ShapeError(f"{n} rows for a mask of {int(functions['count_nonzero'](mask))} elements")
+            if n == 0:
+                return
+            value = functions["reshape"](functions["take"](value, order, 0), (*mask.shape, *value.shape[1:]))
+        mask = functions["reshape"](mask, mask.shape + (1,) * (x.ndim - mask.ndim))
+        if isinstance(value, Array):
+            value = value.astype(x.dtype)
+        x.assign(functions["where"](mask, value, x).astype(x.dtype))
+        return
+    if any(keys[i].dtype is bool_ for i in arrays):
+        raise NotImplementedError("assigning at a mask beside other indices")
+    # The positions of the elements, as the same index selects them, then a flat update. The last of equal positions counts.
+    positions = _index(functions["reshape"](functions["iota"]((x.size,), 0), x.shape), key)
+    at = functions["reshape"](positions, (-1,))
+    value = functions["expand"](asarray(value).astype(x.dtype), positions.shape)
+    flat = functions["scatter"](functions["reshape"](x, (x.size,)), at, functions["reshape"](value, (-1,)), 0)
+    x.assign(functions["reshape"](flat, x.shape))
+
+
+_deft.set_hooks(all_dtypes, _index, _assign_index, _deft_convert)
+
+
+# ---- methods ----
+
+def _method(fn):
+    setattr(Array, fn.__name__, fn)
+    return fn
+
+
+@_method
+def astype(self, dtype, *, copy=True, device=None):
+    """The array in another dtype."""
+    _check_device(device)
+    dtype = dtype_of(dtype)
+    if dtype is self.dtype:
+        return functions["reshape"](self, self.shape) if copy else self
+    return functions["cast"](self, dtype)
+
+
+@_method
+def __array__(self, dtype=None, copy=None):
+    import numpy
+    source = self.astype(float32) if self.dtype is bfloat16 else self
+    made = numpy.frombuffer(memoryview(source).cast("B") if source.size else b"", dtype=source.dtype.name)
+    made = made.reshape(self.shape)
+    if dtype is not None and made.dtype != dtype:
+        return made.astype(dtype)
+    return made.copy() if copy else made
+
+
+@_method
+def numpy(self):
+    """A NumPy array with a copy of the elements."""
+    return self.__array__(copy=True)
+
+
+@_method
+def tolist(self):
+    """The elements as nested lists, or a number where there are no axes."""
+    if self.ndim == 0:
+        return self.item()
+    source = self.astype(float32) if self.dtype in (float16, bfloat16) else self
+    if self.size == 0:
+        return _empty_list(self.shape)
+    return memoryview(source).tolist()
+
+
+def _empty_list(shape):
+    return [_empty_list(shape[1:]) for _ in range(shape[0])] if len(shape) > 1 else []
+
+
+@_method
+def tobytes(self):
+    """The elements in row-major order."""
+    return bytes(memoryview(self))
+
+
+@_method
+def __repr__(self):
+    text = _deft.format(self)
+    return f"deft.Array({text})"
+
+
+@_method
+def __iter__(self):
+    if self.ndim == 0:
+        raise TypeError("an array without axes cannot be iterated over")
+    return (self[i] for i in range(self.shape[0]))
+
+
+@_method
+def __int__(self):
+    return int(self.item())
+
+
+@_method
+def __float__(self):
+    return float(self.item())
+
+
+@_method
+def __complex__(self):
+    return complex(self.item())
+
+
+@_method
+def __index__(self):
+    if self.dtype.kind not in ("signed", "unsigned"):
+        raise TypeError(f"an array of {self.dtype.name} is no index")
+    return operator.index(self.item())
+
+
+@_method
+def __format__(self, spec):
+    return format(self.item(), spec) if spec else repr(self)
+
+
+@_method
+def __contains__(self, value):
+    return bool(functions["any"](self == value, None, False))
+
+
+@_method
+def __reduce__(self):
+    source = self.astype(float32) if self.dtype is bfloat16 else self
+    return _rebuild, (source.tobytes(), source.dtype.name, self.dtype.name, self.shape)
+
+
+def _rebuild(data, stored, name, shape):
+    made = _deft.from_buffer(data, _by_name[stored].number, shape)
+    return made if stored == name else made.astype(_by_name[name])
+
+
+@_method
+def __copy__(self):
+    return functions["reshape"](self, self.shape)
+
+
+@_method
+def __deepcopy__(self, memo):
+    return functions["reshape"](self, self.shape)
+
+
+@_method
+def __array_namespace__(self, *, api_version=None):
+    if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
+        raise ValueError(f"deft has the array API of 2024.12, not {api_version}")
+    import deft
+    return deft
+
+
+@_method
+def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+    """A capsule of DLPack. Memory is shared with consumers that know read-only memory, which others get a copy of."""
+    if dl_device not in (None, (1, 0)):
+        raise BufferError(f"arrays are on the CPU, not on {dl_device}")
+    is_versioned = max_version is not None and max_version[0] >= 1
+    if copy is None:
+        copy = None if is_versioned else True
+    return _deft.to_dlpack(self, is_versioned, _COPY if copy else _NO_COPY if copy is False else 0)
+
+
+@_method
+def __dlpack_device__(self):
+    return 1, 0
+
+
+@_method
+def to_device(self, device, /, *, stream=None):
+    """The array itself: all arrays are on the CPU."""
+    _check_device(device)
+    return self
+
+
+# NumPy then leaves operators with an Array to the Array.
+Array.__array_ufunc__ = None
+Array.device = property(lambda self: "cpu")
+Array.T = property(lambda self: functions["permute"](self, list(range(self.ndim))[::-1]))
+Array.mT = property(lambda self: functions["transpose"](self, -1, -2))
+Array.nbytes = property(lambda self: self.size * self.dtype.itemsize)
+Array.itemsize = property(lambda self: self.dtype.itemsize)
