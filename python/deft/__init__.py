@@ -17,6 +17,13 @@ __version__ = _deft.version
 __array_api_version__ = "2024.12"
 
 
+def __getattr__(name):
+    """Every other function of the headers, by its name in C without "deft_"."""
+    if name not in _deft.functions:
+        raise AttributeError(f"module 'deft' has no attribute {name!r}")
+    return globals().setdefault(name, _deft.functions[name])
+
+
 def explain():
     """Why something took time since the last call, in lines."""
     return _deft.explain()

@@ -15,14 +15,7 @@ _FLAT = _deft.FLAT
 
 _SAME = """abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_or bitwise_xor ceil copysign cos cosh exp expm1
 floor hypot isfinite isinf isnan log log1p log2 log10 logaddexp logical_and logical_not logical_or logical_xor maximum minimum
-nextafter pow reciprocal remainder round sign signbit sin sinh sqrt square tan tanh trunc
-cbrt erf erfc exp2 fma fmod gelu lerp relu rsqrt sigmoid silu softplus trunc_div
-attention avg_pool2d bucketize compress conv2d cross_entropy embedding gather histc histogram index_add isin layer_norm
-log_softmax logcumsumexp max_pool2d one_hot rms_norm scatter_add softmax topk
-adaptive_avg_pool adaptive_max_pool avg_pool batch_norm bce_logits_loss bce_loss conv conv_transpose cosine_embedding_loss
-cross_entropy_loss fold group_norm hinge_embedding_loss huber_loss index_copy index_reduce instance_norm kl_div l1_loss
-margin_ranking_loss max_pool mse_loss nll_loss scatter scatter_reduce smooth_l1_loss soft_margin_loss triplet_margin_loss
-unfold""".split()
+nextafter pow reciprocal remainder round sign signbit sin sinh sqrt square tan tanh trunc""".split()
 globals().update({name: F[name] for name in _SAME})
 
 _RENAMED = {"bitwise_invert": "bitwise_not", "bitwise_left_shift": "shift_left", "bitwise_right_shift": "shift_right",
@@ -469,3 +462,6 @@ class Info:
 
 def __array_namespace_info__():
     return Info()
+
+
+__all__ = [name for name in list(globals()) if not name.startswith("_") and name not in ("F", "builtins", "functions", "math")]

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Streams of random numbers: the numbers depend on the seed and on how many draws came before, and on nothing else."""
+import functools
+
 from . import _deft
 from ._core import dtype_of, float32, functions, int64
 from ._functions import _shape
@@ -23,6 +25,13 @@ class Generator:
     def permutation(self, n):
         """The numbers 0 to n - 1 in a random order."""
         return functions["argsort"](self.uniform((n,)), 0, False)
+
+    def __getattr__(self, name):
+        """The other draws of the headers, by their names and with their arguments in C: bernoulli(p), poisson(rate), ..."""
+        f = functions.get(name)
+        if f is None or not f.parameters or f.parameters[0][1] != "rng":
+            raise AttributeError(f"a Generator has no attribute {name!r}")
+        return functools.partial(f, self._stream)
 
     @property
     def state(self):

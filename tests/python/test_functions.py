@@ -182,6 +182,19 @@ class Scan(unittest.TestCase):
         self.assertEqual(deft.grad(lambda w: deft.scan(lambda s, _: (s * w, ()), deft.ones(()), length=3)[0])(2.0).item(), 12)
 
 
+class Headers(unittest.TestCase):
+    def test_every_function_of_the_headers_is_there(self):
+        for name, f in deft._deft.functions.items():
+            self.assertTrue(callable(getattr(deft, name)), name)
+            self.assertTrue(all(len(p) == 3 for p in f.parameters), name)
+        with self.assertRaisesRegex(AttributeError, "no attribute 'nothing'"):
+            deft.nothing
+        self.assertEqual(deft.softplus(deft.zeros(2)).shape, (2,))
+        self.assertEqual(deft.mse_loss(deft.ones(3), deft.zeros(3), reduction=1).item(), 3)
+        self.assertEqual(deft.conv(deft.ones((1, 1, 8)), deft.ones((1, 1, 3)), stride=2).shape, (1, 1, 3))
+        self.assertEqual(deft.layer_norm(deft.ones((2, 3)), 1, eps=1e-5).tolist(), [[0] * 3] * 2)
+
+
 class Random(unittest.TestCase):
     def test_streams(self):
         a, b = deft.random.Generator(1), deft.random.Generator(1)
@@ -191,6 +204,9 @@ class Random(unittest.TestCase):
         found = a.integers(5, 8, (100,))
         self.assertEqual({v for v in found.tolist()}, {5, 6, 7})
         self.assertEqual(a.state, (1, 4))
+        self.assertEqual(a.bernoulli(deft.ones(3)).tolist(), [1, 1, 1])
+        with self.assertRaises(AttributeError):
+            a.softmax
 
 
 if __name__ == "__main__":
