@@ -10,15 +10,19 @@ from . import _deft
 from ._core import Array, asarray
 
 
-def flatten(tree, leaves):
-    """Appends the arrays of tree to leaves; returns what is needed to build it again. Other objects are part of that."""
+def flatten(tree, leaves, numbers=None):
+    """Appends the arrays of tree to leaves, and its floats to numbers where that is a list; returns what is needed to build it
+    again. Other objects are part of that."""
     if isinstance(tree, Array):
         leaves.append(tree)
         return None
     if isinstance(tree, (tuple, list)):
-        return type(tree), tuple(flatten(t, leaves) for t in tree)
+        return type(tree), tuple([flatten(t, leaves, numbers) for t in tree])
     if isinstance(tree, dict):
-        return dict, tuple((k, flatten(tree[k], leaves)) for k in sorted(tree))
+        return dict, tuple([(k, flatten(tree[k], leaves, numbers)) for k in sorted(tree)])
+    if numbers is not None and type(tree) is float:
+        numbers.append(tree)
+        return _NUMBER
     return Static(tree)
 
 
@@ -66,8 +70,7 @@ class Compiled:
 
     def __call__(self, *args, **keywords):
         leaves, numbers = [], []
-        spec = flatten((args, keywords), leaves)
-        spec = _floats_out(spec, numbers)
+        spec = flatten((args, keywords), leaves, numbers)
         key = spec, tuple((a.dtype.number, a.shape) for a in leaves)
         entry = self._captures.get(key)
         if entry is None:
@@ -95,20 +98,6 @@ class _Number:
 
 
 _NUMBER = _Number()
-
-
-def _floats_out(spec, numbers):
-    if isinstance(spec, Static):
-        if type(spec.value) is float:
-            numbers.append(spec.value)
-            return _NUMBER
-        return spec
-    if spec is None:
-        return None
-    kind, parts = spec
-    if kind is dict:
-        return kind, tuple((k, _floats_out(s, numbers)) for k, s in parts)
-    return kind, tuple(_floats_out(s, numbers) for s in parts)
 
 
 def _floats_in(spec, params):
