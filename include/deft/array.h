@@ -17,6 +17,7 @@
 #ifndef DEFT_ARRAY_H
 #define DEFT_ARRAY_H
 
+#include "deft/control.h"
 #include "deft/tensor.h"
 
 #ifdef __cplusplus
@@ -81,6 +82,8 @@ DEFT_API deft_tensor *deft_ones_like(deft_tensor *t);
  * deft_full_like_i. */
 DEFT_API deft_tensor *deft_full_like(deft_tensor *t, double value);
 DEFT_API deft_tensor *deft_full_like_i(deft_tensor *t, int64_t value);
+/** The same with an unsigned integer of 64 bits, for an unsigned long in C. */
+DEFT_API deft_tensor *deft_full_like_u(deft_tensor *t, uint64_t value);
 
 /** A matrix with ones on diagonal k and zeros elsewhere. A positive k is above the main
  * diagonal, a negative one below. */
@@ -240,6 +243,61 @@ DEFT_API deft_tensor *deft_histc(deft_tensor *t, int64_t n, double low, double h
 /** deft_searchsorted(edges, values, right). */
 DEFT_API deft_tensor *deft_bucketize(deft_tensor *values, deft_tensor *edges, bool right);
 
+/* ---- products ----
+ *
+ * Dtypes are promoted, and the result has the common dtype. Integers wrap.
+ */
+
+/** The sum of products that the equation names: "ij,jk->ik" is the product of two matrices. A label
+ * is a letter, and there is one for each axis of each of the n operands. A label that the result
+ * lacks is summed over. A label twice in one operand means its diagonal. Without "->", the result
+ * has the labels that stand once, in alphabetic order. Spaces are skipped; "..." is not supported.
+ *
+ * Two operands are one deft_matmul. More are contracted in pairs, in the order that a greedy rule
+ * gives; the sums of floats may depend on it, but not on anything else than the extents.
+ * DEFT_E_ARG: a mistake in the equation. DEFT_E_SHAPE: axes with one label differ. */
+DEFT_API deft_tensor *deft_einsum(const char *equation, deft_tensor *const *t, size_t n);
+
+/** The sum over a_axes of a and b_axes of b, in their order, of all products. The result has the
+ * other axes of a, then those of b. */
+DEFT_API deft_tensor *deft_tensordot(deft_tensor *a, deft_tensor *b, deft_axes a_axes,
+                                     deft_axes b_axes);
+
+/** a[i] * b[j] of two vectors. */
+DEFT_API deft_tensor *deft_outer(deft_tensor *a, deft_tensor *b);
+
+/** The sum of a * b along an axis, which counts from the end: -1 is the last. The other axes
+ * broadcast. */
+DEFT_API deft_tensor *deft_vecdot(deft_tensor *a, deft_tensor *b, int axis);
+
+/* ---- slices that begin at tensors ---- */
+
+/** sizes[i] elements of each axis i of t, from starts[i] on, which is an integer without axes.
+ * Where starts[i] is NULL, the whole axis is taken, and sizes[i] is ignored. A start is clamped so
+ * that the slice is inside: it is at least 0, and at most the extent minus the size.
+ *
+ * Both lists have an element for each axis. In a loop a start may be a state or a row. A size
+ * beyond the extent gives DEFT_E_RANGE. */
+DEFT_API deft_tensor *deft_dynamic_slice(deft_tensor *t, deft_tensor *const *starts,
+                                         const int64_t *sizes);
+
+/** A copy of t in which that slice is replaced by values, which have its dtype and broadcast to its
+ * shape. */
+DEFT_API deft_tensor *deft_dynamic_update(deft_tensor *t, deft_tensor *values,
+                                          deft_tensor *const *starts, const int64_t *sizes);
+
+/** out[k][i] along the axis is the combination of elements 0 to i, in this order.
+ *
+ * fn combines, and is associative. It gets 2 n tensors: the n earlier ones, then the n later ones.
+ * It sets n results with their shape and dtype, and works elementwise along the axis, whose extent
+ * differs between calls. It is called once for each power of 2 below the extent. This decides the
+ * order in which floats are combined.
+ *
+ * in and out have n tensors, 1 to 16, with equal extents of the axis. Returns false with the
+ * mistake recorded, and then all of out are NULL. */
+DEFT_API bool deft_associative_scan(deft_body_fn fn, void *user, deft_tensor *const *in, size_t n,
+                                    int axis, deft_tensor **out);
+
 /* ---- neighbours ---- */
 
 /** The neighbour of each element, at a distance of by[i] along axis i. For two axes:
@@ -257,7 +315,7 @@ DEFT_API deft_tensor *deft_shift(deft_tensor *t, const int64_t *by, deft_pad_mod
 #if !defined(__cplusplus) && !defined(DEFT_NO_GENERIC)
 /** In C, this macro chooses the function by the type of the number. */
 #define deft_full_like(t, value)                                                                   \
-    DEFT_PICK_OF((value), deft_full_like, deft_full_like_i, deft_full_like_i, deft_full_like)      \
+    DEFT_PICK_OF((value), deft_full_like, deft_full_like_i, deft_full_like_u, deft_full_like)      \
     ((t), (value))
 #endif
 

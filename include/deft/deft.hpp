@@ -104,26 +104,35 @@ inline deft_tensor *deft_full(deft_ctx *cx, deft_shape shape, deft_dtype dtype, 
         return deft_full_i(cx, shape, dtype, static_cast<int64_t>(value));
 }
 
-/** deft_full_like_i, for an integer. */
+/** deft_full_like_i or deft_full_like_u, for an integer. */
 template <class N, ::deft::detail::if_integer<N> = 0>
 inline deft_tensor *deft_full_like(deft_tensor *t, N value)
 {
-    return deft_full_like_i(t, static_cast<int64_t>(value));
+    if constexpr (::deft::detail::is_large<N>)
+        return deft_full_like_u(t, value);
+    else
+        return deft_full_like_i(t, static_cast<int64_t>(value));
 }
 
-/** deft_pad_i, for an integer. */
+/** deft_pad_i or deft_pad_u, for an integer. */
 template <class N, ::deft::detail::if_integer<N> = 0>
 inline deft_tensor *deft_pad(deft_tensor *t, const int64_t *before, const int64_t *after,
                              deft_pad_mode mode, N value)
 {
-    return deft_pad_i(t, before, after, mode, static_cast<int64_t>(value));
+    if constexpr (::deft::detail::is_large<N>)
+        return deft_pad_u(t, before, after, mode, value);
+    else
+        return deft_pad_i(t, before, after, mode, static_cast<int64_t>(value));
 }
 
-/** deft_clamp_i, for integers. */
+/** deft_clamp_i for integers, or deft_clamp_u when both are unsigned and have 64 bits. */
 template <class A, class B, ::deft::detail::if_integer<A> = 0, ::deft::detail::if_integer<B> = 0>
 inline deft_tensor *deft_clamp(deft_tensor *t, A low, B high)
 {
-    return deft_clamp_i(t, static_cast<int64_t>(low), static_cast<int64_t>(high));
+    if constexpr (::deft::detail::is_large<A> && ::deft::detail::is_large<B>)
+        return deft_clamp_u(t, low, high);
+    else
+        return deft_clamp_i(t, static_cast<int64_t>(low), static_cast<int64_t>(high));
 }
 
 /** deft_arange_i, for integers. */
@@ -152,12 +161,14 @@ DEFT_BINARY_OPS(DEFT_HPP_NUMBER)
 DEFT_HPP_NUMBER(assign)
 #undef DEFT_HPP_NUMBER
 
-/** deft_lerp_f or deft_lerp_i, by the type of weight. */
+/** deft_lerp_f, deft_lerp_i or deft_lerp_u, by the type of weight. */
 template <class N, ::deft::detail::if_number<N> = 0>
 inline deft_tensor *deft_lerp(deft_tensor *a, deft_tensor *b, N weight)
 {
     if constexpr (std::is_floating_point_v<N>)
         return deft_lerp_f(a, b, static_cast<double>(weight));
+    else if constexpr (::deft::detail::is_large<N>)
+        return deft_lerp_u(a, b, weight);
     else
         return deft_lerp_i(a, b, static_cast<int64_t>(weight));
 }

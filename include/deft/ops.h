@@ -99,6 +99,20 @@ DEFT_API deft_tensor *deft_sigmoid(deft_tensor *x);
 DEFT_API deft_tensor *deft_erf(deft_tensor *x);
 /** 1 - erf(x), accurate where erf(x) is near 1. */
 DEFT_API deft_tensor *deft_erfc(deft_tensor *x);
+/** The logarithm of the absolute value of the gamma function. */
+DEFT_API deft_tensor *deft_lgamma(deft_tensor *x);
+/** The derivative of lgamma. */
+DEFT_API deft_tensor *deft_digamma(deft_tensor *x);
+/** The inverse of erf; infinite at 1 and -1, NaN outside. */
+DEFT_API deft_tensor *deft_erfinv(deft_tensor *x);
+/** The modified Bessel function of the first kind and order 0. */
+DEFT_API deft_tensor *deft_i0(deft_tensor *x);
+/** exp(-|x|) * i0(x). */
+DEFT_API deft_tensor *deft_i0e(deft_tensor *x);
+/** The modified Bessel function of the first kind and order 1. */
+DEFT_API deft_tensor *deft_i1(deft_tensor *x);
+/** exp(-|x|) * i1(x). */
+DEFT_API deft_tensor *deft_i1e(deft_tensor *x);
 /** x * (1 + erf(x / sqrt(2))) / 2. */
 DEFT_API deft_tensor *deft_gelu(deft_tensor *x);
 /** x * sigmoid(x). */
@@ -299,8 +313,9 @@ DEFT_API deft_tensor *deft_logical_xor_u(deft_tensor *a, uint64_t b);
     X(neg) X(abs) X(sign) X(square) X(sqrt) X(rsqrt) X(reciprocal) X(cbrt) X(exp)                  \
     X(exp2) X(expm1) X(log) X(log2) X(log10) X(log1p) X(sin) X(cos) X(tan) X(asin)                 \
     X(acos) X(atan) X(sinh) X(cosh) X(tanh) X(asinh) X(acosh) X(atanh) X(sigmoid) X(erf)           \
-    X(erfc) X(gelu) X(silu) X(softplus) X(relu) X(floor) X(ceil) X(trunc) X(round)                 \
-    X(isnan) X(isinf) X(isfinite) X(signbit) X(logical_not) X(bitwise_not)
+    X(erfc) X(lgamma) X(digamma) X(erfinv) X(i0) X(i0e) X(i1) X(i1e) X(gelu) X(silu)               \
+    X(softplus) X(relu) X(floor) X(ceil) X(trunc) X(round) X(isnan) X(isinf) X(isfinite)           \
+    X(signbit) X(logical_not) X(bitwise_not)
 #define DEFT_BINARY_OPS(X)                                                                         \
     X(add) X(sub) X(mul) X(div) X(floor_div) X(trunc_div) X(remainder) X(fmod) X(pow)              \
     X(atan2) X(hypot) X(copysign) X(nextafter) X(logaddexp) X(minimum) X(maximum)                  \
@@ -350,7 +365,7 @@ DEFT_API deft_tensor *deft_logical_xor_u(deft_tensor *a, uint64_t b);
 #define deft_logical_or(a, b) DEFT_PICK(deft_logical_or, b)((a), (b))
 #define deft_logical_xor(a, b) DEFT_PICK(deft_logical_xor, b)((a), (b))
 #define deft_assign(a, b) DEFT_PICK(deft_assign, b)((a), (b))
-#define deft_lerp(a, b, w) DEFT_PICK_OF((w), deft_lerp_f, deft_lerp_i, deft_lerp_i, deft_lerp)((a), (b), (w))
+#define deft_lerp(a, b, w) DEFT_PICK_OF((w), deft_lerp_f, deft_lerp_i, deft_lerp_u, deft_lerp)((a), (b), (w))
 /** In C, deft_item chooses the function (eval.h) by the type of the variable that out points
  * to. */
 #define deft_item(t, out)                                                                          \

@@ -375,6 +375,10 @@ DEFT_API deft_tensor *deft_pad(deft_tensor *t, const int64_t *before, const int6
 DEFT_API deft_tensor *deft_pad_i(deft_tensor *t, const int64_t *before, const int64_t *after,
                                  deft_pad_mode mode, int64_t value);
 
+/** The same with an unsigned integer of 64 bits, which deft_pad in C takes for an unsigned long. */
+DEFT_API deft_tensor *deft_pad_u(deft_tensor *t, const int64_t *before, const int64_t *after,
+                                 deft_pad_mode mode, uint64_t value);
+
 /** Moves the elements by shift positions along axis. Those that leave one end enter at the
  * other. With axis DEFT_FLAT, the elements move in row-major order, and the shape stays. */
 DEFT_API deft_tensor *deft_roll(deft_tensor *t, int64_t shift, int axis);
@@ -454,6 +458,16 @@ DEFT_API deft_tensor *deft_scatter_reduce(deft_tensor *t, deft_tensor *indices, 
 /** The same with slices along axis; shapes are those of deft_index_add. */
 DEFT_API deft_tensor *deft_index_reduce(deft_tensor *t, deft_tensor *indices, deft_tensor *values,
                                         int axis, deft_scatter_how how, bool include_self);
+
+/** The bits of t as numbers of another dtype. Between dtypes of one size the shape stays. Else the
+ * last axis becomes longer or shorter: elements are divided into smaller ones, or joined to larger
+ * ones, the low bits first. Neither dtype is bool. There is no gradient. The bits of a NaN that was
+ * computed are unspecified. */
+DEFT_API deft_tensor *deft_bitcast(deft_tensor *t, deft_dtype dtype);
+
+/** The derivative of that order, 0 to 20, of deft_digamma. Below 0 it is NaN for orders above 1. An
+ * integer or bool tensor becomes f32. */
+DEFT_API deft_tensor *deft_polygamma(int order, deft_tensor *x);
 
 /** Appends an axis of n_classes elements: 1 at the position that the index names, 0
  * elsewhere. An index outside gives a row of zeros. A negative n_classes, or indices that
@@ -537,6 +551,10 @@ DEFT_API deft_tensor *deft_clamp(deft_tensor *t, double low, double high);
  * integers. */
 DEFT_API deft_tensor *deft_clamp_i(deft_tensor *t, int64_t low, int64_t high);
 
+/** The same with unsigned bounds of 64 bits. In C, deft_clamp calls this function when both are
+ * unsigned long. */
+DEFT_API deft_tensor *deft_clamp_u(deft_tensor *t, uint64_t low, uint64_t high);
+
 /** The same with tensors, which broadcast and are promoted. A bound that is NULL does not
  * exist. */
 DEFT_API deft_tensor *deft_clamp_t(deft_tensor *t, deft_tensor *low, deft_tensor *high);
@@ -546,6 +564,7 @@ DEFT_API deft_tensor *deft_clamp_t(deft_tensor *t, deft_tensor *low, deft_tensor
 DEFT_API deft_tensor *deft_lerp(deft_tensor *a, deft_tensor *b, deft_tensor *weight);
 DEFT_API deft_tensor *deft_lerp_f(deft_tensor *a, deft_tensor *b, double weight);
 DEFT_API deft_tensor *deft_lerp_i(deft_tensor *a, deft_tensor *b, int64_t weight);
+DEFT_API deft_tensor *deft_lerp_u(deft_tensor *a, deft_tensor *b, uint64_t weight);
 
 /* ---- reductions ----
  *
@@ -601,8 +620,8 @@ DEFT_API deft_tensor *deft_cummax(deft_tensor *t, int axis);
 
 /** The matrix product of [..., M, K] and [..., K, N]. The axes before the last two
  * broadcast. A 1-d operand is a row on the left, or a column on the right; its axis
- * disappears from the result. A 0-d operand gives DEFT_E_SHAPE. Dtypes are promoted;
- * integers become f32. */
+ * disappears from the result. A 0-d operand gives DEFT_E_SHAPE. Dtypes are promoted; bools
+ * become f32. Products of integers are exact, and wrap as integers do. */
 DEFT_API deft_tensor *deft_matmul(deft_tensor *a, deft_tensor *b);
 
 /** exp(x) divided by the sum of exp(x) along axis. The maximum is subtracted first, so that
@@ -635,9 +654,14 @@ DEFT_API deft_tensor *deft_cross_entropy(deft_tensor *logits, deft_tensor *label
     DEFT_PICK_OF((DEFT_LAST(__VA_ARGS__)), deft_full, deft_full_i, deft_full_u, deft_full)         \
     (__VA_ARGS__)
 #define deft_pad(...)                                                                              \
-    DEFT_PICK_OF((DEFT_LAST(__VA_ARGS__)), deft_pad, deft_pad_i, deft_pad_i, deft_pad)(__VA_ARGS__)
+    DEFT_PICK_OF((DEFT_LAST(__VA_ARGS__)), deft_pad, deft_pad_i, deft_pad_u, deft_pad)(__VA_ARGS__)
 #define deft_clamp(t, low, high)                                                                   \
-    DEFT_PICK_OF((low) + (high), deft_clamp, deft_clamp_i, deft_clamp_i, deft_clamp)               \
+    DEFT_PICK_OF(                                                                                  \
+        (low) + (high), deft_clamp, deft_clamp_i,                                                  \
+        DEFT_PICK_OF((low), deft_clamp_i, deft_clamp_i,                                            \
+                     DEFT_PICK_OF((high), deft_clamp_i, deft_clamp_i, deft_clamp_u, deft_clamp_i), \
+                     deft_clamp_i),                                                                \
+        deft_clamp)                                                                                \
     ((t), (low), (high))
 #define deft_arange(cx, start, stop, step, dtype)                                                  \
     DEFT_PICK_OF((start) + (stop) + (step), deft_arange, deft_arange_i, deft_arange_i,             \

@@ -175,6 +175,12 @@ BODY(powi)
     return df_recipe_powi(e, t, src[0], (int32_t)attr);
 }
 
+BODY(polygamma)
+{
+    (void)out;
+    return df_recipe_polygamma(e, t, src[0], attr);
+}
+
 BODY(floor_div)
 {
     (void)out, (void)attr;
@@ -209,6 +215,12 @@ BODY(cast)
 {
     (void)attr;
     return df_emit_cast(e, out, t, src[0]);
+}
+
+BODY(bitcast)
+{
+    (void)t, (void)attr;
+    return ins1(e, DF_K_bitcast, out, src[0]);
 }
 
 BODY(signbit)

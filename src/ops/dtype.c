@@ -66,6 +66,7 @@ static const char *refuse(df_op op, deft_dtype t)
         if (df_is_float(t)) return "bits of a float have no meaning here";
         return shifts(op) && t == DEFT_BOOL ? "a bool cannot be shifted" : NULL;
     case DF_DTYPE_boolean: return t == DEFT_BOOL ? NULL : "needs bool";
+    case DF_DTYPE_bits: return t == DEFT_BOOL ? "its bits are no number" : NULL;
     case DF_DTYPE_none:
     case DF_DTYPE_same:
     case DF_DTYPE_compare:
@@ -93,6 +94,11 @@ static deft_status check_result(df_diag *d, df_op op, deft_dtype t, deft_dtype o
         if (op == DF_OP_iota || op == DF_OP_random) want = DEFT_I64;
         break;
     case DF_DTYPE_cast: break;
+    case DF_DTYPE_bits:
+        if (out == DEFT_BOOL || df_bits_of(out) != df_bits_of(t))
+            return df_fail(d, DEFT_E_DTYPE, "%s: the result is %s, the operand %s: not of one size",
+                           df_op_infos[op].name, deft_dtype_name(out), deft_dtype_name(t));
+        break;
     case DF_DTYPE_count:
         if (!df_is_float(out) || df_is_half(out))
             return df_fail(d, DEFT_E_DTYPE, "%s: the result is %s, must be f32 or f64",
@@ -231,6 +237,7 @@ deft_dtype df_dtype_result(df_op op, deft_dtype operand)
     case DF_DTYPE_wide:
     case DF_DTYPE_integral:
     case DF_DTYPE_cast:
+    case DF_DTYPE_bits:
     case DF_DTYPE_select:
     case DF_DTYPE_index:
     case DF_DTYPE_scatter:

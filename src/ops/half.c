@@ -103,8 +103,9 @@ uint32_t df_op_emit(df_emit *e, df_op op, deft_dtype t, deft_dtype out, const ui
                     uint32_t attr)
 {
     const df_op_info *const info = &df_op_infos[op];
-    const bool moves_only =
-        info->dtype_rule == DF_DTYPE_cast || info->dtype_rule == DF_DTYPE_select;
+    const bool moves_only = info->dtype_rule == DF_DTYPE_cast ||
+                            info->dtype_rule == DF_DTYPE_bits ||
+                            info->dtype_rule == DF_DTYPE_select;
     if (!df_is_half(t) || moves_only) return info->body(e, t, out, src, attr);
     uint32_t wide[3] = { 0 };
     bool exact = is_exact(op);

@@ -48,7 +48,7 @@ typedef enum df_kop_types {
     DF_TYPES_compare,  /* t is bool, src anything but a half */
     DF_TYPES_select,   /* src is bool */
     DF_TYPES_cast,     /* a half only from and to f32 */
-    DF_TYPES_bitcast,  /* a real and a signed integer of one size */
+    DF_TYPES_bitcast,  /* two dtypes of one size, neither bool */
     DF_TYPES_check,    /* t = src = i64 */
     DF_TYPES_position, /* t is i64, src anything but a half */
     DF_TYPES_state     /* t = src */
@@ -94,8 +94,7 @@ DF_INLINE bool df_kop_takes(df_kop_types types, deft_dtype t, deft_dtype src)
     case DF_TYPES_select: return src == DEFT_BOOL;
     case DF_TYPES_cast: return !half || (df_is_half(t) ? src : t) == DEFT_F32;
     case DF_TYPES_bitcast:
-        return df_bits_of(t) == df_bits_of(src) &&
-               ((df_is_real(t) && df_is_signed(src)) || (df_is_signed(t) && df_is_real(src)));
+        return df_bits_of(t) == df_bits_of(src) && t != DEFT_BOOL && src != DEFT_BOOL;
     case DF_TYPES_check: return t == DEFT_I64 && src == DEFT_I64;
     case DF_TYPES_position: return t == DEFT_I64 && !half;
     case DF_TYPES_state: return t == src;

@@ -54,6 +54,7 @@ typedef enum df_dtype_rule {
     DF_DTYPE_boolean,
     DF_DTYPE_test,
     DF_DTYPE_cast,
+    DF_DTYPE_bits,
     DF_DTYPE_select,
     DF_DTYPE_index,
     DF_DTYPE_scatter,
@@ -147,6 +148,8 @@ DF_INLINE bool df_op_is_map(df_op op)
     const uint8_t c = df_op_infos[op].cls;
     return c == DF_CLASS_unary || c == DF_CLASS_binary || c == DF_CLASS_ternary;
 }
+
+enum { DF_POLYGAMMA_MOST = 20 }; /* the greatest order of polygamma */
 
 /* How a value is combined with the element that its index selects. The operators scatter_* and
  * index_* stand in ops.def in this order. */

@@ -37,7 +37,8 @@ typedef struct df_emit {
     X(exp) X(exp2) X(expm1) X(log) X(log2) X(log10) X(log1p)                                   \
     X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh) X(tanh)                       \
     X(asinh) X(acosh) X(atanh) X(cbrt)                                                         \
-    X(sigmoid) X(erf) X(erfc) X(gelu) X(silu) X(softplus) X(rsqrt)
+    X(sigmoid) X(erf) X(erfc) X(gelu) X(silu) X(softplus) X(rsqrt)                             \
+    X(lgamma) X(digamma) X(erfinv) X(i0) X(i0e) X(i1) X(i1e)
 /* clang-format on */
 
 #define DF_X(name) uint32_t df_recipe_##name(df_emit *e, deft_dtype t, uint32_t x);
@@ -50,6 +51,8 @@ uint32_t df_recipe_pow(df_emit *e, deft_dtype t, uint32_t x, uint32_t y);
 uint32_t df_recipe_atan2(df_emit *e, deft_dtype t, uint32_t y, uint32_t x);
 uint32_t df_recipe_hypot(df_emit *e, deft_dtype t, uint32_t x, uint32_t y);
 uint32_t df_recipe_logaddexp(df_emit *e, deft_dtype t, uint32_t x, uint32_t y);
+/* The derivative of digamma of that order, which is 1 to 20. */
+uint32_t df_recipe_polygamma(df_emit *e, deft_dtype t, uint32_t x, uint32_t order);
 /* x to a power, by squaring. t is an integer dtype. */
 uint32_t df_recipe_pow_int(df_emit *e, deft_dtype t, uint32_t x, uint32_t y);
 /* x to a constant power, by squaring. t is any dtype except the halves. */

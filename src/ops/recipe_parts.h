@@ -30,6 +30,14 @@ rid df_recipe_pow_f64(rb f, rid x, rid y);
  * is 0 or NaN; elsewhere it may be anything. */
 rid df_recipe_pow_special(rb f, rid x, rid y, rid power);
 
+/* The last statements of a recipe for an operand x of dtype t. `call` computes with `wide`, which
+ * is x as f64, and with the emitter `d`. The result is rounded to t once. */
+#define R_IN_F64(e, t, x, call)                                                                    \
+    const rb f = { e, t }, d = r_f64(e);                                                           \
+    const rid wide = t == DEFT_F64 ? x : r_cast(d, x);                                             \
+    const rid y = call;                                                                            \
+    return t == DEFT_F64 ? y : r_cast(f, y)
+
 /* ---- sums of two floats ---- */
 
 /* hi + lo, where |lo| is at most half an ULP of hi. */

@@ -119,6 +119,11 @@ static deft_status shape_same(const rule_in *r, df_shape *out)
 {
     *out = r->src[0];
     if (r->op == DF_OP_powi) return DEFT_OK; /* any exponent */
+    if (r->op == DF_OP_polygamma) {
+        if (r->attr >= 1 && r->attr <= DF_POLYGAMMA_MOST) return DEFT_OK;
+        return df_fail(r->d, DEFT_E_RANGE, "polygamma: order %" PRId32 ", must be 1 to %d",
+                       (int32_t)r->attr, DF_POLYGAMMA_MOST);
+    }
     return df_op_infos[r->op].cls == DF_CLASS_scan ? check_axis(r, out->rank) : check_no_attr(r);
 }
 

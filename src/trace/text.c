@@ -180,14 +180,15 @@ df_text_form df_text_form_of(df_op op)
     static const struct {
         uint8_t op, form;
     } forms[] = {
-        { DF_OP_input, DF_TEXT_input },    { DF_OP_num, DF_TEXT_value },
-        { DF_OP_cst, DF_TEXT_cst },        { DF_OP_iota, DF_TEXT_axis },
-        { DF_OP_random, DF_TEXT_random },  { DF_OP_count, DF_TEXT_axes },
-        { DF_OP_powi, DF_TEXT_power },     { DF_OP_slice, DF_TEXT_slice },
-        { DF_OP_permute, DF_TEXT_perm },   { DF_OP_squeeze, DF_TEXT_axes },
-        { DF_OP_unsqueeze, DF_TEXT_axes }, { DF_OP_diagonal, DF_TEXT_pair },
-        { DF_OP_argsort, DF_TEXT_order },  { DF_OP_topk, DF_TEXT_order },
-        { DF_OP_which, DF_TEXT_which },    { DF_OP_loop, DF_TEXT_loop },
+        { DF_OP_input, DF_TEXT_input },     { DF_OP_num, DF_TEXT_value },
+        { DF_OP_cst, DF_TEXT_cst },         { DF_OP_iota, DF_TEXT_axis },
+        { DF_OP_random, DF_TEXT_random },   { DF_OP_count, DF_TEXT_axes },
+        { DF_OP_polygamma, DF_TEXT_power }, { DF_OP_powi, DF_TEXT_power },
+        { DF_OP_slice, DF_TEXT_slice },     { DF_OP_permute, DF_TEXT_perm },
+        { DF_OP_squeeze, DF_TEXT_axes },    { DF_OP_unsqueeze, DF_TEXT_axes },
+        { DF_OP_diagonal, DF_TEXT_pair },   { DF_OP_argsort, DF_TEXT_order },
+        { DF_OP_topk, DF_TEXT_order },      { DF_OP_which, DF_TEXT_which },
+        { DF_OP_loop, DF_TEXT_loop },
     };
     for (size_t i = 0; i < DF_LEN(forms); i++)
         if (forms[i].op == op) return (df_text_form)forms[i].form;

@@ -265,6 +265,13 @@ static void run(const row *r, bool table)
     X(sigmoid, -3, 3)                                                                              \
     X(erf, -2, 2)                                                                                  \
     X(erfc, -2, 2)                                                                                 \
+    X(lgamma, 0.3, 4)                                                                              \
+    X(digamma, 0.3, 4)                                                                             \
+    X(erfinv, -0.9, 0.9)                                                                           \
+    X(i0, -3, 3)                                                                                   \
+    X(i0e, 0.3, 3)                                                                                 \
+    X(i1, -3, 3)                                                                                   \
+    X(i1e, 0.3, 3)                                                                                 \
     X(gelu, -3, 3)                                                                                 \
     X(silu, -3, 3)                                                                                 \
     X(softplus, -3, 3)
@@ -318,6 +325,8 @@ typedef struct map_row {
 #define ROW2(name, l, h, l2, h2) { #name, f_##name, 2, { l, l2 }, { h, h2 }, false },
 #define ROW2K(name, l, h, l2, h2) { #name, f_##name, 2, { l, l2 }, { h, h2 }, true },
 
+MAKE(polygamma_1, deft_polygamma(1, x[0]))
+MAKE(polygamma_4, deft_polygamma(4, x[0]))
 MAKE(powi_2, deft_pow_i(x[0], 2))
 MAKE(powi_5, deft_pow_i(x[0], 5))
 MAKE(clamp, deft_clamp(x[0], -1, 1))
@@ -328,6 +337,8 @@ static const map_row maps[] = {
     SMOOTH(ROW1) KINKED(ROW1K) PAIRS(ROW2)
         KINKED_PAIRS(ROW2K){ "powi", f_powi_2, 1, { -2 }, { 2 }, false },
     { "powi", f_powi_5, 1, { -2 }, { 2 }, false },
+    { "polygamma", f_polygamma_1, 1, { 0.5 }, { 3 }, false },
+    { "polygamma", f_polygamma_4, 1, { 1 }, { 3 }, false },
     { "maximum", f_clamp, 1, { -0.9 }, { 0.9 }, true },
     { "where", f_where, 2, { -2, 0.5 }, { 0.4, 2 }, false },
 };

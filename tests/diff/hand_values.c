@@ -1532,9 +1532,9 @@ static void test_matmul(void)
         }
     }
     const int32_t x[4] = { 1, 2, 3, 4 };
-    const float xx[4] = { 7, 10, 15, 22 };
+    const int32_t xx[4] = { 7, 10, 15, 22 };
     deft_tensor *const t = from(DEFT_I32, shape2(2, 2), x);
-    expect("matmul of integers", deft_matmul(t, t), DEFT_F32, xx, 4);
+    expect("matmul of integers", deft_matmul(t, t), DEFT_I32, xx, 4);
 }
 
 /* ---- composites, within a tolerance ---- */

@@ -68,12 +68,21 @@ MAKE(layer_norm, deft_layer_norm(x[0], 1, x[1], x[2], 1e-3))
 MAKE(lerp, deft_lerp(x[0], x[1], x[2]))
 MAKE(lerp_f, deft_lerp_f(x[0], x[1], 0.3))
 MAKE(lerp_i, deft_lerp_i(x[0], x[1], 2))
+MAKE(lerp_u, deft_lerp_u(x[0], x[1], 2))
 MAKE(rms_norm, deft_rms_norm(x[0], 1, x[1], 1e-3))
 MAKE(scatter_add, deft_scatter_add(x[0], indices(), x[1], 0))
 MAKE(scatter, deft_scatter(x[0], indices(), x[1], 0))
 MAKE(index_copy, deft_index_copy(x[0], indices(), x[1], 0))
 MAKE(scatter_reduce, deft_scatter_reduce(x[0], indices(), x[1], 0, DEFT_SCATTER_PROD, true))
 MAKE(index_reduce, deft_index_reduce(x[0], indices(), x[1], 0, DEFT_SCATTER_AMAX, true))
+static deft_tensor *const *start(void)
+{
+    static deft_tensor *at[1];
+    at[0] = deft_full_i(cx, DEFT_SHAPE(), DEFT_I64, 0);
+    return at;
+}
+
+MAKE(dynamic_update, deft_dynamic_update(x[0], x[1], start(), (int64_t[]){ N }))
 MAKE(stack, deft_stack(x, 3, 0))
 MAKE(where, deft_where(condition(), x[0], x[1]))
 MAKE(searchsorted, deft_searchsorted(x[0], x[1], false))
@@ -151,11 +160,13 @@ static const row rows[] = {
     { "index_copy", TAKES, 2, 1, 1, f_index_copy },
     { "scatter_reduce", TAKES, 2, 1, 1, f_scatter_reduce },
     { "index_reduce", TAKES, 2, 1, 1, f_index_reduce },
+    { "dynamic_update", TAKES, 2, 1, 1, f_dynamic_update },
     { "layer_norm", LIFTS, 3, 1, 1, f_layer_norm },
     { "rms_norm", LIFTS, 2, 1, 1, f_rms_norm },
     { "lerp", LIFTS, 3, 0, 1, f_lerp },
     { "lerp_f", LIFTS, 2, 0, 1, f_lerp_f },
     { "lerp_i", LIFTS, 2, 0, 1, f_lerp_i },
+    { "lerp_u", LIFTS, 2, 0, 1, f_lerp_u },
 #define LOSS_ROW(name, n)                                                                          \
     {                                                                                              \
 #name, LIFTS, n, 0, 1, f_##name                                                            \
@@ -182,6 +193,11 @@ static const row rows[] = {
     { "concat", OTHER, 0, 0, 0, NULL }, /* parts have an axis; as stack in all else */
     /* operands that must have axes of their own */
     { "matmul", OTHER, 0, 0, 0, NULL },
+    { "einsum", OTHER, 0, 0, 0, NULL },
+    { "tensordot", OTHER, 0, 0, 0, NULL },
+    { "outer", OTHER, 0, 0, 0, NULL },
+    { "vecdot", OTHER, 0, 0, 0, NULL },
+    { "associative_scan", OTHER, 0, 0, 0, NULL },
     { "attention", OTHER, 0, 0, 0, NULL },
     { "conv2d", OTHER, 0, 0, 0, NULL },
     { "conv", OTHER, 0, 0, 0, NULL },
@@ -196,6 +212,7 @@ static const row rows[] = {
     { "cross_entropy", OTHER, 0, 0, 0, NULL },
     /* the second operand is an index or a mask */
     { "take", OTHER, 0, 0, 0, NULL },
+    { "dynamic_slice", OTHER, 0, 0, 0, NULL },
     { "gather", OTHER, 0, 0, 0, NULL },
     { "embedding", OTHER, 0, 0, 0, NULL },
     { "compress", OTHER, 0, 0, 0, NULL },
@@ -444,8 +461,8 @@ static void parameter_is_same(const kase *k)
     size_t n = 0;
     p.how = PARAM;
     moved.n = (number){ k->n.is_int, 1.7, 5 };
-    if (k->r->f == f_assign || k->r->f == f_lerp_f || k->r->f == f_lerp_i || k->r->kind == TAKES ||
-        k->r->rank == 0)
+    if (k->r->f == f_assign || k->r->f == f_lerp_f || k->r->f == f_lerp_i || k->r->f == f_lerp_u ||
+        k->r->kind == TAKES || k->r->rank == 0)
         return; /* C numbers or memory inside, which no capture takes */
     if (!with_tensors(k, x)) {
         deft_clear(cx);

@@ -422,6 +422,7 @@ static void run(const row *r, bool table)
 DEFT_UNARY_OPS(DEFINE1)
 DEFT_BINARY_OPS(DEFINE2)
 MAKE(powi, deft_pow_i(x[0], 3))
+MAKE(polygamma, deft_polygamma(2, x[0]))
 MAKE(cast, deft_cast(x[0], DEFT_I32))
 MAKE(where, deft_where(deft_lt_f(x[0], 1.2), x[1], deft_mul_f(x[1], 2)))
 MAKE(number, deft_add(deft_mul_f(x[0], 0.3), deft_num(c, 2)))
@@ -437,6 +438,7 @@ typedef struct map_row {
 
 static const map_row maps[] = {
     DEFT_UNARY_OPS(ROW1) DEFT_BINARY_OPS(ROW2){ "powi", f_powi, 1 },
+    { "polygamma", f_polygamma, 1 },
     { "cast", f_cast, 1 },
     { "where", f_where, 2 },
     { "num mul", f_number, 1 },
@@ -575,6 +577,8 @@ MAKE(scatter_min, deft_square(deft_scatter_reduce(x[0], x[1], x[2], 0, DEFT_SCAT
 MAKE(index_min, deft_square(deft_index_reduce(x[0], x[1], x[2], 1, DEFT_SCATTER_AMIN, true)))
 MAKE(scatter_max, deft_square(deft_scatter_reduce(x[0], x[1], x[2], 0, DEFT_SCATTER_AMAX, true)))
 MAKE(index_max, deft_square(deft_index_reduce(x[0], x[1], x[2], 1, DEFT_SCATTER_AMAX, true)))
+MAKE(bitcast, deft_bitcast(x[0], DEFT_U64))
+MAKE(whole_product, deft_matmul(x[0], x[1]))
 MAKE(concat, deft_square(deft_concat(x, 2, 0)))
 MAKE(stack, deft_stack(x, 2, 1))
 MAKE(pad, deft_pad(x[0], (int64_t[]){ 1, 2 }, (int64_t[]){ 0, 1 }, DEFT_PAD_REFLECT, 0))
@@ -927,6 +931,8 @@ static const row rows[] = {
     { "index_min", "axis 1", f_index_min, 3, { F(2, 3), I(-3, 2, 2, 2), F(2, 2, 2) } },
     { "scatter_max", "axis 0", f_scatter_max, 3, { F(3, 4), I(-3, 2, 5, 4), F(5, 4) } },
     { "index_max", "axis 1", f_index_max, 3, { F(2, 3), I(-3, 2, 2, 2), F(2, 2, 2) } },
+    { "wrapped_sum", "integers", f_whole_product, 2, { I(-9, 9, 2, 3), I(-9, 9, 3, 4) } },
+    { "bitcast", "integers", f_bitcast, 1, { I(-9, 9, 2, 3) } },
     { "update empty", "concat", f_concat, 2, { F(2, 3), F(1, 3) } },
     { "update empty", "stack", f_stack, 2, { F(2, 3), F(2, 3) } },
     { "update", "pad, reflected", f_pad, 1, { F(2, 4) } },

@@ -32,6 +32,12 @@ static const char *const exported[] = {
         __VA_ARGS__                                                                                \
     }
 
+#define START(w)                                                                                   \
+    (deft_tensor *const[])                                                                         \
+    {                                                                                              \
+        deft_full_i((w)->cx, DEFT_SHAPE(), DEFT_I64, 1), NULL                                      \
+    }
+
 #define IMAGES deft_reshape(w->x, DEFT_SHAPE(1, 2, 3, 4))
 
 #define MANY(t) deft_expand(deft_slice(t, DEFT_R(0, 1)), DEFT_SHAPE(DEFT_ATTENTION_BLOCK + 2, 6))
@@ -105,6 +111,18 @@ static const deft_wrap_options wrapping = { .size = sizeof wrapping, .is_mutable
     X(scatter_add, scatter_add, w->x, w->i, deft_num(w->cx, 1), 0)                                 \
     X(index_add, index_add, w->x, w->labels, w->x, 0)                                              \
     X(scatter, scatter, w->x, w->i, deft_num(w->cx, 1), 0)                                         \
+    X(polygamma, polygamma, 2, w->x)                                                               \
+    X(pad_u, pad_u, w->x, SIZES(1, 2), SIZES(0, 1), DEFT_PAD_CONSTANT, 7)                          \
+    X(clamp_u, clamp_u, w->x, 1, 2)                                                                \
+    X(lerp_u, lerp_u, w->x, w->x, 2)                                                               \
+    X(full_like_u, full_like_u, w->x, 2)                                                           \
+    X(bitcast, bitcast, w->x, DEFT_U8)                                                             \
+    X(einsum, einsum, "ij,kj->ik", PAIR(w->x, w->x))                                               \
+    X(tensordot, tensordot, w->x, w->x, DEFT_AXES(0), DEFT_AXES(0))                                \
+    X(outer, outer, deft_flatten(w->x), deft_flatten(w->x))                                        \
+    X(vecdot, vecdot, w->x, w->x, -1)                                                              \
+    X(dynamic_slice, dynamic_slice, w->x, START(w), SIZES(2, 0))                                   \
+    X(dynamic_update, dynamic_update, w->x, deft_num(w->cx, 2), START(w), SIZES(2, 0))             \
     X(index_copy, index_copy, w->x, w->labels, w->x, 0)                                            \
     X(scatter_reduce, scatter_reduce, w->x, w->i, deft_num(w->cx, 2), 0, DEFT_SCATTER_MEAN, 0)     \
     X(index_reduce, index_reduce, w->x, w->labels, w->x, 0, DEFT_SCATTER_AMAX, 0)                  \
@@ -429,6 +447,20 @@ static deft_status gradient_of_row(deft_ctx *cx, deft_tensor *const *in, size_t 
     deft_tensor *const y = deft_sum(deft_mul(picked, deft_matmul(in[2], w->p[1])), ALL, 0);
     deft_grad(&y, NULL, 1, in, 1, NULL, out);
     return DEFT_OK;
+}
+
+static deft_status add_pairs(deft_ctx *c, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                             size_t n_out, void *user)
+{
+    (void)c, (void)n_in, (void)n_out, (void)user;
+    out[0] = deft_add(in[0], in[1]);
+    return DEFT_OK;
+}
+
+static deft_tensor *make_associative_scan(world *w)
+{
+    deft_tensor *y;
+    return deft_associative_scan(add_pairs, w, &w->x, 1, 1, &y) ? y : NULL;
 }
 
 static deft_tensor *make_vmap(world *w)
@@ -1414,6 +1446,7 @@ static const row rows[] = {
     { .name = "deft_stop_gradient", .make = make_stop_gradient },
     { .name = "deft_grad_hook", .make = make_grad_hook },
     { .name = "deft_custom_grad", .make = make_custom_grad },
+    { .name = "deft_associative_scan", .make = make_associative_scan },
     { .name = "deft_vmap", .make = make_vmap },
     { .name = "deft_vmap", .make = make_vmap_of_loops },
     { .name = "deft_vmap", .make = make_grad_of_vmap },

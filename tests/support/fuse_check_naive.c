@@ -221,6 +221,7 @@ static cell join(uint8_t op, deft_dtype t, cell a, cell b)
     const bool f = is_single(t), d = t == DEFT_F64;
     switch (op) {
     case DF_OP_sum:
+    case DF_OP_wrapped_sum:
     case DF_OP_cumsum:
         if (f)
             c.f = a.f + b.f;
@@ -268,6 +269,7 @@ static cell identity(uint8_t op, deft_dtype t)
     const bool f = is_single(t), d = t == DEFT_F64;
     switch (op) {
     case DF_OP_sum:
+    case DF_OP_wrapped_sum:
         if (f) c.f = -0.0f;
         if (d) c.d = -0.0;
         break;
@@ -292,7 +294,7 @@ static cell fold(uint8_t op, deft_dtype t, const cell *v, int64_t n)
 {
     cell stack[DF_TREE_DEPTH];
     uint32_t depth = 0;
-    if (n == 0 && op == DF_OP_sum) return (cell){ .i = 0 };
+    if (n == 0 && (op == DF_OP_sum || op == DF_OP_wrapped_sum)) return (cell){ .i = 0 };
     if (n == 0) return identity(op, t);
     for (int64_t b = 0; b * DF_BLOCK < n; b++) {
         cell acc[DF_LANES];

@@ -528,6 +528,7 @@ bool random_run_differs(random_kernel *g, random_run *r, char *text, size_t text
 bool one_op_is_known(df_kop op, uint8_t t, uint8_t src)
 {
     const bool f = is_float(t), b = t == DEFT_BOOL;
+    if (op == DF_K_bitcast) return size_of(t) == size_of(src) && !b && src != DEFT_BOOL;
     if ((is_half(t) || is_half(src)) && op != DF_K_select && op != DF_K_cast) return false;
     if (op >= DF_K_add && op <= DF_K_rem) return src == t && !b;
     if (op == DF_K_neg || op == DF_K_abs) return src == t && !b;
@@ -538,9 +539,6 @@ bool one_op_is_known(df_kop op, uint8_t t, uint8_t src)
     if (op >= DF_K_shl && op <= DF_K_lshr) return src == t && !f && !b;
     if (op >= DF_K_eq && op <= DF_K_le) return b;
     if (op == DF_K_select) return src == DEFT_BOOL;
-    if (op == DF_K_bitcast)
-        return size_of(t) == size_of(src) && ((f && int_ref_is_signed((deft_dtype)src)) ||
-                                              (is_float(src) && int_ref_is_signed((deft_dtype)t)));
     const bool is_simple = !is_half(t) && !is_half(src);
     return op == DF_K_cast && (is_simple || (is_half(t) ? src : t) == DEFT_F32);
 }

@@ -225,6 +225,16 @@ static void scattered(generator *g, df_op o, uint32_t a)
     put(g, op(g, o, t, axis, SRC(a, index.i, value), NULL, 0, NULL));
 }
 
+/* The integer dtype of that size with the other signedness; t when it is no integer. */
+static deft_dtype other_sign(deft_dtype t)
+{
+    for (int k = 0; k < DEFT_N_DTYPES; k++)
+        if (df_is_int(t) && df_is_int((deft_dtype)k) && k != (int)t &&
+            df_bits_of((deft_dtype)k) == df_bits_of(t))
+            return (deft_dtype)k;
+    return t;
+}
+
 static void product(generator *g, uint32_t a)
 {
     df_shape s = shape_of(g, a);
@@ -344,7 +354,10 @@ static void one_op(generator *g)
         break;
     case DF_CLASS_unary:
         if (o == DF_OP_cast) out = (deft_dtype)pick(g, DEFT_N_DTYPES);
+        /* Between integers: the bits of a NaN that was computed are unspecified. */
+        if (o == DF_OP_bitcast) out = other_sign(t);
         if (o == DF_OP_powi) attr = pick(g, 5);
+        if (o == DF_OP_polygamma) attr = 1 + pick(g, 3);
         break;
     case DF_CLASS_binary: break;
     }

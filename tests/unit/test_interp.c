@@ -320,6 +320,14 @@ Test(interp, ops_give_written_values)
         { DF_K_bitcast, DEFT_F32, DEFT_I32, F(-0.0f), 0, 0, 0x80000000 },
         { DF_K_bitcast, DEFT_I64, DEFT_F64, D(2), 0, 0, D(2) },
         { DF_K_bitcast, DEFT_F64, DEFT_I64, D(-1), 0, 0, D(-1) },
+        { DF_K_bitcast, DEFT_I8, DEFT_U8, 200, 0, 0, 200 },
+        { DF_K_bitcast, DEFT_U8, DEFT_I8, 0xFF, 0, 0, 255 },
+        { DF_K_bitcast, DEFT_I16, DEFT_F16, 0x7D01, 0, 0, 0x7D01 },
+        { DF_K_bitcast, DEFT_U16, DEFT_BF16, 0xFF81, 0, 0, 0xFF81 },
+        { DF_K_bitcast, DEFT_F16, DEFT_U16, 0x8001, 0, 0, 0x8001 },
+        { DF_K_bitcast, DEFT_BF16, DEFT_F16, 0x3C00, 0, 0, 0x3C00 },
+        { DF_K_bitcast, DEFT_U32, DEFT_F32, F(nan_f), 0, 0, F(nan_f) },
+        { DF_K_bitcast, DEFT_U64, DEFT_F64, D(-0.0), 0, 0, D(-0.0) },
     };
     run_rows(rows, LEN(rows));
     cover(rows, LEN(rows));

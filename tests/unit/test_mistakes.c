@@ -82,6 +82,8 @@ static deft_tensor *call_row(int row, provoked *p, deft_ctx *cx, deft_tensor *x,
     ROW("index_copy", deft_index_copy(x, whole, five, 3))
     ROW("scatter_reduce", deft_scatter_reduce(x, whole, five, 3, DEFT_SCATTER_SUM, true))
     ROW("index_reduce", deft_index_reduce(x, whole, five, 3, DEFT_SCATTER_SUM, true))
+    ROW("polygamma", deft_polygamma(21, x))
+    ROW("polygamma", deft_polygamma(-1, x))
     ROW("one_hot", deft_one_hot(x, 3, DEFT_F32))
     ROW("argsort", deft_argsort(x, 7, 0))
     ROW("topk", deft_topk(x, 99, 0, 1, NULL))

@@ -30,7 +30,8 @@ static deft_tensor *of(rig *r, deft_shape s, deft_dtype t)
 static bool is_high(const char *name)
 {
     static const char list[] = " square rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p tan "
-                               "asin acos sinh cosh asinh acosh atanh cbrt erf erfc softplus ";
+                               "asin acos sinh cosh asinh acosh atanh cbrt erf erfc softplus "
+                               "lgamma digamma erfinv i0 i0e i1 i1e ";
     char padded[32];
     snprintf(padded, sizeof padded, " %s ", name);
     return strstr(list, padded) != NULL;

@@ -156,10 +156,10 @@ static const char *class_name(uint8_t cls)
 
 static const char *rule_name(uint8_t rule)
 {
-    static const char *const names[] = { "any",     "same",     "arith",   "floating",
-                                         "wide",    "integral", "compare", "boolean",
-                                         "test",    "cast",     "select",  "index",
-                                         "scatter", "to index", "count",   "but last" };
+    static const char *const names[] = { "any",      "same",    "arith",   "floating", "wide",
+                                         "integral", "compare", "boolean", "test",     "cast",
+                                         "bits",     "select",  "index",   "scatter",  "to index",
+                                         "count",    "but last" };
     _Static_assert(DF_LEN(names) == DF_DTYPE_but_last + 1, "a name per rule");
     return names[rule];
 }

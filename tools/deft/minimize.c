@@ -447,6 +447,7 @@ static bool simplify_node(df_trace *t, uint32_t k, int way)
         const int32_t power = (int32_t)n->attr;
         return way < 2 && (power < 1 || power > way + 1) && put_attr(n, (uint32_t)way + 1);
     }
+    case DF_OP_polygamma: return way == 0 && put_attr(n, 1);
     case DF_OP_argsort:
     case DF_OP_topk:
     case DF_OP_which: return way == 0 && put_attr(n, 0);

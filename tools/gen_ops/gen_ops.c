@@ -52,6 +52,7 @@ static const char *const dtype_rules[][2] = {
     { "boolean", "bool in, bool out" },
     { "test", "the operand is a float, the result bool" },
     { "cast", "any to any" },
+    { "bits", "operand and result have as many bits; neither is bool" },
     { "select", "bool, then two operands of the result's dtype" },
     { "index", "the first operand has the result's dtype, the second is i64" },
     { "scatter",

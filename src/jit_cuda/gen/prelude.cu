@@ -222,6 +222,12 @@ DEV i32 bitcast_f32_i32(f32 x) { return (i32)__float_as_uint(x); }
 DEV f32 bitcast_i32_f32(i32 x) { return f32_of((u32)x); }
 DEV i64 bitcast_f64_i64(f64 x) { return __double_as_longlong(x); }
 DEV f64 bitcast_i64_f64(i64 x) { return f64_of((u64)x); }
+DEV u32 bitcast_f32_u32(f32 x) { return __float_as_uint(x); }
+DEV f32 bitcast_u32_f32(u32 x) { return f32_of(x); }
+DEV u64 bitcast_f64_u64(f64 x) { return (u64)__double_as_longlong(x); }
+DEV f64 bitcast_u64_f64(u64 x) { return f64_of(x); }
+DEV f32 bitcast_f32_f32(f32 x) { return x; }
+DEV f64 bitcast_f64_f64(f64 x) { return x; }
 
 /* ---- conversions ---- */
 

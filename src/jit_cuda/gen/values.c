@@ -121,6 +121,13 @@ static void put_value(df_cuda_gen *g, uint32_t i, const char *on, df_str *s)
                    (uint32_t)ins->imm);
         return;
     case DF_K_bitcast:
+        if (!df_is_real((deft_dtype)ins->dtype) &&
+            !df_is_real((deft_dtype)g->k->ins[ins->src[0]].dtype)) {
+            df_cuda_ref(g, ins->src[0], a);
+            df_str_fmt(s, "(%s)%s", df_cuda_type(ins->dtype), a);
+            return;
+        }
+        break;
     case DF_K_cast:
         if (g->k->ins[ins->src[0]].dtype == ins->dtype) {
             df_cuda_ref(g, ins->src[0], a);

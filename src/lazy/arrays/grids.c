@@ -44,6 +44,16 @@ deft_tensor *deft_full_like_i(deft_tensor *t, int64_t value)
                     deft_full_i(cx, df_array_shape(&s), deft_dtype_of(t), value));
 }
 
+deft_tensor *deft_full_like_u(deft_tensor *t, uint64_t value)
+{
+    df_shape s;
+    int64_t bits;
+    deft_ctx *const cx = df_array_begin("full_like", t, &s, DF_SITE);
+    if (!cx || !df_number_bits_u(cx, "full_like", deft_dtype_of(t), value, &bits)) return NULL;
+    DF_LAYER_RETURN(deft_tensor *, cx,
+                    deft_full_u(cx, df_array_shape(&s), deft_dtype_of(t), value));
+}
+
 static deft_tensor *eye(deft_ctx *cx, deft_shape s, int64_t k, deft_dtype dtype)
 {
     deft_tensor *const row = deft_iota(cx, s, 0), *const column = deft_iota(cx, s, 1);

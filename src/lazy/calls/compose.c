@@ -9,6 +9,7 @@
  * Operations that only move, select or compare keep the dtype.
  */
 #include "lazy/calls/compose.h"
+#include "lazy/calls/whole_product.h"
 #include "lazy/core/meet.h"
 
 #include "deft/layers.h"
@@ -111,6 +112,11 @@ deft_tensor *deft_clamp_i(deft_tensor *t, int64_t low, int64_t high)
     return clamp(t, df_literal_i(low), df_literal_i(high), DF_SITE);
 }
 
+deft_tensor *deft_clamp_u(deft_tensor *t, uint64_t low, uint64_t high)
+{
+    return clamp(t, df_literal_u(low), df_literal_u(high), DF_SITE);
+}
+
 deft_tensor *deft_clamp_t(deft_tensor *t, deft_tensor *low, deft_tensor *high)
 {
     deft_tensor *list[3] = { t };
@@ -177,15 +183,24 @@ deft_tensor *deft_lerp_f(deft_tensor *a, deft_tensor *b, double weight)
     return lerp(cx, node[0], node[1], by, df_is_float(t) ? t : DEFT_F32, site);
 }
 
-deft_tensor *deft_lerp_i(deft_tensor *a, deft_tensor *b, int64_t weight)
+static deft_tensor *lerp_whole(deft_tensor *a, deft_tensor *b, df_literal weight, uintptr_t site)
 {
     uint32_t node[2];
     deft_dtype t;
-    const uintptr_t site = DF_SITE;
-    deft_ctx *const cx = begin_lerp(a, b, (double)weight, node, &t, site);
+    deft_ctx *const cx = begin_lerp(a, b, weight.f, node, &t, site);
     if (!cx) return NULL;
     const deft_dtype as = t == DEFT_BOOL ? DEFT_I64 : df_is_half(t) ? DEFT_F32 : t;
-    return lerp(cx, node[0], node[1], df_number_i(cx, "lerp", as, weight, site), t, site);
+    return lerp(cx, node[0], node[1], df_literal_node(cx, "lerp", as, weight, site), t, site);
+}
+
+deft_tensor *deft_lerp_i(deft_tensor *a, deft_tensor *b, int64_t weight)
+{
+    return lerp_whole(a, b, df_literal_i(weight), DF_SITE);
+}
+
+deft_tensor *deft_lerp_u(deft_tensor *a, deft_tensor *b, uint64_t weight)
+{
+    return lerp_whole(a, b, df_literal_u(weight), DF_SITE);
 }
 
 /* ---- reductions ---- */
@@ -398,9 +413,10 @@ deft_tensor *deft_matmul(deft_tensor *a, deft_tensor *b)
     if (na == DF_BAD || nb == DF_BAD) return NULL;
     deft_dtype t;
     if (!df_common_dtype(cx, "matmul", df_dtype_at(cx, na), df_dtype_at(cx, nb), &t)) return NULL;
-    if (!df_is_float(t)) t = DEFT_F32;
+    if (t == DEFT_BOOL) t = DEFT_F32;
     const deft_dtype to = t;
-    t = df_arithmetic_dtype(t);
+    const bool is_whole = df_is_int(t);
+    if (!is_whole) t = df_arithmetic_dtype(t);
     uint32_t gone = 0;
     na = df_to(cx, na, t, site);
     nb = df_to(cx, nb, t, site);
@@ -429,7 +445,11 @@ deft_tensor *deft_matmul(deft_tensor *a, deft_tensor *b)
     full.dim[rank - 1] = sb.dim[sb.rank - 1];
     if (!df_shape_equal(&full, &sb)) nb = df_expand_to(cx, nb, &full, site);
     const uint32_t src[2] = { na, nb };
-    uint32_t out = df_append(cx, DF_OP_matmul, t, 0, src, NULL, 0, NULL, site);
+    uint32_t out = DF_BAD;
+    if (is_whole)
+        out = df_whole_product(cx, na, nb, site);
+    else
+        out = df_append(cx, DF_OP_matmul, t, 0, src, NULL, 0, NULL, site);
     if (row) gone |= 1u << (rank - 2);
     if (column) gone |= 1u << (rank - 1);
     if (gone && out != DF_BAD)

@@ -349,8 +349,24 @@ static deft_tensor *logical_number(df_op op, const char *what, deft_tensor *a, b
     {                                                                                              \
         return logical_number(op, #name, a, b != 0, DF_SITE);                                      \
     }
+deft_tensor *deft_polygamma(int order, deft_tensor *x)
+{
+    const uintptr_t site = DF_SITE;
+    deft_ctx *const cx = df_enter("polygamma", 2, x, site);
+    if (!cx) return NULL;
+    if (order == 0) return unary(DF_OP_digamma, x, site);
+    const uint32_t a = df_mixed_operand(cx, DF_OP_polygamma, df_node_of(cx, x), site);
+    if (a == DF_BAD) return NULL;
+    const deft_dtype own = df_dtype_at(cx, a), t = df_is_float(own) ? own : DEFT_F32;
+    const uint32_t src = df_to(cx, a, t, site);
+    if (src == DF_BAD) return NULL;
+    return df_result(cx,
+                     df_append(cx, DF_OP_polygamma, t, (uint32_t)order, &src, NULL, 0, NULL, site));
+}
+
 /* include/deft/ops.h is generated from the same table: tools/gen_ops_h. powi is deft_pow_i. */
 #define deft_powi deft_pow_i
+#define deft_wrapped_sum deft_sum /* matmul records it */
 #define DF_DECLARED(name)                                                                          \
     _Static_assert(sizeof(&deft_##name) > 0, #name " is not declared: run tools/gen_ops_h");
 #define OP(name, n_src, class, facets) DF_STAMP_##class(name)

@@ -223,6 +223,12 @@ deft_tensor *deft_pad_i(deft_tensor *t, const int64_t *before, const int64_t *af
     return pad(t, before, after, mode, df_literal_i(value), DF_SITE);
 }
 
+deft_tensor *deft_pad_u(deft_tensor *t, const int64_t *before, const int64_t *after,
+                        deft_pad_mode mode, uint64_t value)
+{
+    return pad(t, before, after, mode, df_literal_u(value), DF_SITE);
+}
+
 deft_tensor *deft_roll(deft_tensor *t, int64_t shift, int axis)
 {
     uint32_t a;

@@ -72,6 +72,7 @@ bool df_grad_zero(df_grad *w, uint32_t k, uint32_t g)
 }
 
 #define TWO_OVER_SQRT_PI 1.12837916709551257390
+#define SQRT_PI_OVER_TWO 0.88622692545275801365
 #define ONE_OVER_SQRT_2PI 0.39894228040143267794
 #define LN2 0.69314718055994530942
 #define LN10 2.30258509299404568402
@@ -112,6 +113,30 @@ static uint32_t minus_square(df_grad *w, uint32_t x)
 
 UNARY(erf, MUL(g, MUL(NUM(TWO_OVER_SQRT_PI), MAP(exp, minus_square(w, X)))))
 UNARY(erfc, MUL(g, MUL(NUM(-TWO_OVER_SQRT_PI), MAP(exp, minus_square(w, X)))))
+
+UNARY(erfinv, MUL(g, MUL(NUM(SQRT_PI_OVER_TWO), MAP(exp, MUL(k, k)))))
+UNARY(lgamma, MUL(g, MAP(digamma, X)))
+
+static uint32_t polygamma(df_grad *w, uint32_t x, uint32_t order)
+{
+    return df_append(w->cx, DF_OP_polygamma, df_dtype_at(w->cx, x), order, &x, NULL, 0, NULL,
+                     w->site);
+}
+
+UNARY(digamma, MUL(g, polygamma(w, X, 1)))
+UNARY(polygamma, MUL(g, polygamma(w, X, w->cx->rec.nodes[k].attr + 1)))
+
+/* i1(x) / x, which is 1/2 at 0. k is i1(x) or i1e(x). */
+static uint32_t i1_over_x(df_grad *w, uint32_t k)
+{
+    const uint32_t x = X, is_zero = df_grad_map2(w, DF_OP_eq, x, INT(0));
+    return where(w, is_zero, NUM(0.5), DIV(k, where(w, is_zero, INT(1), x)));
+}
+
+UNARY(i0, MUL(g, MAP(i1, X)))
+UNARY(i0e, MUL(g, SUB(MAP(i1e, X), MUL(MAP(sign, X), k))))
+UNARY(i1, MUL(g, SUB(MAP(i0, X), i1_over_x(w, k))))
+UNARY(i1e, MUL(g, SUB(SUB(MAP(i0e, X), MUL(MAP(sign, X), k)), i1_over_x(w, k))))
 
 /* x P(x) has derivative P(x) + x p(x), with P and p the normal distribution and its density. */
 bool df_grad_gelu(df_grad *w, uint32_t k, uint32_t g)
