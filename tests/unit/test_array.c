@@ -16,6 +16,47 @@ static deft_tensor *integers(rig *r, int64_t n, const int32_t *v)
     return deft_from(r->cx, DEFT_SHAPE(n), DEFT_I32, v, (size_t)n * sizeof *v);
 }
 
+/* Bins of equal width are found without a search. They are those of the edges. */
+Test(array, histc_has_the_bins_of_its_edges)
+{
+    enum { SIZE = 4000 };
+    static const struct {
+        double low, high;
+        int64_t n;
+    } rows[] = { { 0, 1, 1 },       { 0, 1, 10 },         { -3, 7, 97 },         { 0.1, 0.7, 256 },
+                 { 1000, 1001, 7 }, { 1000, 1001, 3000 }, { -1e-30, 1e-30, 50 }, { -3e38, 3e38, 9 },
+                 { 0, 1e-42, 4 },   { -1, 1, 70000 } };
+    rig r;
+    rig_open(&r, NULL, NULL);
+    uint32_t state = 5;
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        static float x[SIZE];
+        static int64_t got[70000], want[70000];
+        const deft_scope s = deft_scope_begin(r.cx);
+        const float width = (float)(rows[k].high - rows[k].low);
+        for (int i = 0; i < SIZE; i++) {
+            state = state * 1664525u + 1013904223u;
+            const int64_t edge = state % (rows[k].n + 1);
+            const float at = (float)rows[k].low + (float)edge * (width / (float)rows[k].n);
+            x[i] = i % 3 == 0   ? (float)rows[k].low + width * ((float)(state >> 8) * 0x1.2p-24f)
+                   : i % 3 == 1 ? at
+                                : nextafterf(at, state & 1024 ? INFINITY : -INFINITY);
+        }
+        x[0] = NAN, x[1] = INFINITY, x[2] = -INFINITY, x[3] = (float)rows[k].high;
+        deft_tensor *const t = deft_from(r.cx, DEFT_SHAPE(SIZE), DEFT_F32, x, sizeof x);
+        deft_tensor *const edges =
+            deft_linspace(r.cx, rows[k].low, rows[k].high, rows[k].n + 1, DEFT_F32);
+        const size_t bytes = (size_t)rows[k].n * 8;
+        OK(&r,
+           deft_read(deft_histc(t, rows[k].n, rows[k].low, rows[k].high), DEFT_I64, got, bytes));
+        OK(&r, deft_read(deft_histogram(t, edges), DEFT_I64, want, bytes));
+        cr_expect(!memcmp(got, want, bytes), "%g to %g in %d bins", rows[k].low, rows[k].high,
+                  (int)rows[k].n);
+        OK(&r, deft_scope_end(s));
+    }
+    rig_close(&r);
+}
+
 Test(array, unique_all_counts_what_has_no_room)
 {
     rig r;

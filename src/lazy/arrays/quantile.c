@@ -7,6 +7,7 @@
 #include "deft/ops.h"
 #include "lazy/arrays/arrays.h"
 
+#include <float.h>
 #include <math.h>
 
 /* y, or NaN where an element of t along axis is NaN. y has the axis with extent 1. */
@@ -81,19 +82,25 @@ deft_tensor *deft_quantile(deft_tensor *t, double q, int axis, bool keepdims)
 
 /* ---- bins ---- */
 
-/* How many elements of t are in each bin [edge, next edge); the last bin has its end, too. Elements
- * outside all bins, and NaN, are counted in a bin before the first or after the last. */
-static deft_tensor *histogram(deft_ctx *cx, deft_tensor *t, deft_tensor *edges)
+/* The counts of the elements of flat, whose places among the n + 1 edges are in `bin`: 0 is
+ * before the first bin, and n + 1 after the last one, which has its end, too. */
+static deft_tensor *counted(deft_ctx *cx, deft_tensor *flat, deft_tensor *edges, deft_tensor *bin)
 {
     const int64_t n = deft_dim(edges, 0) - 1;
-    deft_tensor *const flat = deft_flatten(t);
     deft_tensor *const last = deft_slice_n(edges, 1, &(deft_range){ n, n, 0 });
-    deft_tensor *const bin = deft_searchsorted(edges, flat, true);
     deft_tensor *const at = deft_where(deft_eq(flat, last), df_array_whole(cx, DEFT_I64, n), bin);
     const deft_shape s = { .rank = 1, .dim = { n + 2 } };
     deft_tensor *const counts =
         deft_index_add(deft_zeros(cx, s, DEFT_I64), at, df_array_whole(cx, DEFT_I64, 1), 0);
     return df_array_part(counts, 0, 1, n);
+}
+
+/* How many elements of t are in each bin [edge, next edge). Elements outside all bins, and NaN, are
+ * counted in a bin before the first or after the last. */
+static deft_tensor *histogram(deft_ctx *cx, deft_tensor *t, deft_tensor *edges)
+{
+    deft_tensor *const flat = deft_flatten(t);
+    return counted(cx, flat, edges, deft_searchsorted(edges, flat, true));
 }
 
 deft_tensor *deft_histogram(deft_tensor *t, deft_tensor *edges)
@@ -108,11 +115,49 @@ deft_tensor *deft_histogram(deft_tensor *t, deft_tensor *edges)
     DF_LAYER_RETURN(deft_tensor *, cx, histogram(cx, met[0], met[1]));
 }
 
+/* Whether (x - low) * n / (high - low) in dtype t, rounded down, is at most one bin away from the
+ * bin that the rounded edges give: a bin is wide beside the spacing of numbers near the edges, and
+ * nothing overflows. */
+static bool is_regular(deft_dtype t, int64_t n, double low, double high)
+{
+    const double eps = t == DEFT_F64 ? DBL_EPSILON : (double)FLT_EPSILON;
+    const double most = t == DEFT_F64 ? DBL_MAX : (double)FLT_MAX;
+    const double bin = (high - low) / (double)n;
+    return n <= 1 << 16 && high - low < most / 4 && bin > 1 / (most / 4) &&
+           bin >= 16 * eps * fmax(fabs(low), fabs(high));
+}
+
+/* The place of x among the edges: a guess, corrected by the two edges beside it. */
+static deft_tensor *even_bin(deft_ctx *cx, deft_tensor *x, deft_tensor *edges, int64_t n,
+                             double low, double high)
+{
+    const deft_dtype t = deft_dtype_of(x);
+    deft_tensor *const scale =
+        deft_full(cx, (deft_shape){ .rank = 0 }, t, (double)n / (high - low));
+    deft_tensor *const first = deft_full(cx, (deft_shape){ .rank = 0 }, t, low);
+    deft_tensor *const ratio = deft_floor(deft_mul(deft_sub(x, first), scale));
+    deft_tensor *const inside =
+        deft_maximum(deft_minimum(ratio, df_array_whole(cx, t, n - 1)), df_array_whole(cx, t, 0));
+    deft_tensor *const guess = deft_cast(inside, DEFT_I64);
+    deft_tensor *const one = df_array_whole(cx, DEFT_I64, 1);
+    deft_tensor *const next = deft_add(guess, one);
+    deft_tensor *const is_above = deft_ge(x, deft_take(edges, next, 0));
+    deft_tensor *const is_below = deft_lt(x, deft_take(edges, guess, 0));
+    deft_tensor *const bin =
+        deft_sub(deft_add(next, deft_cast(is_above, DEFT_I64)), deft_cast(is_below, DEFT_I64));
+    return deft_where(deft_isnan(x), df_array_whole(cx, DEFT_I64, n + 1), bin);
+}
+
 static deft_tensor *even_bins(deft_ctx *cx, deft_tensor *t, int64_t n, double low, double high)
 {
     const deft_dtype own = deft_dtype_of(t);
     t = df_is_float(own) ? df_array_lift(t) : deft_cast(t, DEFT_F32);
-    return t ? histogram(cx, t, deft_linspace(cx, low, high, n + 1, deft_dtype_of(t))) : NULL;
+    if (!t) return NULL;
+    const deft_dtype as = deft_dtype_of(t);
+    deft_tensor *const edges = deft_linspace(cx, low, high, n + 1, as);
+    if (!is_regular(as, n, low, high)) return histogram(cx, t, edges);
+    deft_tensor *const flat = deft_flatten(t);
+    return counted(cx, flat, edges, even_bin(cx, flat, edges, n, low, high));
 }
 
 deft_tensor *deft_histc(deft_tensor *t, int64_t n, double low, double high)
