@@ -108,11 +108,60 @@ DEFT_API deft_tensor *deft_unfold(deft_tensor *x, const deft_pool_options *optio
  * deft_unfold. x has floats, and is not a half. */
 DEFT_API deft_tensor *deft_fold(deft_tensor *x, deft_shape sides, const deft_pool_options *options);
 
+/* ---- resampling ---- */
+
+/** How elements between those of an image are found. */
+typedef enum deft_interpolation {
+    DEFT_NEAREST = 0, /**< The element before, or for a grid the nearest one. */
+    DEFT_LINEAR = 1,  /**< On the line between two elements, along each side. */
+    DEFT_CUBIC = 2,   /**< Keys 1981, with a = -0.75; deft_interpolate alone. */
+    DEFT_AREA = 3     /**< deft_adaptive_avg_pool; deft_interpolate alone. */
+} deft_interpolation;
+
+/** What is beyond the edges of an image. */
+typedef enum deft_border {
+    DEFT_BORDER_ZEROS = 0,     /**< Zeros. */
+    DEFT_BORDER_NEAREST = 1,   /**< The element at the edge. */
+    DEFT_BORDER_REFLECTION = 2 /**< The image, mirrored. */
+} deft_border;
+
+/** Options of deft_interpolate and deft_grid_sample. DEFT_SAMPLING(...) makes them in C. */
+typedef struct deft_sampling_options {
+    size_t size;             /**< sizeof(deft_sampling_options) */
+    deft_interpolation mode; /**< How elements between others are found. */
+    bool is_aligned;         /**< Corners are centres of elements; else they are edges. */
+    /** deft_interpolate: factors of the sides, above 0. First 0: the quotient of the extents. A 0
+     * after the first number means "as the first". */
+    double scale[3];
+    /** deft_interpolate: where an image shrinks, more elements take part, as many as its scale asks
+     * for. LINEAR and CUBIC, not aligned. CUBIC then has a = -0.5. */
+    bool antialias;
+    deft_border border; /**< deft_grid_sample: what is beyond the edges. */
+} deft_sampling_options;
+
+/** Images x [N, C, ...] with other extents. `sides` has the new extents. With rank 0, they are
+ * floor(extent * scale). The sides are resampled one after another, the last first. x has floats.
+ *
+ * Element o of a side is at (o + 1/2) / scale - 1/2, or aligned at o * (extent - 1) / (new extent -
+ * 1). The nearest mode takes the element floor(o / scale), and cannot be aligned. */
+DEFT_API deft_tensor *deft_interpolate(deft_tensor *x, deft_shape sides,
+                                       const deft_sampling_options *options);
+
+/** The images x [N, C, H, W] at the places of grid [N, Ho, Wo, 2], as [N, C, Ho, Wo]. Or x is
+ * [N, C, D, H, W], and the grid [N, Do, Ho, Wo, 3]. The numbers of a place are for columns, rows
+ * and planes, in this order, from -1 at one end to 1 at the other. NaN counts as -1.
+ *
+ * x and the grid have gradients. Both are floats, and the result has the dtype of x. */
+DEFT_API deft_tensor *deft_grid_sample(deft_tensor *x, deft_tensor *grid,
+                                       const deft_sampling_options *options);
+
 #ifndef __cplusplus
 /** Options in C, from designated initializers; they live until the end of the block. */
 #define DEFT_CONV(...)                                                                             \
     (&(const deft_conv_options){                                                                   \
         .written = DEFT_TEXT(__VA_ARGS__), .size = sizeof(deft_conv_options), __VA_ARGS__ })
+#define DEFT_SAMPLING(...)                                                                         \
+    (&(const deft_sampling_options){ .size = sizeof(deft_sampling_options), __VA_ARGS__ })
 #define DEFT_POOL(...)                                                                             \
     (&(const deft_pool_options){                                                                   \
         .written = DEFT_TEXT(__VA_ARGS__), .size = sizeof(deft_pool_options), __VA_ARGS__ })

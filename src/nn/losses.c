@@ -110,7 +110,7 @@ static deft_tensor *rounded_loss(const loss *l, deft_tensor *t)
     return is_half && t && !df_ctx_is_mixed(l->cx) ? deft_cast(t, l->met) : t;
 }
 
-static deft_tensor *reduced(const loss *l, deft_tensor *t)
+static deft_tensor *reduced_loss(const loss *l, deft_tensor *t)
 {
     switch (l->o.reduction) {
     case DEFT_REDUCTION_MEAN: return all_of(t, true);
@@ -130,7 +130,7 @@ static deft_tensor *elementwise_loss(const loss_kind *k, deft_tensor *const *x, 
     if (!begin_loss(&l, k, x, n, options)) return NULL;
     deft_tensor *t = k->f(&l);
     if (t && l.o.weight) t = deft_mul(t, deft_cast(l.o.weight, deft_dtype_of(t)));
-    return t ? rounded_loss(&l, reduced(&l, t)) : NULL;
+    return t ? rounded_loss(&l, reduced_loss(&l, t)) : NULL;
 }
 
 /* ---- losses of elements ---- */
@@ -322,7 +322,7 @@ static deft_tensor *loss_of_labels(label_loss *c, deft_tensor *labels)
         row = deft_where(is_out, zero, row);
         factor = deft_where(is_out, zero, factor);
     }
-    if (l->o.reduction != DEFT_REDUCTION_MEAN) return reduced(l, row);
+    if (l->o.reduction != DEFT_REDUCTION_MEAN) return reduced_loss(l, row);
     return deft_div(all_of(row, false), all_of(factor, false));
 }
 
@@ -332,7 +332,7 @@ static deft_tensor *loss_of_probabilities(label_loss *c, deft_tensor *target)
     if (c->smoothing != 0)
         target = deft_add_f(deft_mul_f(target, 1 - c->smoothing), c->smoothing / n);
     deft_tensor *const terms = deft_mul(c->log, c->weight ? deft_mul(target, c->weight) : target);
-    return reduced(&c->l, deft_neg(deft_sum(terms, classes_axis(c), false)));
+    return reduced_loss(&c->l, deft_neg(deft_sum(terms, classes_axis(c), false)));
 }
 
 static bool is_float_dtype(deft_dtype t)

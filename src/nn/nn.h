@@ -12,6 +12,7 @@
  *   norms.c       norms of channels
  *   recurrent.c   layers that go through time
  *   losses.c      losses
+ *   resample.c    images at other places than their elements
  *   random.c      random numbers of many distributions
  *   optim.c       updates of parameters, clipping of gradients
  *   optim_rules.c the rule of each optimizer

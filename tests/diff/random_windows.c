@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Random convolutions and pools, also those with options of their own, with what stands around them in networks: operands that are views
- * or computed, a bias, a normalization, an activation, a residual. Values, and gradients of all
- * operands, have equal bits on every path: recorded at once, replayed, and by deft_vmap.
+ * Random convolutions and pools, also those with options of their own, with what stands around them
+ * in networks: operands that are views or computed, a bias, a normalization, an activation, a
+ * residual. Values, and gradients of all operands, have equal bits on every path: recorded at once,
+ * replayed, and by deft_vmap.
  *
  *   random_windows [COUNT [SEED]] [--quick | --full] [-v]
  *
@@ -389,10 +390,11 @@ static void check(uint64_t seed, size_t n_paths)
     for (int k = 0; k < N_OUT && !r[0].data[k]; k++)
         for (int i = 0; i < 2; i++) r[i].data[k] = oracle_alloc(MOST * sizeof(double));
     if (is_verbose)
-        fprintf(stderr, "%llu: kind %d, view %d, x %s, w %s, stride %d %d, padding %d %d\n",
-                (unsigned long long)seed, p.what, p.view, oracle_shape_text(&p.x, x, sizeof x),
-                oracle_shape_text(&p.w, w, sizeof w), (int)p.stride[0], (int)p.stride[1],
-                (int)p.padding[0], (int)p.padding[1]);
+        fprintf(stderr,
+                "%llu: kind %d, view %d, after %d, x %s, w %s, stride %d %d, padding %d %d\n",
+                (unsigned long long)seed, p.what, p.view, p.after,
+                oracle_shape_text(&p.x, x, sizeof x), oracle_shape_text(&p.w, w, sizeof w),
+                (int)p.stride[0], (int)p.stride[1], (int)p.padding[0], (int)p.padding[1]);
     for (int way = AT_ONCE; way < N_WAYS; way++) {
         const bool is_read = way == CAPTURED || run_way(paths[0].cx, &p, way, &r[0]);
         if (is_large) return;

@@ -228,6 +228,10 @@ static const deft_wrap_options wrapping = { .size = sizeof wrapping, .is_mutable
     X(unfold, unfold, IMAGES, DEFT_POOL(.kernel = { 2, 2 }))                                       \
     X(fold, fold, deft_reshape(w->x, DEFT_SHAPE(1, 4, 6)), DEFT_SHAPE(3, 4),                       \
       DEFT_POOL(.kernel = { 2, 2 }))                                                               \
+    X(interpolate, interpolate, IMAGES, DEFT_SHAPE(5, 2),                                          \
+      DEFT_SAMPLING(.mode = DEFT_CUBIC, .antialias = true))                                        \
+    X(grid_sample, grid_sample, IMAGES, deft_reshape(deft_sin(w->x), DEFT_SHAPE(1, 3, 4, 2)),      \
+      DEFT_SAMPLING(.mode = DEFT_LINEAR, .border = DEFT_BORDER_REFLECTION))                        \
     X(batch_norm, batch_norm, w->x, DEFT_NORM(.eps = 0.5))                                         \
     X(group_norm, group_norm, w->x, 3, NULL)                                                       \
     X(instance_norm, instance_norm, IMAGES, NULL)                                                  \

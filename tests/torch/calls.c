@@ -94,6 +94,27 @@ static bool call_fold(call *c)
     return (c->out[0] = deft_fold(X(0), sides_of(c, 15), &o)) != NULL;
 }
 
+/* mode, aligned, scale of three sides, antialias, then the new extents */
+static bool call_interpolate(call *c)
+{
+    const deft_sampling_options o = { .size = sizeof o,
+                                      .mode = (deft_interpolation)INT(0),
+                                      .is_aligned = FLAG(1),
+                                      .scale = { NUM(2), NUM(3), NUM(4) },
+                                      .antialias = FLAG(5) };
+    return (c->out[0] = deft_interpolate(X(0), sides_of(c, 6), &o)) != NULL;
+}
+
+/* mode, aligned, border */
+static bool call_grid_sample(call *c)
+{
+    const deft_sampling_options o = { .size = sizeof o,
+                                      .mode = (deft_interpolation)INT(0),
+                                      .is_aligned = FLAG(1),
+                                      .border = (deft_border)INT(2) };
+    return (c->out[0] = deft_grid_sample(X(0), X(1), &o)) != NULL;
+}
+
 /* ---- norms ---- */
 
 /* groups, eps, then which of weight, bias, mean and var are operands 1 and so on */
@@ -207,11 +228,11 @@ static const struct {
 } calls[] = {
 #define ROW(name) { #name, call_##name },
     ROW(conv) ROW(conv_transpose) ROW(max_pool) ROW(avg_pool) ROW(adaptive_avg_pool)
-        ROW(adaptive_max_pool) ROW(unfold) ROW(fold) ROW(norm) ROW(attention) ROW(rnn)
-            ROW(cross_entropy_loss) ROW(nll_loss) ROW(bce_loss) ROW(bce_logits_loss) ROW(mse_loss)
-                ROW(l1_loss) ROW(smooth_l1_loss) ROW(huber_loss) ROW(kl_div)
-                    ROW(hinge_embedding_loss) ROW(soft_margin_loss) ROW(cosine_embedding_loss)
-                        ROW(margin_ranking_loss) ROW(triplet_margin_loss)
+        ROW(adaptive_max_pool) ROW(unfold) ROW(fold) ROW(interpolate) ROW(grid_sample) ROW(norm)
+            ROW(attention) ROW(rnn) ROW(cross_entropy_loss) ROW(nll_loss) ROW(bce_loss)
+                ROW(bce_logits_loss) ROW(mse_loss) ROW(l1_loss) ROW(smooth_l1_loss) ROW(huber_loss)
+                    ROW(kl_div) ROW(hinge_embedding_loss) ROW(soft_margin_loss)
+                        ROW(cosine_embedding_loss) ROW(margin_ranking_loss) ROW(triplet_margin_loss)
 };
 
 call_fn call_named(const char *name)

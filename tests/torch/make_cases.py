@@ -179,6 +179,49 @@ def pools():
     fold((1, 4, 6), (4, 6), (2, 2), (2, 2), (0, 0), (1, 1))
 
 
+# ---- resampling ----
+
+MODES = ["nearest", "linear", "cubic", "area"]
+
+
+def interpolate(x, sides, mode, aligned=False, scale=None, antialias=False):
+    n = len(x) - 2
+    name = {"linear": ["linear", "bilinear", "trilinear"][n - 1], "cubic": "bicubic"}.get(mode, mode)
+    numbers = [MODES.index(mode), aligned] + [float(v) for v in three(scale or [])] + [antialias] + list(sides or [])
+    corners = aligned if mode in ("linear", "cubic") else None
+    case("interpolate", numbers, [draw(*x)],
+         lambda a: F.interpolate(a, sides, scale, mode=name, align_corners=corners, antialias=antialias))
+
+
+def grid_sample(x, places, mode, border, aligned, low=-1.4, high=1.4):
+    grid = draw(x[0], *places, len(places), low=low, high=high)
+    case("grid_sample", [MODES.index("nearest" if mode == "nearest" else "linear"), aligned,
+                         ["zeros", "border", "reflection"].index(border)], [draw(*x), grid],
+         lambda a, g: F.grid_sample(a, g, mode, border, aligned))
+
+
+def resampling():
+    for x, sides in (((2, 1, 5), (8,)), ((1, 2, 4, 6), (7, 3)), ((1, 1, 3, 4, 2), (5, 2, 4))):
+        interpolate(x, sides, "nearest")
+        interpolate(x, sides, "area")
+        interpolate(x, sides, "linear")
+        interpolate(x, sides, "linear", aligned=True)
+    interpolate((1, 2, 5, 6), (8, 4), "cubic")
+    interpolate((1, 1, 5, 6), (3, 9), "cubic", aligned=True)
+    interpolate((1, 1, 5, 6), None, "linear", scale=[1.7, 0.6])
+    interpolate((1, 1, 5, 6), None, "nearest", scale=[2.0, 0.5])
+    interpolate((1, 1, 6), None, "linear", scale=[2.5])
+    interpolate((1, 1, 4, 3), (1, 6), "linear", aligned=True)
+    interpolate((1, 2, 9, 7), (4, 3), "linear", antialias=True)
+    interpolate((1, 1, 9, 6), (4, 8), "cubic", antialias=True)
+    for border in ("zeros", "border", "reflection"):
+        for aligned in (False, True):
+            grid_sample((2, 2, 4, 5), (3, 4), "bilinear", border, aligned)
+            grid_sample((1, 1, 3, 4), (2, 5), "nearest", border, aligned)
+            grid_sample((1, 2, 3, 4, 2), (2, 2, 3), "bilinear", border, aligned)
+    grid_sample((1, 1, 3, 4), (4, 4), "bilinear", "reflection", False, low=-5.0, high=5.0)
+
+
 # ---- norms ----
 
 def norm(x, groups, eps, weight, bias, running):
@@ -381,6 +424,7 @@ def recurrents():
 def main():
     convolutions()
     pools()
+    resampling()
     norms()
     losses()
     attentions()

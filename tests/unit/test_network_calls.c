@@ -117,6 +117,38 @@ Test(network_calls, mistakes_of_images)
             DEFT_E_DTYPE, "fold: x is i32");
 }
 
+Test(network_calls, a_place_that_is_nan_or_far_away_takes_no_element_beyond_the_image)
+{
+    deft_tensor *const x = rig_tensor(&r, DEFT_SHAPE(1, 1, 1, 2), (const float[]){ 3, 5 });
+    deft_tensor *const grid =
+        rig_tensor(&r, DEFT_SHAPE(1, 1, 3, 2), (const float[]){ NAN, NAN, 1e30f, 0, -1, 0 });
+    const deft_sampling_options nearest = { .size = sizeof nearest,
+                                            .border = DEFT_BORDER_NEAREST,
+                                            .is_aligned = true };
+    EXPECT(deft_grid_sample(x, grid, &nearest), 3, 5, 3);
+    const deft_sampling_options zeros = { .size = sizeof zeros, .is_aligned = true };
+    EXPECT(deft_grid_sample(x, grid, &zeros), 3, 0, 3);
+}
+
+Test(network_calls, mistakes_of_resampling)
+{
+    deft_tensor *const x = ones(DEFT_SHAPE(1, 1, 4, 5)), *const grid = ones(DEFT_SHAPE(1, 2, 2, 2));
+    MISTAKE(deft_interpolate(deft_flatten(x), DEFT_SHAPE(3), NULL), DEFT_E_SHAPE,
+            "interpolate: x is f32[20]; it takes [N, C, ...]");
+    MISTAKE(deft_interpolate(deft_cast(x, DEFT_I32), DEFT_SHAPE(3, 3), NULL), DEFT_E_DTYPE,
+            "interpolate: x is i32[1,1,4,5]");
+    MISTAKE(deft_interpolate(x, DEFT_SHAPE(3), NULL), DEFT_E_SHAPE, "for its 2 sides");
+    MISTAKE(deft_interpolate(x, DEFT_SHAPE(), NULL), DEFT_E_SHAPE, "or a scale");
+    MISTAKE(deft_interpolate(x, DEFT_SHAPE(), DEFT_SAMPLING(.scale = { -1 })), DEFT_E_SHAPE,
+            "scale");
+    MISTAKE(deft_interpolate(x, DEFT_SHAPE(3, 3), DEFT_SAMPLING(.is_aligned = true)), DEFT_E_ARG,
+            "interpolate: mode 0, border 0, aligned 1");
+    MISTAKE(deft_grid_sample(x, x, NULL), DEFT_E_SHAPE,
+            "grid_sample: x is f32[1,1,4,5], the grid is f32[1,1,4,5]");
+    MISTAKE(deft_grid_sample(x, grid, DEFT_SAMPLING(.mode = DEFT_CUBIC)), DEFT_E_ARG,
+            "the modes nearest and linear");
+}
+
 /* ---- norms ---- */
 
 static deft_status norm_in_training(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
