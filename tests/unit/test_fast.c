@@ -178,7 +178,19 @@ static deft_tensor *choose(deft_tensor *a, deft_tensor *b, deft_tensor *c)
     return deft_where(deft_ne(a, b), b, c);
 }
 
+static deft_tensor *trigamma(deft_tensor *a)
+{
+    return deft_polygamma(1, a);
+}
+
+static deft_tensor *same_bits(deft_tensor *a)
+{
+    return deft_bitcast(a, deft_dtype_of(a));
+}
+
 #define deft_powi cube_inverse
+#define deft_polygamma trigamma
+#define deft_bitcast same_bits
 #define deft_cast to_f32
 #define deft_where choose
 #define OP(name, n, class, facets) ROW_##class(name, facets)
@@ -200,6 +212,8 @@ static const any_op ops[] = {
 #include "ops/ops.def"
 };
 #undef deft_powi
+#undef deft_polygamma
+#undef deft_bitcast
 #undef deft_cast
 #undef deft_where
 
