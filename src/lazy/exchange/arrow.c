@@ -299,11 +299,12 @@ static deft_tensor *borrow_elements(deft_ctx *cx, const arrow_column *c, struct 
     moved_array *const m = df_mem_alloc(cx->mem, sizeof *m);
     if (!m) return df_error(cx, DEFT_E_MEMORY, "from_arrow: no memory");
     *m = (moved_array){ *array, cx->mem };
+    char *at = (char *)(uintptr_t)c->leaf->buffers[1];
+    if (c->n) at += (size_t)c->from * size; /* without elements it may be NULL */
     const df_wrapping w = { .what = "from_arrow",
                             .dtype = c->dtype,
                             .shape = &c->shape,
-                            .data = (char *)(uintptr_t)c->leaf->buffers[1] +
-                                    (c->n ? (size_t)c->from * size : 0),
+                            .data = at,
                             .bytes = (size_t)c->n * size,
                             .release = { release_moved, m } };
     deft_tensor *const t = df_wrap(cx, &w);
