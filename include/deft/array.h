@@ -29,7 +29,7 @@ extern "C" {
  * These functions answer at once. Any thread may call those that take dtypes alone.
  */
 
-/** What a float dtype can hold. All members are 0 for another dtype. */
+/** What a float dtype can hold, or a part of a complex one. All members are 0 for another dtype. */
 typedef struct deft_float_info {
     int bits;               /**< The size of an element in bits. */
     double eps;             /**< The distance from 1 to the next greater number. */
@@ -45,7 +45,7 @@ typedef struct deft_int_info {
     uint64_t max; /**< The greatest number. */
 } deft_int_info;
 
-/** The limits of a float dtype. */
+/** The limits of a float dtype, or of the parts of a complex one. */
 DEFT_API deft_float_info deft_finfo(deft_dtype dtype);
 
 /** The limits of an integer dtype. */
@@ -58,7 +58,8 @@ typedef enum deft_kind {
     DEFT_KIND_UNSIGNED = 4, /**< unsigned integers */
     DEFT_KIND_INTEGRAL = 6, /**< integers, signed or not */
     DEFT_KIND_REAL = 8,     /**< floats */
-    DEFT_KIND_NUMERIC = 14  /**< integers and floats */
+    DEFT_KIND_COMPLEX = 16, /**< complex numbers */
+    DEFT_KIND_NUMERIC = 30  /**< integers, floats and complex numbers */
 } deft_kind;
 
 /** Whether dtype is of one of the kinds. */

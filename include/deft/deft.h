@@ -11,6 +11,7 @@
 #include "deft/array.h"
 #include "deft/arrow.h"
 #include "deft/capture.h"
+#include "deft/complex.h"
 #include "deft/context.h"
 #include "deft/control.h"
 #include "deft/device.h"

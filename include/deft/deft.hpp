@@ -353,6 +353,24 @@ inline deft_tensor *left(N value, tensor like)
 DEFT_UNARY_OPS(DEFT_HPP_UNARY)
 #undef DEFT_HPP_UNARY
 
+/** Parts of complex tensors (complex.h). */
+inline tensor real(tensor x)
+{
+    return deft_real(x.get());
+}
+inline tensor imag(tensor x)
+{
+    return deft_imag(x.get());
+}
+inline tensor conj(tensor x)
+{
+    return deft_conj(x.get());
+}
+inline tensor angle(tensor x)
+{
+    return deft_angle(x.get());
+}
+
 /** Operators with two tensors, or a tensor and a number in either order. Comparisons return
  * tensors of bools. So if (a == b) compiles, but asks only whether the call succeeded. */
 #define DEFT_HPP_BINARY(name, as)                                                                  \

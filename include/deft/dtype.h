@@ -28,13 +28,15 @@ typedef enum deft_dtype {
     DEFT_I16 = 9,  /**< Signed, 16 bits. */
     DEFT_U16 = 10, /**< Unsigned, 16 bits. */
     DEFT_U32 = 11, /**< Unsigned, 32 bits. */
-    DEFT_U64 = 12  /**< Unsigned, 64 bits. */
+    DEFT_U64 = 12, /**< Unsigned, 64 bits. */
+    DEFT_C64 = 13, /**< Complex: two f32, the float _Complex of C (docs/complex.md). */
+    DEFT_C128 = 14 /**< Complex: two f64, the double _Complex of C. */
 } deft_dtype;
 
 /** The number of dtypes. */
-#define DEFT_N_DTYPES 13
+#define DEFT_N_DTYPES 15
 
-/** The largest rank, the number of axes, of a tensor. */
+/** The largest rank, the number of axes, of a tensor. Of a complex tensor it is one less. */
 #define DEFT_MAX_RANK 8
 
 /** The size of one element in bytes; 0 for a number that is no dtype. Any thread. */

@@ -54,6 +54,9 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_item_u8(deft_tensor *t, uint8_t *out);
 DEFT_API DEFT_MUST_CHECK deft_status deft_item_u16(deft_tensor *t, uint16_t *out);
 DEFT_API DEFT_MUST_CHECK deft_status deft_item_u32(deft_tensor *t, uint32_t *out);
 DEFT_API DEFT_MUST_CHECK deft_status deft_item_u64(deft_tensor *t, uint64_t *out);
+/** The real part and the imaginary part go to parts[0] and parts[1]. */
+DEFT_API DEFT_MUST_CHECK deft_status deft_item_c64(deft_tensor *t, float *parts);
+DEFT_API DEFT_MUST_CHECK deft_status deft_item_c128(deft_tensor *t, double *parts);
 DEFT_API DEFT_MUST_CHECK deft_status deft_item_bool(deft_tensor *t, bool *out);
 
 /** What deft_map lends. */

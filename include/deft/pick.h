@@ -114,6 +114,8 @@
  * characters, and to types that are no number (structs, rows of an array) may point to
  * elements of any dtype.
  *
+ * Pointers to reals may also point to complex numbers of two such reals.
+ *
  * DEFT_MAY_HOLD is 1 when p may point to elements of dtype, or when dtype is no constant. */
 #define DEFT_INTEGERS(size)                                                                        \
     ((size) == 8 ? DEFT_BIT(DEFT_I64) | DEFT_BIT(DEFT_U64)                                         \
@@ -122,7 +124,8 @@
     (DEFT_BIT(DEFT_I16) | DEFT_BIT(DEFT_U16) | DEFT_BIT(DEFT_F16) | DEFT_BIT(DEFT_BF16))
 #define DEFT_BITS_AT(p)                                                                            \
     _Generic((p),                                                                                  \
-        float *: DEFT_BIT(DEFT_F32), double *: DEFT_BIT(DEFT_F64), _Bool *: DEFT_BIT(DEFT_BOOL),   \
+        float *: DEFT_BIT(DEFT_F32) | DEFT_BIT(DEFT_C64),                                          \
+        double *: DEFT_BIT(DEFT_F64) | DEFT_BIT(DEFT_C128), _Bool *: DEFT_BIT(DEFT_BOOL),          \
         short *: DEFT_SHORTS, unsigned short *: DEFT_SHORTS, int *: DEFT_INTEGERS(4),              \
         unsigned *: DEFT_INTEGERS(4), long *: DEFT_INTEGERS(sizeof(long)),                         \
         unsigned long *: DEFT_INTEGERS(sizeof(long)), long long *: DEFT_INTEGERS(8),               \

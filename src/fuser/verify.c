@@ -46,7 +46,7 @@ static deft_status verify_access(df_diag *d, const df_kernel *k, uint32_t at)
 {
     for (uint32_t a = 0; a < k->n_access; a++) {
         const df_access *const x = &k->access[a];
-        if (x->kind > DF_ACCESS_PART || x->dtype >= DEFT_N_DTYPES)
+        if (x->kind > DF_ACCESS_PART || x->dtype >= DF_N_RECORDED)
             return verify_fail(d, "access", at, a);
         if (x->same_as > a) return verify_fail(d, "same_as", at, a);
         if (x->kind == DF_ACCESS_SCRATCH && k->mode != DF_MODE_ROW)
@@ -92,7 +92,7 @@ static deft_status verify_ins(df_diag *d, const df_kernel *k, uint32_t at)
     uint32_t order = 0;
     for (uint32_t i = 0; i < k->n_ins; i++) {
         const df_ins *const x = &k->ins[i];
-        if (x->op >= DF_N_KOPS || x->dtype >= DEFT_N_DTYPES)
+        if (x->op >= DF_N_KOPS || x->dtype >= DF_N_RECORDED)
             return verify_fail(d, "instruction", at, i);
         const df_kop_info *const op = &df_kop_infos[x->op];
         const uint32_t here = 2u * x->stage + x->level;

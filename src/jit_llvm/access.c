@@ -24,7 +24,9 @@
  *   first vector                  0 1 2 3
  *   second vector                       3 4 5 6
  *
- * So nothing behind the last wanted element is read.
+ * So nothing behind the last wanted element is read. Results whose elements alternate in memory, as
+ * the parts of complex numbers do, are stored in two vectors: rows/twos.c has the loops of kernels
+ * with such results.
  *
  * A load with a condition (load_if) touches only the active lanes for which it holds. With the
  * masks of the first case, the lanes of the condition are part of the mask. A part of the condition
@@ -331,7 +333,7 @@ static LLVMValueRef load_steps(df_gen *g, uint32_t access, LLVMTypeRef t, LLVMVa
     const bool has_second = g->w > 1 && ((!g->mask && !c) || has_mask(g, size));
     if (g->w == 1) return load_aligned(g, t, p, size);
     if (!has_second || g->level == DF_OPT_O0) return any_step(g, access, t, p, size, c);
-    if (g->facts && access < 64 && g->facts->seconds >> access & 1) {
+    if (g->are_twos || (g->facts && access < 64 && g->facts->seconds >> access & 1)) {
         const df_pair_mask known = pair_mask(g, c);
         return every_second(g, t, p, size, c, &known);
     }
@@ -541,6 +543,37 @@ void df_access_store(df_gen *g, uint32_t access, LLVMValueRef v)
         store_aligned(g, v, p, size);
     else
         store_strided(g, v, p, g->acc[access].step, size);
+}
+
+/* Stores the lanes of a and b in turn, from p on. */
+static void store_in_turn(df_gen *g, LLVMValueRef a, LLVMValueRef b, LLVMValueRef p, uint32_t size)
+{
+    LLVMValueRef lane[DF_LANES];
+    for (uint32_t half = 0; half < 2; half++) {
+        for (uint32_t i = 0; i < g->w; i++) {
+            const uint32_t at = half * g->w + i;
+            lane[i] = LLVMConstInt(g->i32, at % 2 ? g->w + at / 2 : at / 2, 0);
+        }
+        LLVMValueRef v = LLVMBuildShuffleVector(g->b, a, b, LLVMConstVector(lane, g->w), "");
+        df_access_store_unit(g, v, df_gen_offset(g, p, df_gen_i64(g, (int64_t)half * g->w * size)),
+                             size);
+    }
+}
+
+void df_access_store_two(df_gen *g, uint32_t access, LLVMValueRef v, LLVMValueRef other)
+{
+    const deft_dtype dtype = (deft_dtype)g->k->access[access].dtype;
+    const uint32_t size = df_bytes_of(dtype);
+    df_assert(g->are_twos);
+    if (g->mask || g->w == 1) {
+        df_access_store(g, access, v);
+        df_access_store(g, access + 1, other);
+        return;
+    }
+    LLVMValueRef two = df_gen_i64(g, 2 * (int64_t)size);
+    LLVMValueRef p =
+        df_gen_offset(g, row_address(g, access), LLVMBuildMul(g->b, g->lane0, two, ""));
+    store_in_turn(g, to_mem(g, dtype, v), to_mem(g, dtype, other), p, size);
 }
 
 LLVMValueRef df_access_load_one(df_gen *g, uint32_t access, LLVMValueRef p, LLVMValueRef offset)

@@ -205,6 +205,9 @@ struct df_gen {
      * being written stores them in that way. */
     LLVMValueRef streams;
     bool is_streaming;
+    /* MAP: in the body that is being written, all accesses that step along the lanes step by two
+     * elements, and results alternate as rows/twos.c says. */
+    bool are_twos;
     bool native_masks; /* masked accesses of this kernel are instructions, and not slow ones */
     bool may_leave;    /* LOOP: there is a proceed */
     /* MAP: the sides of a block of rows for which crossed accesses have tiles; 0: there is none. */
@@ -276,6 +279,9 @@ LLVMValueRef df_access_load_run(df_gen *g, uint32_t access, LLVMValueRef start);
 /* The values of an access of kind INDEX, as i64. */
 LLVMValueRef df_access_index(df_gen *g, uint32_t access);
 void df_access_store(df_gen *g, uint32_t access, LLVMValueRef v);
+/* Where g->are_twos: stores v through an access, and `other` through the next one, whose elements
+ * alternate with those of the first. */
+void df_access_store_two(df_gen *g, uint32_t access, LLVMValueRef v, LLVMValueRef other);
 /* Loads one element of the access's dtype at p, or `offset` elements behind p. NULL is 0. */
 LLVMValueRef df_access_load_one(df_gen *g, uint32_t access, LLVMValueRef p, LLVMValueRef offset);
 /* Loads one element of the access where the scalar `is` is true. Elsewhere, the value is `other`.
@@ -355,6 +361,12 @@ void df_stream_begin(df_gen *g);
 void df_stream_end(df_gen *g);
 /* Stores v at p, which is aligned to it. */
 void df_stream_store(df_gen *g, LLVMValueRef v, LLVMValueRef p, uint32_t size);
+
+/* ---- twos.c ---- */
+
+/* Whether stores i and i + 1 are of results that may alternate in memory. Where g->are_twos holds,
+ * they do. The stores of a run are taken in twos, from its beginning. */
+bool df_twos_begin_at(const df_gen *g, uint32_t i);
 
 /* ---- tiles.c ---- */
 

@@ -190,7 +190,7 @@ static void prologue(df_gen *g)
     memset(g->pair_mask, 0, sizeof g->pair_mask);
     g->gather = g->gathered = NULL;
     g->streams = NULL;
-    g->is_streaming = g->is_jammed = false;
+    g->is_streaming = g->is_jammed = g->are_twos = false;
     g->in_regs = false;
 }
 

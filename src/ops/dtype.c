@@ -10,10 +10,14 @@
 #define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
     _Static_assert(DEFT_MAY_HOLD((c_type *)NULL, DEFT_##NAME),                                     \
                    #name " is no dtype of " #c_type " in deft/pick.h");
+#define FACE(name, NAME, kind, bits, record, c_type, file)                                         \
+    _Static_assert(DEFT_MAY_HOLD((c_type *)NULL, DEFT_##NAME),                                     \
+                   #name " is no dtype of " #c_type " in deft/pick.h");
 #include "ops/dtypes.def"
 
 static const char *const names[] = {
 #define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file) #name,
+#define FACE(name, NAME, kind, bits, record, c_type, file) #name,
 #include "ops/dtypes.def"
 };
 
@@ -148,12 +152,15 @@ static deft_dtype promote_floats(deft_dtype a, deft_dtype b)
     return df_bits_of(a) > df_bits_of(b) ? a : b;
 }
 
-/* An integer of any width does not change the dtype of a float. */
+/* An integer of any width does not change the dtype of a float, nor of the parts of a complex
+ * number. */
 deft_dtype df_promote(deft_dtype a, deft_dtype b)
 {
     df_assert(is_dtype(a) && is_dtype(b));
     if (a == b || b == DEFT_BOOL) return a;
     if (a == DEFT_BOOL) return b;
+    if (df_is_complex(a) || df_is_complex(b))
+        return df_complex_of(df_promote(df_record_dtype(a), df_record_dtype(b)));
     if (df_is_float(a) != df_is_float(b)) return df_is_float(a) ? a : b;
     if (df_is_float(a)) return promote_floats(a, b);
     const uint32_t bits_a = df_bits_of(a), bits_b = df_bits_of(b);

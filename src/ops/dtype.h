@@ -3,6 +3,8 @@
  * The properties of each dtype from dtypes.def, as constants and inline functions, so that a
  * plug-in needs no table of the library. All functions take a valid dtype. The "bits" of a value
  * are its bits in memory, zero-extended to 64.
+ *
+ * Why this file is long: every property of a dtype is one function here, and nowhere else.
  */
 #ifndef DF_OPS_DTYPE_H
 #define DF_OPS_DTYPE_H
@@ -16,16 +18,27 @@ typedef enum df_dtype_kind {
     DF_KIND_natural,
     DF_KIND_integer,
     DF_KIND_real,
-    DF_KIND_half
+    DF_KIND_half,
+    DF_KIND_complex
 } df_dtype_kind;
 
-/* The index of each row, and the number of rows. */
+/* The index of each row, the number of rows, and the number of dtypes that a record can have. */
 enum {
 #define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file) DF_ROW_##NAME,
+#define FACE(name, NAME, kind, bits, record, c_type, file) DF_ROW_##NAME,
 #include "ops/dtypes.def"
-    DF_N_ROWS
+    DF_N_ROWS,
+    DF_N_RECORDED = 0
+#define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file) +1
+#include "ops/dtypes.def"
 };
 _Static_assert((int)DF_N_ROWS == DEFT_N_DTYPES, "ops/dtypes.def has a row for each dtype");
+
+#define FACE(name, NAME, kind, bits, record, c_type, file)                                         \
+    _Static_assert((int)DF_ROW_##NAME == (int)DEFT_##NAME, #name " stands in the wrong row");      \
+    _Static_assert((int)DF_ROW_##NAME >= (int)DF_N_RECORDED, #name " comes after all records");    \
+    _Static_assert(sizeof(c_type) * 8 == (bits), #name " has other bits than its C type");
+#include "ops/dtypes.def"
 
 #define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
     _Static_assert((int)DF_ROW_##NAME == (int)DEFT_##NAME, #name " stands in the wrong row");      \
@@ -67,6 +80,7 @@ DF_INLINE df_dtype_kind df_kind_of(deft_dtype t)
 {
     static const uint8_t kinds[] = {
 #define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file) DF_KIND_##kind,
+#define FACE(name, NAME, kind, bits, record, c_type, file) DF_KIND_##kind,
 #include "ops/dtypes.def"
     };
     return (df_dtype_kind)kinds[t];
@@ -77,6 +91,7 @@ DF_INLINE uint32_t df_bits_of(deft_dtype t)
 {
     static const uint8_t sizes[] = {
 #define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file) bits,
+#define FACE(name, NAME, kind, bits, record, c_type, file) bits,
 #include "ops/dtypes.def"
     };
     return sizes[t];
@@ -132,6 +147,35 @@ DF_INLINE bool df_is_signed(deft_dtype t)
 DF_INLINE bool df_is_unsigned(deft_dtype t)
 {
     return DF_NATURALS >> t & 1;
+}
+
+/* Whether t is complex. A complex dtype is no float. */
+DF_INLINE bool df_is_complex(deft_dtype t)
+{
+    return df_kind_of(t) == DF_KIND_complex;
+}
+
+/* Whether only a handle can have dtype t: its record has dtype df_record_dtype(t). */
+DF_INLINE bool df_is_face(deft_dtype t)
+{
+    return (int)t >= DF_N_RECORDED;
+}
+
+/* The dtype of the record of a tensor of dtype t. */
+DF_INLINE deft_dtype df_record_dtype(deft_dtype t)
+{
+    static const uint8_t records[] = {
+#define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file) DEFT_##NAME,
+#define FACE(name, NAME, kind, bits, record, c_type, file) DEFT_##record,
+#include "ops/dtypes.def"
+    };
+    return (deft_dtype)records[t];
+}
+
+/* The complex dtype whose parts have dtype t, which is a float. */
+DF_INLINE deft_dtype df_complex_of(deft_dtype t)
+{
+    return t == DEFT_F64 ? DEFT_C128 : DEFT_C64;
 }
 
 /* ---- limits ---- */

@@ -89,7 +89,7 @@ bool df_loop_tag_of(uint32_t attr, df_loop_tag *out)
     *out = tag;
     if (attr == 0) return true;
     return tag.kind != DF_LOOP_PLAIN && tag.kind < DF_N_LOOP_KINDS &&
-           attr >> FROM_SHIFT < DEFT_N_DTYPES && df_is_float(tag.from) && df_loop_attr(tag) == attr;
+           attr >> FROM_SHIFT < DF_N_RECORDED && df_is_float(tag.from) && df_loop_attr(tag) == attr;
 }
 
 const char *df_loop_kind_name(df_loop_kind kind)

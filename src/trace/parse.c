@@ -254,7 +254,7 @@ static deft_status parse_dtype(parser *p, deft_dtype *out)
 {
     const char *const from = p->at;
     const span s = parse_word(p);
-    for (int t = 0; t < DEFT_N_DTYPES; t++) {
+    for (int t = 0; t < DF_N_RECORDED; t++) {
         if (!df_text_equals(s.at, s.n, deft_dtype_name((deft_dtype)t))) continue;
         *out = (deft_dtype)t;
         return DEFT_OK;

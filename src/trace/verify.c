@@ -43,7 +43,7 @@ static deft_status check_form(verifier *v, uint32_t k)
     const df_trace *const t = v->t;
     const df_node *const n = &t->nodes[k];
     if (n->op >= DF_N_OPS) return fail_node(v, k, DEFT_E_FORMAT, "no such op");
-    if (n->dtype >= DEFT_N_DTYPES) return fail_node(v, k, DEFT_E_FORMAT, "no such dtype");
+    if (n->dtype >= DF_N_RECORDED) return fail_node(v, k, DEFT_E_FORMAT, "no such dtype");
     if (n->rank > DEFT_MAX_RANK) return fail_node(v, k, DEFT_E_FORMAT, "rank above 8");
     if (n->n_src != df_op_infos[n->op].n_src)
         return fail_node(v, k, DEFT_E_FORMAT, "wrong number of operands");

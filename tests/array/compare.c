@@ -53,8 +53,8 @@ static const char *how;
 #define ONE(i) deft_axes_of(1, &(const int){ AXIS(i) })
 
 /* The order of DTYPES in make_cases.py. */
-static const deft_dtype dtype_of[] = { DEFT_BOOL, DEFT_U8,  DEFT_I32, DEFT_I64,
-                                       DEFT_F32,  DEFT_F64, DEFT_F16 };
+static const deft_dtype dtype_of[] = { DEFT_BOOL, DEFT_U8,  DEFT_I32, DEFT_I64, DEFT_F32,
+                                       DEFT_F64,  DEFT_F16, DEFT_U64, DEFT_C64, DEFT_C128 };
 
 static int axis_or_flat(double v)
 {
@@ -89,6 +89,9 @@ DEFT_BINARY_OPS(BINARY)
 
 CALL(nextafter_half, deft_nextafter_f(X(0), 1))
 CALL(clamp_t, deft_clamp_t(X(0), INT(0) & 1 ? X(1) : NULL, INT(0) & 2 ? X(INT(0) - 1) : NULL))
+CALL(real, deft_real(X(0)))
+CALL(imag, deft_imag(X(0)))
+CALL(conj, deft_conj(X(0)))
 CALL(where, deft_where(X(0), X(1), X(2)))
 CALL(astype, deft_cast(X(0), TYPE(0)))
 CALL(zeros, deft_zeros(c->cx, DEFT_SHAPE(2, 3), TYPE(0)))
@@ -220,23 +223,25 @@ static const struct {
     bool (*f)(call *);
 } calls[] = {
 #define ROW(name) { #name, call_##name },
-    DEFT_UNARY_OPS(ROW) DEFT_BINARY_OPS(ROW) ROW(nextafter_half) ROW(clamp_t) ROW(where) ROW(astype)
-        ROW(zeros) ROW(ones) ROW(full) ROW(zeros_like) ROW(ones_like) ROW(full_like) ROW(eye_k) ROW(
-            arange) ROW(linspace) ROW(linspace_open) ROW(tril) ROW(triu) ROW(flip) ROW(roll)
-            ROW(roll_n) ROW(repeat) ROW(repeat_t) ROW(unsqueeze) ROW(expand_dims) ROW(moveaxis)
-                ROW(concat) ROW(stack) ROW(squeeze) ROW(reshape) ROW(tile) ROW(permute) ROW(expand)
-                    ROW(argmax) ROW(argmin) ROW(count_nonzero) ROW(sum) ROW(prod) ROW(min) ROW(max)
-                        ROW(mean) ROW(any) ROW(all) ROW(nonzero) ROW(sort) ROW(argsort)
-                            ROW(searchsorted) ROW(isin) ROW(unique) ROW(take) ROW(take_along_axis)
-                                ROW(cumulative_sum) ROW(cumulative_prod) ROW(cummax) ROW(cummin)
-                                    ROW(var) ROW(std) ROW(diff) ROW(nansum) ROW(nanprod) ROW(nanmin)
-                                        ROW(nanmax) ROW(nanmean) ROW(nanvar) ROW(nanstd) ROW(
-                                            vector_norm) ROW(median) ROW(quantile) ROW(histogram)
-                                            ROW(histc) ROW(bucketize) ROW(logcumsumexp) ROW(shift)
-                                                ROW(isdtype) ROW(can_cast) ROW(result_type)
-                                                    ROW(finfo) ROW(iinfo) ROW(meshgrid)
-                                                        ROW(broadcast_tensors) ROW(broadcast_shapes)
-                                                            ROW(unstack) ROW(unique_all)
+    DEFT_UNARY_OPS(ROW) DEFT_BINARY_OPS(ROW) ROW(nextafter_half) ROW(clamp_t) ROW(real) ROW(imag)
+        ROW(conj) ROW(where) ROW(astype) ROW(zeros) ROW(ones) ROW(full) ROW(zeros_like)
+            ROW(ones_like) ROW(full_like) ROW(eye_k) ROW(arange) ROW(linspace) ROW(linspace_open)
+                ROW(tril) ROW(triu) ROW(flip) ROW(roll) ROW(roll_n) ROW(repeat) ROW(repeat_t) ROW(
+                    unsqueeze) ROW(expand_dims) ROW(moveaxis) ROW(concat) ROW(stack) ROW(squeeze)
+                    ROW(reshape) ROW(tile) ROW(permute) ROW(expand) ROW(argmax) ROW(argmin)
+                        ROW(count_nonzero) ROW(sum) ROW(prod) ROW(min) ROW(max) ROW(mean) ROW(any)
+                            ROW(all) ROW(nonzero) ROW(sort) ROW(argsort) ROW(searchsorted) ROW(isin)
+                                ROW(unique) ROW(take) ROW(take_along_axis) ROW(cumulative_sum)
+                                    ROW(cumulative_prod) ROW(cummax) ROW(cummin) ROW(var) ROW(std)
+                                        ROW(diff) ROW(nansum) ROW(nanprod) ROW(nanmin) ROW(nanmax)
+                                            ROW(nanmean) ROW(nanvar) ROW(nanstd) ROW(vector_norm)
+                                                ROW(median) ROW(quantile) ROW(histogram) ROW(histc)
+                                                    ROW(bucketize) ROW(logcumsumexp) ROW(shift)
+                                                        ROW(isdtype) ROW(can_cast) ROW(result_type)
+                                                            ROW(finfo) ROW(iinfo) ROW(meshgrid)
+                                                                ROW(broadcast_tensors)
+                                                                    ROW(broadcast_shapes)
+                                                                        ROW(unstack) ROW(unique_all)
 };
 
 /* ---- the file ---- */
@@ -257,6 +262,12 @@ static deft_dtype dtype_named(const char *name, size_t n)
     return DEFT_BOOL;
 }
 
+/* The dtype of the parts of a complex number; t itself when it is another one. */
+static deft_dtype part_of(deft_dtype t)
+{
+    return t == DEFT_C64 ? DEFT_F32 : t == DEFT_C128 ? DEFT_F64 : t;
+}
+
 /* Reads one tensor; *at is moved behind it. */
 static datum read_datum(char **at)
 {
@@ -272,15 +283,14 @@ static datum read_datum(char **at)
         n *= dim;
         p += *p == ',';
     }
-    const size_t size = deft_dtype_size(d.dtype);
-    d.size = (size_t)n * size;
+    const size_t size = deft_dtype_size(part_of(d.dtype));
+    d.size = (size_t)n * deft_dtype_size(d.dtype);
     d.bytes = calloc(1, d.size + 1);
     if (!d.bytes) stop("no memory", p);
     p++;
-    for (int64_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < d.size / size; i++) {
         const uint64_t bits = strtoull(p, &p, 16);
-        memcpy(d.bytes + (size_t)i * size, &bits,
-               size); /* little-endian, as all that deft runs on */
+        memcpy(d.bytes + i * size, &bits, size); /* little-endian, as all that deft runs on */
         p += *p == ',';
     }
     if (*p == '~') d.ulps = strtod(p + 1, &p);
@@ -351,8 +361,24 @@ static bool is_nan_f16(const unsigned char *p)
     return (h & 0x7fffu) > 0x7c00u;
 }
 
+/* Parts of complex numbers may differ by places of the greater part. A zero of one part is equal to a
+ * zero of either sign only where the numbers differ by places. */
+static bool equal_part(const datum *want, const unsigned char *got, size_t i)
+{
+    const deft_dtype t = part_of(want->dtype);
+    const size_t size = deft_dtype_size(t);
+    const double x = as_double(t, got + i * size), y = as_double(t, want->bytes + i * size);
+    const double other = as_double(t, want->bytes + (i ^ 1) * size);
+    if (!memcmp(got + i * size, want->bytes + i * size, size)) return true;
+    if (isnan(x) || isnan(y)) return isnan(x) && isnan(y);
+    const double by = fmax(fabs(y), isfinite(other) ? fabs(other) : 0);
+    return (x != y || want->ulps > 0) && isfinite(x) && isfinite(y) &&
+           distance(t, by + fabs(x - y), by) <= want->ulps;
+}
+
 static bool equal(const datum *want, const unsigned char *got, size_t i)
 {
+    if (part_of(want->dtype) != want->dtype) return equal_part(want, got, i);
     const size_t size = deft_dtype_size(want->dtype);
     const unsigned char *const a = got + i * size, *const b = want->bytes + i * size;
     if (!memcmp(a, b, size)) return true;
@@ -389,7 +415,7 @@ static void compare(const call *c, size_t i, int line)
     }
     unsigned char *const got = calloc(1, want->size + 1);
     if (!got) stop("no memory", c->k->name);
-    const size_t size = deft_dtype_size(want->dtype);
+    const size_t size = deft_dtype_size(part_of(want->dtype));
     if (deft_read(t, want->dtype, got, want->size) != DEFT_OK) {
         fail(c->k, line, deft_message(c->cx));
     } else {

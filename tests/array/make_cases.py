@@ -7,7 +7,7 @@ It needs NumPy 2.1 or later, which the tests do not: they read the file. A line 
     NAME [NUMBER...] | OPERAND... | RESULT...
 
 A number is an argument of the call that is no tensor. A tensor is DTYPE:EXTENTS:ELEMENTS with extents and elements
-separated by commas; an element is written as its bits, in hexadecimal. A result may end in ~N: it may differ by N units in
+separated by commas; an element is written as its bits, in hexadecimal, and a complex one as two of them. A result may end in ~N: it may differ by N units in
 the last place, because neither side rounds correctly. `!` as only result: the call is refused.
 
 Operands are special values: both zeros, infinities, NaN, denormals, the limits of each dtype, no elements, no axes. Where
@@ -22,7 +22,7 @@ warnings.filterwarnings("ignore")
 np.seterr(all="ignore")
 
 DTYPES = {"bool": np.bool_, "u8": np.uint8, "i32": np.int32, "i64": np.int64, "f32": np.float32, "f64": np.float64,
-          "f16": np.float16, "u64": np.uint64}
+          "f16": np.float16, "u64": np.uint64, "c64": np.complex64, "c128": np.complex128}
 NAMES = {np.dtype(v): k for k, v in DTYPES.items()}
 WORD = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 FLOATS = ["f32", "f64"]
@@ -52,6 +52,9 @@ def specials(dtype):
 
 def text(a):
     a = np.ascontiguousarray(a).reshape(np.shape(a))
+    if a.dtype.kind == "c":
+        parts = text(a.reshape(-1).view(np.float32 if a.dtype == np.complex64 else np.float64))
+        return "%s:%s:%s" % (NAMES[a.dtype], ",".join(map(str, a.shape)), parts.split(":")[2])
     bits = a.view(WORD[a.dtype.itemsize]) if a.dtype != np.bool_ else a.astype(np.uint8)
     if a.dtype.kind == "f":
         bits = np.where(np.isnan(a), np.array(np.nan, a.dtype).view(WORD[a.dtype.itemsize]), bits)
@@ -65,7 +68,7 @@ def number(v):
 
 def case(name, numbers, operands, results, ulps=0):
     results = results if isinstance(results, (list, tuple)) else [results]
-    shown = [text(r) + ("~%g" % ulps if ulps and r.dtype.kind == "f" else "") for r in map(np.asarray, results)]
+    shown = [text(r) + ("~%g" % ulps if ulps and r.dtype.kind in "fc" else "") for r in map(np.asarray, results)]
     print(" ".join([name, *map(number, numbers)]), "|", " ".join(map(text, operands)), "|", " ".join(shown))
 
 
@@ -447,6 +450,118 @@ def t_of(t):
     return DTYPES[t]
 
 
+# ---- complex numbers ----
+
+COMPLEX = ["c64", "c128"]
+
+
+def grid(dtype, values):
+    """All numbers whose parts are among the values."""
+    x = np.array(values, np.float64)
+    z = np.empty((len(x), len(x)), DTYPES[dtype])
+    z.real, z.imag = x[:, None], x[None, :]
+    return z.ravel()
+
+
+def complex_elementwise(t):
+    plain = grid(t, [0.0, -0.0, 1.0, -2.5, 0.5, 3e-3, 7.25])
+    wild = grid(t, [0.0, -0.0, 1.0, -2.5, np.inf, -np.inf, np.nan])
+    nonzero = plain[plain != 0]
+    for name, f in [("acos", np.arccos), ("acosh", np.arccosh), ("asin", np.arcsin), ("asinh", np.arcsinh),
+                    ("atan", np.arctan), ("cos", np.cos), ("cosh", np.cosh), ("exp", np.exp), ("expm1", np.expm1),
+                    ("sin", np.sin), ("sinh", np.sinh), ("sqrt", np.sqrt), ("tan", np.tan), ("tanh", np.tanh)]:
+        away = plain[np.abs(plain * plain + 1) > 1e-6] if name == "atan" else plain
+        case(name, [], [away], f(away), 8)
+        case(name, [], [away[:0]], f(away[:0]))
+    # NumPy loses digits of atanh near 0 in c64, and the poles
+    off = nonzero[np.abs(np.abs(nonzero.real) - 1) > 1e-6]
+    case("atanh", [], [off], np.arctanh(off.astype(np.clongdouble)).astype(off.dtype), 8)
+    # the real part of a logarithm is 0 where |z| is 1
+    far = nonzero[np.abs(np.abs(nonzero) - 1) > 1e-3]
+    for name, f in [("log", np.log), ("log2", np.log2), ("log10", np.log10)]:
+        case(name, [], [far], f(far), 8)
+    case("log1p", [], [far], np.log1p(far.astype(np.clongdouble)).astype(far.dtype), 8)
+    case("reciprocal", [], [nonzero], np.reciprocal(nonzero), 4)
+    case("sign", [], [nonzero], np.sign(nonzero), 4)
+    for name, f in [("neg", np.negative), ("conj", np.conj), ("square", np.square)]:
+        case(name, [], [plain], f(plain), 2)
+    for name, f in [("isnan", np.isnan), ("isinf", np.isinf), ("isfinite", np.isfinite), ("real", np.real),
+                    ("imag", np.imag), ("logical_not", np.logical_not), ("conj", np.conj), ("neg", np.negative)]:
+        case(name, [], [wild], f(wild))
+    case("abs", [], [wild], np.abs(wild), 2)
+    x, y = nonzero[:, None], nonzero[None, ::3]
+    for name, f in [("add", np.add), ("sub", np.subtract), ("mul", np.multiply), ("div", np.divide), ("eq", np.equal),
+                    ("ne", np.not_equal)]:
+        case(name, [], [x, y], f(x, y), 4)
+    case("pow", [], [x, y[:, :4]], np.power(x, y[:, :4]), 64)
+    for name, f in [("add", np.add), ("sub", np.subtract), ("mul", np.multiply), ("div", np.divide)]:
+        r = nonzero.real[nonzero.real != 0][:3]
+        case(name, [], [x, r], f(x, r), 2)
+        case(name, [], [r, x], f(r, x), 4)
+    for name in ("lt", "le", "maximum", "minimum", "floor", "atan2", "remainder"):
+        refused(name, [], [x[:2], x[:2]] if name not in ("floor",) else [x])
+    condition = np.arange(len(plain)) % 2 == 0
+    case("where", [], [condition, plain, plain[::-1].copy()], np.where(condition, plain, plain[::-1]))
+
+
+def complex_arrays(t):
+    k, kinds = list(DTYPES).index(t), {"complex floating": 16, "numeric": 30, "real floating": 8}
+    m = grid(t, [1.0, -2.5, 0.5]).reshape(3, 3)
+    v = m[0]
+    case("zeros", [k], [], np.zeros((2, 3), DTYPES[t]))
+    case("ones", [k], [], np.ones((2, 3), DTYPES[t]))
+    case("full", [k, 7], [], np.full((2, 3), 7, DTYPES[t]))
+    case("zeros_like", [], [m], np.zeros_like(m))
+    case("ones_like", [], [m], np.ones_like(m))
+    case("full_like", [3], [m], np.full_like(m, 3))
+    case("eye_k", [k, 3, 4, 1], [], np.eye(3, 4, 1, DTYPES[t]))
+    for kind, bits in kinds.items():
+        case("isdtype", [k, bits], [], np.array(np.isdtype(np.dtype(DTYPES[t]), kind)))
+    i = np.finfo(DTYPES[t])
+    case("finfo", [k], [], np.array([i.bits, i.eps, i.max, i.min, i.smallest_normal], np.float64))
+    for other in ("bool", "f32", "f64", "c64", "c128"):
+        case("result_type", [], [v, array([1, 0], other)], np.zeros(0, np.result_type(v.dtype, DTYPES[other])))
+        case("add", [], [v, array(1, other)], np.add(v, array(1, other)), 2)
+        case("astype", [k], [specials(other)[:2] if other[0] != "c" else v.astype(DTYPES[other])],
+             (specials(other)[:2] if other[0] != "c" else v.astype(DTYPES[other])).astype(DTYPES[t]))
+    for other in ("f32", "i64", "u8"):
+        refused("astype", [list(DTYPES).index(other)], [v])
+    for axis, keep in ((0, 0), (1, 1)):
+        for name, f in [("sum", np.sum), ("prod", np.prod), ("mean", np.mean), ("any", np.any), ("all", np.all)]:
+            case(name, [axis, keep], [m], f(m, axis, keepdims=bool(keep)), 8)
+        case("var", [axis, keep, 1], [m], np.var(m, axis, ddof=1, keepdims=bool(keep)), 8)
+        case("std", [axis, keep, 0], [m], np.std(m, axis, keepdims=bool(keep)), 8)
+        case("vector_norm", [2.0, axis, keep], [m], np.linalg.vector_norm(m, axis=axis, keepdims=bool(keep)), 8)
+        case("count_nonzero", [axis, keep], [m], np.count_nonzero(m, axis, keepdims=bool(keep)).astype(np.int64))
+        case("cumulative_sum", [axis, 1], [m], np.cumulative_sum(m, axis=axis, include_initial=True), 8)
+        case("cumulative_prod", [axis, 0], [m], np.cumulative_prod(m, axis=axis), 8)
+        case("diff", [1, axis, 0], [m], np.diff(m, 1, axis), 2)
+        case("concat", [axis], [m, m], np.concatenate([m, m], axis))
+        case("stack", [axis], [m, m], np.stack([m, m], axis))
+        case("flip", [axis], [m], np.flip(m, axis))
+        case("roll", [1, axis], [m], np.roll(m, 1, axis))
+        case("repeat", [2, axis], [m], np.repeat(m, 2, axis))
+        case("unsqueeze", [axis], [m], np.expand_dims(m, axis))
+        case("take", [axis], [m, array([2, 0, -1], "i64")], np.take(m, [2, 0, -1], axis))
+        case("take_along_axis", [axis], [m, array([[2], [0], [1]], "i64")[: 3 if axis else 1]],
+             np.take_along_axis(m, np.array([[2], [0], [1]])[: 3 if axis else 1], axis))
+        case("unstack", [axis], [m], list(np.unstack(m, axis=axis)))
+        for name in ("min", "max", "argmin"):
+            refused(name, [axis, keep], [m])
+        refused("sort", [axis, 0], [m])
+    for d in (-1, 0, 1):
+        case("tril", [d], [m], np.tril(m, d))
+        case("triu", [d], [m], np.triu(m, d))
+    case("permute", [1, 0], [m], m.T)
+    case("reshape", [9], [m], m.reshape(9))
+    case("expand", [2, 3], [v], np.broadcast_to(v, (2, 3)))
+    case("tile", [2, 1], [v], np.tile(v, (2, 1)))
+    case("moveaxis", [0, 1], [m], np.moveaxis(m, 0, 1))
+    case("meshgrid", [1], [v, v[:2]], np.meshgrid(v, v[:2], indexing="xy"))
+    case("broadcast_tensors", [], [m, v], list(np.broadcast_arrays(m, v)))
+    case("nonzero", [4], [np.array([0, 1j, 0, 2], DTYPES[t])], np.array([[1], [3], [0], [0]], np.int64))
+
+
 elementwise()
 promotion()
 creation()
@@ -454,3 +569,6 @@ manipulation()
 searching()
 statistics()
 beyond()
+for name in COMPLEX:
+    complex_elementwise(name)
+    complex_arrays(name)

@@ -56,8 +56,8 @@ void matrix_make(matrix *m)
 {
     *m = (matrix){ 0 };
     for (int op = 0; op < DF_N_KOPS; op++)
-        for (uint32_t types = 0; types < DEFT_N_DTYPES * DEFT_N_DTYPES; types++) {
-            const uint8_t t = types / DEFT_N_DTYPES, src = types % DEFT_N_DTYPES;
+        for (uint32_t types = 0; types < DF_N_RECORDED * DF_N_RECORDED; types++) {
+            const uint8_t t = types / DF_N_RECORDED, src = types % DF_N_RECORDED;
             const uint8_t kind = df_kop_infos[op].kind;
             const bool joins = kind == DF_KOP_reduce || kind == DF_KOP_scan;
             if (op >= DF_K_add && op <= DF_K_bitcast && one_op_is_known((df_kop)op, t, src))

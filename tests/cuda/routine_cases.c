@@ -260,7 +260,7 @@ static void split_rows(df_routine_job *j)
 static const deft_dtype dtypes[] = { DEFT_BOOL, DEFT_U8,  DEFT_I32,  DEFT_I64, DEFT_F32,
                                      DEFT_F64,  DEFT_F16, DEFT_BF16, DEFT_I8,  DEFT_I16,
                                      DEFT_U16,  DEFT_U32, DEFT_U64 };
-_Static_assert(DF_LEN(dtypes) == DEFT_N_DTYPES, "a dtype is missing");
+_Static_assert(DF_LEN(dtypes) == DF_N_RECORDED, "a dtype is missing");
 static const int64_t lengths[] = { 0,   1,   2,    3,    31,   32,   33,   64,  255,
                                    256, 257, 1000, 2047, 2048, 2049, 4096, 5003 };
 

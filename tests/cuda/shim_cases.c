@@ -357,9 +357,9 @@ static void check_ops(void)
     static op_data m;
     uint32_t here = 0, seen = 0;
     for (int op = DF_K_add; op <= DF_K_bitcast; op++)
-        for (uint32_t types = 0; types < 2 * DEFT_N_DTYPES * DEFT_N_DTYPES; types++) {
-            const uint8_t t = types / DEFT_N_DTYPES % DEFT_N_DTYPES, src = types % DEFT_N_DTYPES;
-            const bool fast = types / DEFT_N_DTYPES >= DEFT_N_DTYPES;
+        for (uint32_t types = 0; types < 2 * DF_N_RECORDED * DF_N_RECORDED; types++) {
+            const uint8_t t = types / DF_N_RECORDED % DF_N_RECORDED, src = types % DF_N_RECORDED;
+            const bool fast = types / DF_N_RECORDED >= DF_N_RECORDED;
             if (!one_op_is_known((df_kop)op, t, src)) continue;
             if (fast && (op > DF_K_mul || !is_float(t))) continue; /* the others are alike */
             if (test_is_limited() && (op + t + src) % 3 != 0) continue;

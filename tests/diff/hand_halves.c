@@ -12,6 +12,7 @@
  *   sums, products   whole numbers, exact in f32: rounded once, whatever the order
  *   composites       one rounding, from f32
  */
+#include "ops/dtype.h"
 #include "../support/half_ref.h"
 #include "../support/int_ref.h"
 #include "../support/oracle.h"
@@ -120,6 +121,8 @@ static void expect_near(const char *what, deft_tensor *x, const double *want, si
 static void cast_from(deft_dtype to, void *out, size_t i, double v)
 {
     switch (to) {
+    case DEFT_C64: /* no record has it */
+    case DEFT_C128: break;
     case DEFT_BOOL:
         ((uint8_t *)out)[i] = v != 0;
         break;
@@ -137,7 +140,7 @@ static void test_casts(void)
 {
     char what[60];
     static int64_t want[ALL], got[ALL];
-    for (int to = 0; to < DEFT_N_DTYPES; to++) {
+    for (int to = 0; to < DF_N_RECORDED; to++) {
         const deft_dtype d = (deft_dtype)to;
         for (size_t i = 0; i < ALL; i++) cast_from(d, want, i, half_value(t, all[i]));
         if (d == t) memcpy(want, all, sizeof all);

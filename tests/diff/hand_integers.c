@@ -5,6 +5,7 @@
  *
  *   hand_integers [FILTER]     FILTER: part of the name of a test
  */
+#include "ops/dtype.h"
 #include "../support/half_ref.h"
 #include "../support/int_ref.h"
 #include "../support/oracle.h"
@@ -192,7 +193,7 @@ static void want_cast(deft_dtype to, size_t i, int64_t v)
 static void test_casts(void)
 {
     char what[64];
-    for (int to = 0; to < DEFT_N_DTYPES; to++) {
+    for (int to = 0; to < DF_N_RECORDED; to++) {
         const deft_dtype d = (deft_dtype)to;
         for (size_t i = 0; i < N; i++) want_cast(d, i, a[i]);
         snprintf(what, sizeof what, "cast to %s", deft_dtype_name(d));

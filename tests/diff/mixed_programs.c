@@ -80,6 +80,7 @@ typedef enum kind {
     K_PRODUCT,
     K_COUNT,
     K_ARRAY,
+    K_COMPLEX,
     K_ATTEND,
     K_REPEAT,
     K_SCOPE,
@@ -92,12 +93,12 @@ static const char *const kind_name[N_KINDS] = {
     "assign view",   "assign memory", "memory",  "keep",   "read",    "export",      "grad",
     "grad of state", "jvp",           "stop",    "hook",   "custom",  "scan",        "while",
     "cond",          "vmap",          "windows", "top",    "product", "count",       "array",
-    "attend",        "repeat",        "scope",
+    "complex",       "attend",        "repeat",  "scope",
 };
 
 /* How often each is drawn. */
-static const uint8_t weight[N_KINDS] = { 6, 6, 2, 4, 3, 3, 1, 1, 1, 1, 8, 2, 6, 3, 3, 2, 1, 5, 2,
-                                         2, 4, 3, 2, 1, 1, 1, 4, 1, 2, 3, 3, 2, 3, 2, 4, 2, 1, 1 };
+static const uint8_t weight[N_KINDS] = { 6, 6, 2, 4, 3, 3, 1, 1, 1, 1, 8, 2, 6, 3, 3, 2, 1, 5, 2, 2,
+                                         4, 3, 2, 1, 1, 1, 4, 1, 2, 3, 3, 2, 3, 2, 4, 4, 2, 1, 1 };
 
 typedef struct stmt {
     uint8_t kind, dst, a, b, p, q;
@@ -282,7 +283,8 @@ static void assign(exec *e, deft_tensor *dst, deft_tensor *value)
 
 static deft_tensor *work(const exec *e, unsigned p, deft_tensor *x, deft_tensor *y)
 {
-    switch (p % 7) {
+    switch (p % 8) {
+    case 7: return deft_imag(deft_sin(deft_conj(deft_complex(tame(x), tame(y)))));
     case 0: return deft_tanh(deft_mul(x, number(e, 1.25)));
     case 1: return deft_sin(deft_add(x, y));
     case 2: return deft_mul(deft_cos(x), y);
@@ -816,6 +818,33 @@ static deft_tensor *arranged(const exec *e, unsigned p, deft_tensor *t, deft_ten
     }
 }
 
+/* Complex numbers of the parts t and `with`, of which real ones are made again. */
+static deft_tensor *through_complex(const exec *e, unsigned p, deft_tensor *t, deft_tensor *with)
+{
+    deft_tensor *const z = deft_complex(tame(t), tame(fit(e, with, t)));
+    deft_tensor *const w = deft_add(deft_mul(deft_conj(z), number(e, 0.5)), number(e, 2));
+    const bool has_axes = deft_rank(t) > 0;
+    switch (p % 10) {
+    case 0: return deft_real(deft_mul(z, deft_add(w, z)));
+    case 1: return deft_abs(deft_exp(z));
+    case 2: return has_axes ? deft_imag(deft_flip(deft_tanh(w), DEFT_AXES(0))) : deft_angle(w);
+    case 3: return has_axes ? deft_real(deft_sum(deft_square(z), DEFT_AXES(0), 0)) : deft_imag(w);
+    case 4: /* a part is assigned */
+        deft_assign(deft_real(w), fit(e, with, t));
+        return deft_add(deft_real(deft_sqrt(w)), deft_imag(w));
+    case 5: return deft_imag(deft_view_as_complex(deft_view_as_real(deft_log(w))));
+    case 6:
+        return deft_real(deft_matmul(has_axes ? z : deft_unsqueeze(z, 0),
+                                     has_axes ? deft_conj(deft_rank(t) > 1 ? deft_t(w) : w)
+                                              : deft_unsqueeze(w, 0)));
+    case 7: return has_axes ? deft_imag(deft_cumprod(deft_div(z, w), 0)) : deft_real(w);
+    case 8:
+        return has_axes ? deft_abs(deft_roll(deft_stack((deft_tensor *[]){ z, w }, 2, 0), 1, -1))
+                        : deft_abs(z);
+    default: return deft_sum(deft_view_as_real(deft_where(deft_ne(z, w), z, w)), DEFT_AXES(-1), 0);
+    }
+}
+
 static void run_grad(exec *e, const stmt *st, deft_tensor *with)
 {
     deft_tensor *const of = operand(e, st->a);
@@ -942,6 +971,7 @@ static void run_stmt(exec *e, const stmt *st)
         break;
     case K_PRODUCT: bind(e, st->dst, product(e, st->p, a)); break;
     case K_ARRAY: bind(e, st->dst, arranged(e, st->p, a, b)); break;
+    case K_COMPLEX: bind(e, st->dst, through_complex(e, st->p, a, b)); break;
     case K_COUNT: bind(e, st->dst, counted(e, st->p, a)); break;
     case K_ATTEND: bind(e, st->dst, attended(e, st->p, a)); break;
     case K_REPEAT: bind(e, st->dst, repeated(e, a)); break;

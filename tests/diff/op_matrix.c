@@ -15,6 +15,7 @@
  * integers); a layout says how a view of the pool, or of a copy, becomes the operand.
  * Why this file is long: one table of ops by dtype by layout.
  */
+#include "ops/dtype.h"
 #include "../support/oracle.h"
 #include "../support/budget.h"
 #include "../support/int_ref.h"
@@ -74,8 +75,8 @@ static bool layout_fits(layout l, const deft_shape *s)
 }
 
 enum { POOL = 460000, SHIFTS = 20011 };
-static char *pool[DEFT_N_DTYPES], *odd_pool[DEFT_N_DTYPES];
-static char *tame_pool[DEFT_N_DTYPES], *odd_tame_pool[DEFT_N_DTYPES];
+static char *pool[DF_N_RECORDED], *odd_pool[DF_N_RECORDED];
+static char *tame_pool[DF_N_RECORDED], *odd_tame_pool[DF_N_RECORDED];
 
 static char *fill_pool(deft_dtype t, oracle_kind kind)
 {
@@ -93,7 +94,7 @@ static char *shifted_copy(deft_dtype t, const char *from)
 
 static void fill_pools(void)
 {
-    for (int t = 0; t < DEFT_N_DTYPES; t++) {
+    for (int t = 0; t < DF_N_RECORDED; t++) {
         pool[t] = fill_pool((deft_dtype)t, ORACLE_HARD);
         odd_pool[t] = shifted_copy((deft_dtype)t, pool[t]);
         tame_pool[t] = fill_pool((deft_dtype)t, ORACLE_TAME);
@@ -299,7 +300,7 @@ static deft_tensor *record_binary(deft_ctx *cx, const op_row *o, const kase *k)
         s = shape1(s.dim[s.rank - 1]);
         return o->binary(operand_of(cx, t, L_COPY, s, k->seed + 9, false), operand(cx, k));
     case B_OTHER_DTYPE: {
-        const deft_dtype u = (deft_dtype)((t + 1 + k->seed % (DEFT_N_DTYPES - 1)) % DEFT_N_DTYPES);
+        const deft_dtype u = (deft_dtype)((t + 1 + k->seed % (DF_N_RECORDED - 1)) % DF_N_RECORDED);
         if (!(o->dtypes & 1u << u) || !(o->dtypes & 1u << deft_promote(t, u))) return SKIP;
         return o->binary(operand(cx, k), second(cx, k, u, s));
     }
@@ -320,13 +321,13 @@ static deft_tensor *r_cast(deft_ctx *cx, const kase *k)
 
 static deft_tensor *r_cast_twice(deft_ctx *cx, const kase *k)
 {
-    return deft_cast(deft_cast(operand(cx, k), (deft_dtype)(k->variant / DEFT_N_DTYPES)),
-                     (deft_dtype)(k->variant % DEFT_N_DTYPES));
+    return deft_cast(deft_cast(operand(cx, k), (deft_dtype)(k->variant / DF_N_RECORDED)),
+                     (deft_dtype)(k->variant % DF_N_RECORDED));
 }
 
 static deft_tensor *r_where(deft_ctx *cx, const kase *k)
 {
-    const deft_dtype t = (deft_dtype)k->t, u = (deft_dtype)((t + k->variant) % DEFT_N_DTYPES);
+    const deft_dtype t = (deft_dtype)k->t, u = (deft_dtype)((t + k->variant) % DF_N_RECORDED);
     if (deft_promote(t, u) == DEFT_N_DTYPES) return SKIP;
     deft_tensor *const c =
         operand_of(cx, k->variant & 1 ? u : DEFT_BOOL, (layout)k->lay_b, k->s, k->seed + 1, false);
@@ -672,7 +673,7 @@ static deft_tensor *r_concat(deft_ctx *cx, const kase *k)
     other.dim[axis < 0 ? k->s.rank - 1 : 0] = k->variant < 4 ? 5 : 0;
     deft_tensor *const x = operand(cx, k);
     deft_tensor *const part[4] = {
-        x, second(cx, k, k->variant & 2 ? (deft_dtype)((t + 1) % DEFT_N_DTYPES) : t, other),
+        x, second(cx, k, k->variant & 2 ? (deft_dtype)((t + 1) % DF_N_RECORDED) : t, other),
         operand_of(cx, t, L_COPY, k->s, k->seed + 5, false), x
     };
     return used(deft_concat(part, k->variant < 6 ? 4 : 1, axis), k);
@@ -950,7 +951,7 @@ static deft_tensor *r_one_hot(deft_ctx *cx, const kase *k)
                         k->variant % 3 == 0   ? 0
                         : k->variant % 3 == 1 ? 5
                                               : 33,
-                        (deft_dtype)(k->seed % DEFT_N_DTYPES));
+                        (deft_dtype)(k->seed % DF_N_RECORDED));
 }
 
 /* The shape gives M and K; the variant the rest. */
@@ -1186,8 +1187,8 @@ static const op_row ops[] = {
     O(searchsorted, ANY, 8, 0, 8) O(isin, ANY, 6, 0, 8) O(diff, ANY, 8, 1, 8)
     O(fma, ANY, 2, 0, 8) O(nan, ANY_NUMBER, 12, 0, 8) O(middle, ANY_NUMBER, 4, 1, 8)
     O(logcumsumexp, ANY, 2, 1, 8) O(histogram, ANY, 2, 0, 8) O(shift, ANY, 4, 1, 8)
-    O(copies, ANY, 5, 1, 6) O(roll_n, ANY, 2, 1, 8) O(cast, ANY, DEFT_N_DTYPES, 0, 8)
-    O(cast_twice, ANY, DEFT_N_DTYPES * DEFT_N_DTYPES, 1, 1) O(where, ANY, 4, 0, 8)
+    O(copies, ANY, 5, 1, 6) O(roll_n, ANY, 2, 1, 8) O(cast, ANY, DF_N_RECORDED, 0, 8)
+    O(cast_twice, ANY, DF_N_RECORDED * DF_N_RECORDED, 1, 1) O(where, ANY, 4, 0, 8)
     O(clamp, ANY_NUMBER, 6, 0, 8) O(clamp_t, ANY_NUMBER, 3, 0, 8) O(lerp, ANY_NUMBER, 4, 0, 8)
     O(sum, ANY, 12, 0, 8) O(prod, ANY, 12, 0, 8) O(min, ANY_NUMBER, 12, 0, 8)
     O(max, ANY_NUMBER, 12, 0, 8) O(mean, ANY, 12, 0, 8) O(any, ANY, 12, 0, 8)
@@ -1545,13 +1546,13 @@ static void cases_of(uint16_t op, int t, scale how)
  * no GPU is stood in for; which of the others are is drawn by the order. */
 static void all_cases(scale how)
 {
-    const uint32_t n_all = (uint32_t)LEN(ops) * DEFT_N_DTYPES;
+    const uint32_t n_all = (uint32_t)LEN(ops) * DF_N_RECORDED;
     const uint32_t n_least = (uint32_t)oracle_least(n_all / 24);
     uint32_t i = 0, n_pairs = 0;
     for (; i < n_all && (i < n_least || test_time_left(0.6)); i++) {
         const uint32_t which = test_scattered(i, n_all);
-        const uint16_t op = (uint16_t)(which / DEFT_N_DTYPES);
-        const int t = (int)(which % DEFT_N_DTYPES);
+        const uint16_t op = (uint16_t)(which / DF_N_RECORDED);
+        const int t = (int)(which % DF_N_RECORDED);
         if (!has_cases(op, t, how)) continue;
         cases_of(op, t, how);
         n_pairs++;
@@ -1616,7 +1617,7 @@ static void large_cases(scale how)
         uint64_t die = op;
         for (size_t j = 0; j < LEN(large_shapes); j++)
             for (unsigned v = 0; v < ops[op].n_variants; v++) {
-                const unsigned t = (unsigned)(oracle_next(&die) % DEFT_N_DTYPES);
+                const unsigned t = (unsigned)(oracle_next(&die) % DF_N_RECORDED);
                 if (!(ops[op].dtypes >> t & 1) || filtered(&ops[op], (deft_dtype)t)) continue;
                 const deft_shape *const s = &large_shapes[j];
                 if (!rank_fits(&ops[op], s->rank)) continue;
@@ -1687,7 +1688,7 @@ int main(int argc, char **argv)
                (unsigned long long)st.kernels_known, (unsigned long long)st.kernels_compiled);
     }
     oracle_close(paths, all_paths);
-    for (int t = 0; t < DEFT_N_DTYPES; t++) {
+    for (int t = 0; t < DF_N_RECORDED; t++) {
         free(pool[t]);
         free(odd_pool[t]);
         free(tame_pool[t]);

@@ -19,6 +19,7 @@
  * what it gives does not depend on how pending work is cut, shared, donated or reordered.
  * Why this file is long: generator, runner and shrinker of one kind of program.
  */
+#include "ops/dtype.h"
 #include "../support/oracle.h"
 #include "../support/budget.h"
 
@@ -445,7 +446,7 @@ static const char *axes_text(const deft_axes *a)
 
 static void do_input(run *r, const ins *i, bool mut)
 {
-    const deft_dtype t = (deft_dtype)(i->p[2] % DEFT_N_DTYPES);
+    const deft_dtype t = (deft_dtype)(i->p[2] % DF_N_RECORDED);
     const deft_shape s = shape_from(r, i->p);
     const size_t size = deft_dtype_size(t);
     int64_t stride[DEFT_MAX_RANK], span = 1;
@@ -574,7 +575,7 @@ static void do_simple(run *r, const ins *i)
     if (!a) return;
     const deft_dtype t = deft_dtype_of(a->t);
     if (i->kind == K_CAST) {
-        const deft_dtype to = (deft_dtype)(i->p[0] % DEFT_N_DTYPES);
+        const deft_dtype to = (deft_dtype)(i->p[0] % DF_N_RECORDED);
         say(r, "t%u = deft_cast(t%u, %s);", i->dst % VARS, i->a % VARS, deft_dtype_name(to));
         set(r, i->dst, deft_cast(a->t, to), NULL);
     } else if (is_float(t)) {
@@ -942,7 +943,7 @@ static void do_make(run *r, const ins *i)
             set(r, i->dst, deft_randint(r->cx, &r->rng, s, t[i->p[2] % LEN(t)], 0, 100), NULL);
         }
     } else if (i->kind == K_FULL) {
-        const deft_dtype t = (deft_dtype)(i->p[2] % DEFT_N_DTYPES);
+        const deft_dtype t = (deft_dtype)(i->p[2] % DF_N_RECORDED);
         const double x = is_float(t)      ? number(r, i)
                          : t == DEFT_BOOL ? i->p[3] & 1
                                           : fabs(floor(number(r, i)));
@@ -1614,7 +1615,7 @@ static void generate(program *pr, uint64_t seed, run *r, const oracle_path *refe
     open_outer(r);
     const size_t length = 5 + pick(&g, 56);
     for (unsigned i = 1 + pick(&g, 3); i--;)
-        input(&g, pick(&g, 4), pick(&g, 3) ? DEFT_F32 : (deft_dtype)pick(&g, DEFT_N_DTYPES));
+        input(&g, pick(&g, 4), pick(&g, 3) ? DEFT_F32 : (deft_dtype)pick(&g, DF_N_RECORDED));
     while (pr->n < length && !r->failed) {
         if (pick(&g, 5) == 0)
             pattern(&g);

@@ -16,6 +16,7 @@
  * fit its operands is derived from their shapes or left out; any sublist is a program too.
  * Why this file is long: generator, runner and shrinker of one kind of program.
  */
+#include "ops/dtype.h"
 #include "../support/budget.h"
 #include "../support/oracle.h"
 
@@ -544,7 +545,7 @@ static unsigned run_stmt(exec *e)
         if (a) put(e, take(e, a));
         break;
     case K_CAST:
-        if (a) put(e, deft_cast(a, (deft_dtype)(st->p % DEFT_N_DTYPES)));
+        if (a) put(e, deft_cast(a, (deft_dtype)(st->p % DF_N_RECORDED)));
         break;
     case K_WHERE:
         if (a && b && is_float(a) && broadcasts(a, b, false))

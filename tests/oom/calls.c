@@ -66,6 +66,15 @@ static const deft_wrap_options wrapping = { .size = sizeof wrapping, .is_mutable
     X(full_i, full_i, w->cx, SHAPE, DEFT_I64, 7)                                                   \
     X(full_u, full_u, w->cx, SHAPE, DEFT_U64, UINT64_MAX)                                          \
     X(num, num, w->cx, 0.5)                                                                        \
+    X(complex, complex, w->x, w->p[0])                                                             \
+    X(polar, polar, w->x, deft_num(w->cx, 0.5))                                                    \
+    X(full_c, full_c, w->cx, SHAPE, DEFT_C64, 1, -2)                                               \
+    X(real, real, deft_complex(w->x, w->p[0]))                                                     \
+    X(imag, imag, deft_exp(deft_complex(w->x, w->p[0])))                                           \
+    X(conj, conj, deft_complex(w->x, w->p[0]))                                                     \
+    X(angle, angle, deft_complex(w->x, w->p[0]))                                                   \
+    X(view_as_real, view_as_real, deft_div(deft_complex(w->x, w->p[0]), w->x))                     \
+    X(view_as_complex, view_as_complex, deft_stack(PAIR(w->x, w->p[0]), -1))                       \
     X(const_f, const_f, w->cx, 0.5)                                                                \
     X(num_i, num_i, w->cx, 3)                                                                      \
     X(num_u, num_u, w->cx, UINT64_MAX)                                                             \
@@ -646,6 +655,8 @@ ITEM(u16)
 ITEM(u32)
 ITEM(u64)
 ITEM(bool)
+ITEM(c64)
+ITEM(c128)
 #undef ITEM
 
 static deft_status act_map(world *w)
@@ -1422,20 +1433,20 @@ static const row rows[] = {
 #define ROW(fn) { .name = "deft_" #fn, .act = act_##fn },
                 ROW(eval) ROW(nan_check) ROW(read) ROW(item_f32) ROW(item_f64) ROW(item_i32) ROW(
                     item_i64) ROW(item_u8) ROW(item_i8) ROW(item_i16) ROW(item_u16) ROW(item_u32)
-                    ROW(item_u64) ROW(item_bool) ROW(map) ROW(map_device) ROW(device_work)
-                        ROW(map_view) ROW(to_dlpack) ROW(to_dlpack_old) ROW(from_dlpack) ROW(
-                            from_dlpack_old) ROW(device_of) ROW(stream) ROW(device_describe)
-                            ROW(device_memory_read) ROW(format) ROW(print) ROW(save) ROW(load)
-                                ROW(scope_begin) ROW(scope_end) ROW(scope_return) ROW(step_begin)
-                                    ROW(step_begin_with) ROW(step_end) ROW(step_memory_read)
-                                        ROW(step_submit) ROW(wait) ROW(keep) ROW(ctx_create) ROW(
-                                            runtime_create) ROW(show) ROW(store_next)
+                    ROW(item_u64) ROW(item_bool) ROW(item_c64) ROW(item_c128) ROW(map) ROW(
+                        map_device) ROW(device_work) ROW(map_view) ROW(to_dlpack) ROW(to_dlpack_old)
+                        ROW(from_dlpack) ROW(from_dlpack_old) ROW(device_of) ROW(stream)
+                            ROW(device_describe) ROW(device_memory_read) ROW(format) ROW(print) ROW(
+                                save) ROW(load) ROW(scope_begin) ROW(scope_end) ROW(scope_return)
+                                ROW(step_begin) ROW(step_begin_with) ROW(step_end)
+                                    ROW(step_memory_read) ROW(step_submit) ROW(wait) ROW(keep) ROW(
+                                        ctx_create) ROW(runtime_create) ROW(show) ROW(store_next)
 #undef ROW
 #define ROW(fn, ...) { .name = "deft_" #fn, .quiet = quiet_##fn },
-                                            QUIET(ROW) ROW(step_abort, ) ROW(drop, ) ROW(unmap, )
-                                                ROW(ctx_destroy, ) ROW(runtime_destroy, )
+                                        QUIET(ROW) ROW(step_abort, ) ROW(drop, ) ROW(unmap, )
+                                            ROW(ctx_destroy, ) ROW(runtime_destroy, )
 #undef ROW
-                                                    { .name = "deft_split", .make = make_split },
+                                                { .name = "deft_split", .make = make_split },
     { .name = "deft_unstack", .make = make_unstack },
     { .name = "deft_meshgrid", .make = make_meshgrid },
     { .name = "deft_broadcast_tensors", .make = make_broadcast_tensors },

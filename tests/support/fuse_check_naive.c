@@ -183,6 +183,8 @@ static cell get_cell(const char *p, deft_dtype t, int64_t i)
 {
     cell c = { .i = 0 };
     switch (t) {
+    case DEFT_C64: /* no record has it */
+    case DEFT_C128: break;
     case DEFT_BOOL:
     INT_REF_CASES:
         c.i = int_ref_get(t, p, (size_t)i);
@@ -198,6 +200,8 @@ static cell get_cell(const char *p, deft_dtype t, int64_t i)
 static void put_cell(char *p, deft_dtype t, int64_t i, cell c)
 {
     switch (t) {
+    case DEFT_C64: /* no record has it */
+    case DEFT_C128: break;
     case DEFT_BOOL:
     INT_REF_CASES:
         int_ref_put(t, p, (size_t)i, c.i);

@@ -102,7 +102,7 @@ static df_ref input(generator *g, deft_dtype t, const df_shape *s)
 static void leaf(generator *g)
 {
     const df_shape s = random_shape(g);
-    const deft_dtype t = pick(g, 2) ? DEFT_F32 : (deft_dtype)pick(g, DEFT_N_DTYPES);
+    const deft_dtype t = pick(g, 2) ? DEFT_F32 : (deft_dtype)pick(g, DF_N_RECORDED);
     const uint32_t axis = s.rank ? pick(g, s.rank) : 0;
     static const int64_t singles[] = { 0, 0x3f800000, 0xbfc00000, 0x7f800000, 0x7fc00001 };
     static const int64_t doubles[] = { 0, 0x3ff8000000000000, INT64_MIN, 0x7ff8000000000001 };
@@ -353,7 +353,7 @@ static void one_op(generator *g)
         attr = pick(g, 2);
         break;
     case DF_CLASS_unary:
-        if (o == DF_OP_cast) out = (deft_dtype)pick(g, DEFT_N_DTYPES);
+        if (o == DF_OP_cast) out = (deft_dtype)pick(g, DF_N_RECORDED);
         /* Between integers: the bits of a NaN that was computed are unspecified. */
         if (o == DF_OP_bitcast) out = other_sign(t);
         if (o == DF_OP_powi) attr = pick(g, 5);

@@ -22,7 +22,7 @@ static const char *const kop_names[DF_N_KOPS] = {
 #include "ops/kops.def"
 };
 
-static const uint8_t dtype_size[DEFT_N_DTYPES] = { 1, 1, 4, 8, 4, 8, 2, 2, 1, 2, 2, 4, 8 };
+static const uint8_t dtype_size[DF_N_RECORDED] = { 1, 1, 4, 8, 4, 8, 2, 2, 1, 2, 2, 4, 8 };
 
 static void refuse(const recipe_ins *i)
 {
@@ -223,6 +223,8 @@ static bool run_bool(const recipe_prog *p, const recipe_ins *i, size_t n)
 static bool run_compare(const recipe_prog *p, const recipe_ins *i, size_t n)
 {
     switch ((deft_dtype)i->src_t) {
+    case DEFT_C64: /* no record has it */
+    case DEFT_C128: return false;
     case DEFT_BOOL: COMPARE_OPS(uint8_t)
 #define ROW(dtype, T, U, bits)                                                                     \
     case dtype: COMPARE_OPS(T)
@@ -269,6 +271,8 @@ static void run_select(const recipe_prog *p, const recipe_ins *i, size_t n)
     static bool name(const recipe_prog *p, const recipe_ins *i, size_t n)                          \
     {                                                                                              \
         switch ((deft_dtype)i->t) {                                                                \
+        case DEFT_C64: /* no record has it */                                                      \
+        case DEFT_C128: break;                                                                     \
         case DEFT_U8: CAST(uint8_t, FROM, INT_OF(DEFT_U8));                                        \
         case DEFT_I8: CAST(int8_t, FROM, INT_OF(DEFT_I8));                                         \
         case DEFT_U16: CAST(uint16_t, FROM, INT_OF(DEFT_U16));                                     \
@@ -296,6 +300,8 @@ CASTS_FROM(cast_double, double, SATURATED)
 static bool run_cast(const recipe_prog *p, const recipe_ins *i, size_t n)
 {
     switch ((deft_dtype)i->src_t) {
+    case DEFT_C64: /* no record has it */
+    case DEFT_C128: break;
     case DEFT_BOOL: return cast_uint8_t(p, i, n);
 #define ROW(dtype, T, U, bits)                                                                     \
     case dtype: return cast_##T(p, i, n);
@@ -312,6 +318,8 @@ static bool run_cast(const recipe_prog *p, const recipe_ins *i, size_t n)
 static bool run_map(const recipe_prog *p, const recipe_ins *i, size_t n)
 {
     switch ((deft_dtype)i->t) {
+    case DEFT_C64: /* no record has it */
+    case DEFT_C128: break;
     case DEFT_BOOL: return run_bool(p, i, n);
     case DEFT_U8: return run_u8(p, i, n);
     case DEFT_I8: return run_i8(p, i, n);

@@ -153,7 +153,7 @@ static void run_rows(const row *rows, size_t n)
     }
 
 /* Marks which (op, dtype) the rows cover; every loop in the table must be covered. */
-static bool covered[DF_N_KOPS][DEFT_N_DTYPES];
+static bool covered[DF_N_KOPS][DF_N_RECORDED];
 
 static void cover(const row *rows, size_t n)
 {
@@ -332,7 +332,7 @@ Test(interp, ops_give_written_values)
     run_rows(rows, LEN(rows));
     cover(rows, LEN(rows));
     for (int op = 0; op < DF_N_KOPS; op++)
-        for (int t = 0; t < DEFT_N_DTYPES; t++)
+        for (int t = 0; t < DF_N_RECORDED; t++)
             cr_expect(op >= DF_N_MAPS || !df_lane_ops_best()->map[op][t] || covered[op][t],
                       "%s %s has no row", df_kop_infos[op].name, deft_dtype_name((deft_dtype)t));
 }
@@ -446,11 +446,11 @@ Test(interp, casts_give_written_values)
         CAST(BF16, F32, 0x7F81, F(nan_f)),
 #undef CAST
     };
-    bool seen[DEFT_N_DTYPES][DEFT_N_DTYPES] = { { false } };
+    bool seen[DF_N_RECORDED][DF_N_RECORDED] = { { false } };
     run_rows(rows, LEN(rows));
     for (size_t i = 0; i < LEN(rows); i++) seen[rows[i].dtype][rows[i].to] = true;
-    for (int f = 0; f < DEFT_N_DTYPES; f++)
-        for (int t = 0; t < DEFT_N_DTYPES; t++)
+    for (int f = 0; f < DF_N_RECORDED; f++)
+        for (int t = 0; t < DF_N_RECORDED; t++)
             cr_expect(seen[f][t] || is_integer_pair(f, t) || df_lane_ops_best()->cast[f][t] == NULL,
                       "cast %d -> %d has no row", f, t);
 }
@@ -464,8 +464,8 @@ Test(interp, casts_of_integers_are_those_of_C)
         65535.5, 65536,  2147483520, 0x1p31,        -0x1p31, -2147483904.0, 4294967040.0, 0x1p32,
         0x1p53,  0x1p63, -0x1p63,    0x1.fffffep63, 0x1p64,  1e30,          -1e30
     };
-    for (int f = 0; f < DEFT_N_DTYPES; f++)
-        for (int t = 0; t < DEFT_N_DTYPES; t++) {
+    for (int f = 0; f < DF_N_RECORDED; f++)
+        for (int t = 0; t < DF_N_RECORDED; t++) {
             const deft_dtype from = (deft_dtype)f, to = (deft_dtype)t;
             const bool is_pair = is_integer_pair(f, t);
             if (!is_pair) continue;
@@ -505,9 +505,9 @@ Test(interp, instruction_sets_agree)
     static uint64_t in[3][N], out[2][N];
     uint64_t seed = 1;
     for (int op = 0; op < DF_N_KOPS * 3; op++)
-        for (int t = 0; t < DEFT_N_DTYPES * DEFT_N_DTYPES; t++) {
-            const int kop = op % DF_N_KOPS, table = op / DF_N_KOPS, from = t % DEFT_N_DTYPES;
-            const int second = t / DEFT_N_DTYPES;
+        for (int t = 0; t < DF_N_RECORDED * DF_N_RECORDED; t++) {
+            const int kop = op % DF_N_KOPS, table = op / DF_N_KOPS, from = t % DF_N_RECORDED;
+            const int second = t / DF_N_RECORDED;
             if ((kop != DF_K_cast || table) && second) continue;
             if (table ? kop < DF_K_sum || kop > DF_K_cumsum : kop >= DF_N_MAPS) continue;
             const int map = table ? 0 : kop, at = table ? kop - DF_K_sum : 0;

@@ -720,8 +720,8 @@ Test(llvm, every_op_and_dtype_on_awkward_values, .timeout = 300)
     static df_code code[MOST];
     uint32_t n = 0;
     for (int op = DF_K_add; op <= DF_K_bitcast; op++)
-        for (uint8_t t = 0; t < DEFT_N_DTYPES; t++)
-            for (uint8_t src = 0; src < DEFT_N_DTYPES; src++)
+        for (uint8_t t = 0; t < DF_N_RECORDED; t++)
+            for (uint8_t src = 0; src < DF_N_RECORDED; src++)
                 if (one_op_is_known((df_kop)op, t, src)) {
                     cr_assert(n < MOST);
                     one_op_make(&x[n], (df_kop)op, t, src);

@@ -43,14 +43,15 @@ static deft_dtype digit(char c)
 
 Test(ops, promotion_is_the_printed_table)
 {
-    static const char *const names[] = { "bool", "u8", "i32", "i64", "f32", "f64", "f16",
-                                         "bf16", "i8", "i16", "u16", "u32", "u64" };
-    static const size_t sizes[] = { 1, 1, 4, 8, 4, 8, 2, 2, 1, 2, 2, 4, 8 };
-    /* Rows and columns in the order of deft_dtype; hexadecimal digits are dtypes, and d is none. */
+    static const char *const names[] = { "bool", "u8",  "i32", "i64", "f32", "f64", "f16", "bf16",
+                                         "i8",   "i16", "u16", "u32", "u64", "c64", "c128" };
+    static const size_t sizes[] = { 1, 1, 4, 8, 4, 8, 2, 2, 1, 2, 2, 4, 8, 8, 16 };
+    /* Rows and columns in the order of deft_dtype; hexadecimal digits are dtypes, and f is none. */
     static const char *const table[] = {
-        "0123456789abc", "1123456799abc", "222345672223d", "333345673333d", "4444454444444",
-        "5555555555555", "6666456466666", "7777454777777", "892345678923d", "992345679923d",
-        "aa23456722abc", "bb33456733bbc", "ccdd4567ddccc",
+        "0123456789abcde", "1123456799abcde", "222345672223fde", "333345673333fde",
+        "4444454444444de", "5555555555555ee", "6666456466666de", "7777454777777de",
+        "892345678923fde", "992345679923fde", "aa23456722abcde", "bb33456733bbcde",
+        "ccff4567ffcccde", "dddddedddddddde", "eeeeeeeeeeeeeee",
     };
     for (int a = 0; a < DEFT_N_DTYPES; a++) {
         cr_assert_str_eq(deft_dtype_name((deft_dtype)a), names[a]);
@@ -136,7 +137,7 @@ Test(ops, dtype_rules)
 {
     static const struct {
         df_op op;
-        int want[DEFT_N_DTYPES]; /* per operand dtype; -1: refused */
+        int want[DF_N_RECORDED]; /* per operand dtype; -1: refused */
     } rows[] = {
         { DF_OP_add, { -1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 } },
         { DF_OP_div, { 4, 4, 4, 4, 4, 5, 6, 7, 4, 4, 4, 4, 4 } },
@@ -168,7 +169,7 @@ Test(ops, dtype_rules)
         { DF_OP_scatter_set, { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 } },
     };
     for (size_t i = 0; i < DF_LEN(rows); i++)
-        for (int t = 0; t < DEFT_N_DTYPES; t++)
+        for (int t = 0; t < DF_N_RECORDED; t++)
             expect_operand(rows[i].op, (deft_dtype)t, rows[i].want[t]);
 
     const deft_dtype b = DEFT_BOOL, i32 = DEFT_I32, i64 = DEFT_I64, f32 = DEFT_F32, f64 = DEFT_F64,

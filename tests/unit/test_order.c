@@ -141,7 +141,7 @@ static void check(df_routine_job j, pattern p)
 
 static void each_dtype(int64_t n, int64_t n_batch)
 {
-    for (int t = 0; t < DEFT_N_DTYPES; t++)
+    for (int t = 0; t < DF_N_RECORDED; t++)
         for (pattern p = 0; p < N_PATTERNS; p++) {
             df_routine_job j = { .op = DF_OP_argsort,
                                  .attr = (uint32_t)below(2),

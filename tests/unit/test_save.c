@@ -19,6 +19,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "ops/dtype.h"
 #include "deft/deft.h"
 #include "support/int_ref.h"
 #include "lazy/files/safetensors.h"
@@ -117,18 +118,18 @@ static void put_header(const char *header, size_t n_data)
 static const deft_dtype all_dtypes[] = { DEFT_BOOL, DEFT_U8,  DEFT_I32,  DEFT_I64, DEFT_F32,
                                          DEFT_F64,  DEFT_F16, DEFT_BF16, DEFT_I8,  DEFT_I16,
                                          DEFT_U16,  DEFT_U32, DEFT_U64 };
-_Static_assert(sizeof all_dtypes / sizeof *all_dtypes == DEFT_N_DTYPES, "a dtype is missing");
+_Static_assert(sizeof all_dtypes / sizeof *all_dtypes == DF_N_RECORDED, "a dtype is missing");
 
 Test(save, every_dtype_and_shape_comes_back_bit_for_bit)
 {
     static const deft_shape shapes[] = { { 0, { 0 } },       { 1, { 5 } },
                                          { 2, { 3, 4 } },    { 1, { 0 } },
                                          { 3, { 2, 0, 3 } }, { 8, { 1, 2, 1, 2, 1, 2, 1, 2 } } };
-    enum { N = 6 * DEFT_N_DTYPES };
+    enum { N = 6 * DF_N_RECORDED };
     unsigned char data[N][16 * 8];
     char names[N][32];
     deft_named list[N], back[N];
-    for (size_t t = 0; t < DEFT_N_DTYPES; t++)
+    for (size_t t = 0; t < DF_N_RECORDED; t++)
         for (size_t s = 0; s < 6; s++) {
             const size_t i = t * 6 + s;
             size_t bytes = deft_dtype_size(all_dtypes[t]);

@@ -215,7 +215,7 @@ Test(trace, verifier_finds_each_broken_field)
     } while (0)
     cr_assert(df_trace_verify(&d, parse(text)) == DEFT_OK);
     BROKEN(t->nodes[3].op = DF_N_OPS, "%3: no such op");
-    BROKEN(t->nodes[3].dtype = DEFT_N_DTYPES, "%3: no such dtype");
+    BROKEN(t->nodes[3].dtype = DF_N_RECORDED, "%3: no such dtype");
     BROKEN(t->nodes[3].dtype = DEFT_F64, "%3: mul: the result is f64, must be f32");
     BROKEN(t->nodes[3].rank = 9, "%3: rank above 8");
     BROKEN(t->nodes[3].rank = 1, "%3: mul: the result is [2,8], not [2]");

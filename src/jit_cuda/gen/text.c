@@ -23,7 +23,7 @@ static deft_status check_ins(const df_cuda_gen *g, df_diag *d, uint32_t i)
 {
     const df_kernel *const k = g->k;
     const df_ins *const ins = &k->ins[i];
-    if (ins->op >= DF_N_KOPS || ins->dtype >= DEFT_N_DTYPES)
+    if (ins->op >= DF_N_KOPS || ins->dtype >= DF_N_RECORDED)
         return df_fail(d, DEFT_E_COMPILE, "cuda: instruction %u is none", i);
     const df_kop_info *const op = &df_kop_infos[ins->op];
     for (uint32_t j = 0; j < op->n_src; j++)

@@ -144,6 +144,7 @@ static void choose_kernels(df_scatter_how how, deft_dtype t, way *w, df_cuda_rou
 /* clang-format off */
 #define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
     case DEFT_##NAME: KERNELS_##kind(cuda, bits);
+#define FACE(name, NAME, kind, bits, record, c_type, file) case DEFT_##NAME: break;
 #include "ops/dtypes.def"
         /* clang-format on */
     }

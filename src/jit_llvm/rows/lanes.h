@@ -110,7 +110,10 @@ void df_gen_elements(df_gen *g, LLVMValueRef from, LLVMValueRef to, bool gathers
 
 /* ---- stream.c ---- */
 
-/* As df_lanes_loop. Where g->streams holds, results are stored around the caches. is_block: the
+/* As df_lanes_loop. The loop is written twice when results may alternate in memory (twos.c). */
+void df_twos_lanes(df_gen *g, const df_lanes *l);
+
+/* As df_twos_lanes. Where g->streams holds, results are stored around the caches. is_block: the
  * elements are a part of [g->i0, g->i1_), whose other parts are written in the same way. What is
  * written then begins and ends at a whole vector in memory, which may be one vector later. */
 void df_stream_lanes(df_gen *g, const df_lanes *l, bool is_block);

@@ -140,7 +140,7 @@ static LLVMValueRef whole_end(df_gen *g, LLVMValueRef end, LLVMValueRef of_row)
 void df_stream_lanes(df_gen *g, const df_lanes *l, bool is_block)
 {
     if (!g->streams) {
-        df_lanes_loop(g, l);
+        df_twos_lanes(g, l);
         return;
     }
     df_if around, through;
@@ -151,7 +151,7 @@ void df_stream_lanes(df_gen *g, const df_lanes *l, bool is_block)
         stream_row(g, l->from, l->to);
     df_if_end(g, &around);
     df_if_begin(g, &through, LLVMBuildNot(g->b, g->streams, ""));
-    df_lanes_loop(g, l);
+    df_twos_lanes(g, l);
     df_if_end(g, &through);
 }
 

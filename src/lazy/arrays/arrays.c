@@ -14,15 +14,21 @@ deft_ctx *df_array_begin(const char *what, deft_tensor *t, df_shape *s, uintptr_
     return df_begin(what, t, &node, s, site);
 }
 
+deft_ctx *df_array_begin_faced(const char *what, deft_tensor *t, df_shape *s, uintptr_t site)
+{
+    uint32_t node;
+    return df_begin_faced(what, t, &node, s, site);
+}
+
 deft_ctx *df_array_begin_list(const char *what, deft_tensor *const *t, size_t n, deft_status *st,
                               uintptr_t site)
 {
     *st = DEFT_E_ARG;
     if (!t || !n) return NULL;
-    deft_ctx *const cx = df_enter(what, 1, t[0], site);
+    deft_ctx *const cx = df_enter_faced(what, 1, t[0], site);
     if (!cx) return NULL;
     for (size_t i = 1; i < n; i++) {
-        if (df_enter_more(cx, what, (unsigned)i + 1, t[i])) continue;
+        if (df_enter_more_faced(cx, what, (unsigned)i + 1, t[i])) continue;
         *st = cx->pending;
         return NULL;
     }

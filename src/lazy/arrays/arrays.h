@@ -14,6 +14,9 @@
  * NULL with the error recorded. */
 deft_ctx *df_array_begin(const char *what, deft_tensor *t, df_shape *s, uintptr_t site);
 
+/* The same for a call that is made of calls which know faces (core/face.h). */
+deft_ctx *df_array_begin_faced(const char *what, deft_tensor *t, df_shape *s, uintptr_t site);
+
 /* The context of the n tensors of a list, with a record for each. Returns NULL with the error
  * recorded, and *st set. */
 deft_ctx *df_array_begin_list(const char *what, deft_tensor *const *t, size_t n, deft_status *st,

@@ -16,7 +16,9 @@ static bool exists(deft_dtype t)
 deft_float_info deft_finfo(deft_dtype dtype)
 {
     deft_float_info out = { 0 };
-    if (!exists(dtype) || !df_is_float(dtype)) return out;
+    if (!exists(dtype)) return out;
+    dtype = df_record_dtype(dtype); /* of a complex dtype: what its parts can hold */
+    if (!df_is_float(dtype)) return out;
     /* The exponent bits of infinity are all ones, so those of 1 are half of the number. */
     const int fraction = (int)df_fraction_of(dtype);
     const int greatest =
@@ -42,7 +44,8 @@ deft_int_info deft_iinfo(deft_dtype dtype)
 bool deft_isdtype(deft_dtype dtype, unsigned kinds)
 {
     if (!exists(dtype)) return false;
-    const unsigned own = df_is_float(dtype)      ? DEFT_KIND_REAL
+    const unsigned own = df_is_complex(dtype)    ? DEFT_KIND_COMPLEX
+                         : df_is_float(dtype)    ? DEFT_KIND_REAL
                          : df_is_unsigned(dtype) ? DEFT_KIND_UNSIGNED
                          : df_is_signed(dtype)   ? DEFT_KIND_SIGNED
                                                  : DEFT_KIND_BOOL;

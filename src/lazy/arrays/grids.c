@@ -12,7 +12,7 @@
 deft_tensor *deft_zeros_like(deft_tensor *t)
 {
     df_shape s;
-    deft_ctx *const cx = df_array_begin("zeros_like", t, &s, DF_SITE);
+    deft_ctx *const cx = df_array_begin_faced("zeros_like", t, &s, DF_SITE);
     if (!cx) return NULL;
     DF_LAYER_RETURN(deft_tensor *, cx, deft_zeros(cx, df_array_shape(&s), deft_dtype_of(t)));
 }
@@ -20,7 +20,7 @@ deft_tensor *deft_zeros_like(deft_tensor *t)
 deft_tensor *deft_ones_like(deft_tensor *t)
 {
     df_shape s;
-    deft_ctx *const cx = df_array_begin("ones_like", t, &s, DF_SITE);
+    deft_ctx *const cx = df_array_begin_faced("ones_like", t, &s, DF_SITE);
     if (!cx) return NULL;
     DF_LAYER_RETURN(deft_tensor *, cx, deft_ones(cx, df_array_shape(&s), deft_dtype_of(t)));
 }
@@ -29,8 +29,9 @@ deft_tensor *deft_full_like(deft_tensor *t, double value)
 {
     df_shape s;
     int64_t bits;
-    deft_ctx *const cx = df_array_begin("full_like", t, &s, DF_SITE);
-    if (!cx || !df_number_bits(cx, "full_like", deft_dtype_of(t), value, &bits)) return NULL;
+    deft_ctx *const cx = df_array_begin_faced("full_like", t, &s, DF_SITE);
+    if (!cx || !df_number_bits(cx, "full_like", df_record_dtype(deft_dtype_of(t)), value, &bits))
+        return NULL;
     DF_LAYER_RETURN(deft_tensor *, cx, deft_full(cx, df_array_shape(&s), deft_dtype_of(t), value));
 }
 
@@ -38,8 +39,9 @@ deft_tensor *deft_full_like_i(deft_tensor *t, int64_t value)
 {
     df_shape s;
     int64_t bits;
-    deft_ctx *const cx = df_array_begin("full_like", t, &s, DF_SITE);
-    if (!cx || !df_number_bits_i(cx, "full_like", deft_dtype_of(t), value, &bits)) return NULL;
+    deft_ctx *const cx = df_array_begin_faced("full_like", t, &s, DF_SITE);
+    if (!cx || !df_number_bits_i(cx, "full_like", df_record_dtype(deft_dtype_of(t)), value, &bits))
+        return NULL;
     DF_LAYER_RETURN(deft_tensor *, cx,
                     deft_full_i(cx, df_array_shape(&s), deft_dtype_of(t), value));
 }
@@ -201,7 +203,7 @@ deft_tensor *deft_expand_dims(deft_tensor *t, deft_axes axes)
 {
     df_shape s;
     uint32_t mask;
-    deft_ctx *const cx = df_array_begin("expand_dims", t, &s, DF_SITE);
+    deft_ctx *const cx = df_array_begin_faced("expand_dims", t, &s, DF_SITE);
     if (!cx) return NULL;
     const uint32_t n = axes.n == UINT32_MAX ? 0 : axes.n;
     if (axes.n == UINT32_MAX || s.rank + n > DEFT_MAX_RANK)
@@ -215,7 +217,7 @@ deft_tensor *deft_moveaxis(deft_tensor *t, deft_axes from, deft_axes to)
 {
     df_shape s;
     uint32_t taken, filled;
-    deft_ctx *const cx = df_array_begin("moveaxis", t, &s, DF_SITE);
+    deft_ctx *const cx = df_array_begin_faced("moveaxis", t, &s, DF_SITE);
     if (!cx) return NULL;
     if (from.n != to.n || from.n == UINT32_MAX)
         return df_error(cx, DEFT_E_RANGE, "moveaxis: %d axes to %d positions", (int)from.n,
@@ -251,7 +253,7 @@ deft_status deft_unstack(deft_tensor *t, int axis, size_t n, deft_tensor **out)
 {
     df_shape s;
     if (!t) return DEFT_E_ARG;
-    deft_ctx *const cx = df_array_begin("unstack", t, &s, DF_SITE);
+    deft_ctx *const cx = df_array_begin_faced("unstack", t, &s, DF_SITE);
     if (!cx) return DEFT_E_STATE;
     const int at = df_check_axis(cx, "unstack", axis, s.rank);
     if (at < 0) return cx->pending;
@@ -279,7 +281,7 @@ deft_tensor *deft_repeat(deft_tensor *t, int64_t n, int axis)
 {
     df_shape s;
     const uintptr_t site = DF_SITE;
-    deft_ctx *const cx = df_array_begin("repeat", t, &s, site);
+    deft_ctx *const cx = df_array_begin_faced("repeat", t, &s, site);
     if (!cx) return NULL;
     if (n < 0) return df_error(cx, DEFT_E_RANGE, "repeat: %lld times", (long long)n);
     if (axis == DEFT_FLAT) {
@@ -315,7 +317,7 @@ static deft_tensor *tile(deft_tensor *t, deft_shape s, deft_shape n)
 deft_tensor *deft_tile(deft_tensor *t, deft_shape n)
 {
     df_shape s, checked;
-    deft_ctx *const cx = df_array_begin("tile", t, &s, DF_SITE);
+    deft_ctx *const cx = df_array_begin_faced("tile", t, &s, DF_SITE);
     if (!cx || !df_check_shape(cx, "tile", &n, &checked)) return NULL;
     const uint32_t rank = s.rank > n.rank ? s.rank : n.rank;
     deft_shape from = { .rank = rank }, times = { .rank = rank }, to = { .rank = rank };
@@ -342,7 +344,7 @@ deft_tensor *deft_roll_n(deft_tensor *t, const int64_t *shifts, deft_axes axes)
 {
     df_shape s;
     uint32_t mask = 0;
-    deft_ctx *const cx = df_array_begin("roll_n", t, &s, DF_SITE);
+    deft_ctx *const cx = df_array_begin_faced("roll_n", t, &s, DF_SITE);
     if (!cx) return NULL;
     if (!shifts && axes.n) return df_error(cx, DEFT_E_ARG, "roll_n: shifts is NULL");
     if (axes.n == UINT32_MAX)
@@ -352,7 +354,7 @@ deft_tensor *deft_roll_n(deft_tensor *t, const int64_t *shifts, deft_axes axes)
         if (axes.n > DEFT_MAX_RANK) return df_check_axes(cx, "roll_n", &axes, s.rank, &mask), NULL;
         if (df_check_axis(cx, "roll_n", axes.at[i], s.rank) < 0) return NULL;
     }
-    if (axes.n == 0) return df_result(cx, df_node_of(cx, t));
+    if (axes.n == 0) return df_result_faced(cx, df_node_of(cx, t), df_face_of(t));
     DF_LAYER_RETURN(deft_tensor *, cx, roll(t, shifts, &axes));
 }
 
@@ -374,7 +376,7 @@ static deft_tensor *shift(deft_tensor *t, const int64_t *by, deft_pad_mode mode,
 deft_tensor *deft_shift(deft_tensor *t, const int64_t *by, deft_pad_mode mode, double value)
 {
     df_shape s;
-    deft_ctx *const cx = df_array_begin("shift", t, &s, DF_SITE);
+    deft_ctx *const cx = df_array_begin_faced("shift", t, &s, DF_SITE);
     if (!cx) return NULL;
     if (!by && s.rank) return df_error(cx, DEFT_E_ARG, "shift: by is NULL");
     if ((unsigned)mode > DEFT_PAD_WRAP)

@@ -179,6 +179,7 @@ static deft_tensor *norm(const job *j, double ord)
 
 static deft_tensor *lifted_norm(job *j, double ord)
 {
+    if (df_is_complex(deft_dtype_of(j->t))) j->t = deft_abs(j->t);
     const deft_dtype own = deft_dtype_of(j->t);
     j->t = df_is_float(own) ? df_array_lift(j->t) : deft_cast(j->t, DEFT_F32);
     return j->t ? df_array_round(norm(j, ord), own) : NULL;
@@ -187,8 +188,11 @@ static deft_tensor *lifted_norm(job *j, double ord)
 deft_tensor *deft_vector_norm(deft_tensor *t, double ord, deft_axes axes, bool keepdims)
 {
     job j;
-    deft_ctx *const cx = begin(&j, "vector_norm", t, &axes, keepdims, DF_SITE);
-    if (!cx) return NULL;
+    df_shape s;
+    uint32_t mask;
+    deft_ctx *const cx = df_array_begin_faced("vector_norm", t, &s, DF_SITE);
+    if (!cx || !df_check_axes(cx, "vector_norm", &axes, s.rank, &mask)) return NULL;
+    j = (job){ cx, t, axes, keepdims };
     if (isnan(ord)) return df_error(cx, DEFT_E_RANGE, "vector_norm: order %g", ord);
     DF_LAYER_RETURN(deft_tensor *, cx, lifted_norm(&j, ord));
 }

@@ -107,7 +107,7 @@ deft_tensor *deft_count_nonzero(deft_tensor *t, deft_axes axes, bool keepdims)
 {
     df_shape s;
     uint32_t mask;
-    deft_ctx *const cx = df_array_begin("count_nonzero", t, &s, DF_SITE);
+    deft_ctx *const cx = df_array_begin_faced("count_nonzero", t, &s, DF_SITE);
     if (!cx || !df_check_axes(cx, "count_nonzero", &axes, s.rank, &mask)) return NULL;
     DF_LAYER_RETURN(deft_tensor *, cx, deft_sum(deft_cast(t, DEFT_BOOL), axes, keepdims));
 }

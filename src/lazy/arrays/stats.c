@@ -20,7 +20,7 @@ deft_tensor *deft_take_along_axis(deft_tensor *t, deft_tensor *indices, int axis
 {
     const char *const what = "take_along_axis";
     df_shape s, i;
-    deft_ctx *const cx = df_array_begin(what, t, &s, DF_SITE);
+    deft_ctx *const cx = df_array_begin_faced(what, t, &s, DF_SITE);
     if (!cx || !df_enter_more(cx, what, 2, indices)) return NULL;
     const int at = df_check_axis(cx, what, axis, s.rank);
     if (at < 0) return NULL;
@@ -73,8 +73,8 @@ static deft_tensor *diff(deft_tensor *t, int64_t n, int axis, deft_tensor *prepe
 static bool continues(deft_ctx *cx, unsigned which, deft_tensor *part, const df_shape *s, int axis)
 {
     df_shape p;
-    if (!df_enter_more(cx, "diff", which, part)) return false;
-    df_tensor_shape(cx, part, &p);
+    if (!df_enter_more_faced(cx, "diff", which, part)) return false;
+    df_shown_shape(cx, part, &p);
     bool fits = p.rank == s->rank;
     for (uint32_t k = 0; fits && k < s->rank; k++) fits = (int)k == axis || p.dim[k] == s->dim[k];
     char a[DF_SHAPE_TEXT], b[DF_SHAPE_TEXT];
@@ -88,7 +88,7 @@ deft_tensor *deft_diff(deft_tensor *t, int64_t n, int axis, deft_tensor *prepend
                        deft_tensor *append)
 {
     df_shape s;
-    deft_ctx *const cx = df_array_begin("diff", t, &s, DF_SITE);
+    deft_ctx *const cx = df_array_begin_faced("diff", t, &s, DF_SITE);
     if (!cx) return NULL;
     const int at = df_check_axis(cx, "diff", axis, s.rank);
     if (at < 0) return NULL;
@@ -111,7 +111,7 @@ deft_tensor *deft_std(deft_tensor *t, deft_axes axes, bool keepdims, int ddof)
 {
     df_shape s;
     uint32_t mask;
-    deft_ctx *const cx = df_array_begin("std", t, &s, DF_SITE);
+    deft_ctx *const cx = df_array_begin_faced("std", t, &s, DF_SITE);
     if (!cx || !df_check_axes(cx, "std", &axes, s.rank, &mask)) return NULL;
     DF_LAYER_RETURN(deft_tensor *, cx, deviation(cx, t, axes, keepdims, ddof));
 }
@@ -123,7 +123,7 @@ deft_tensor *deft_std(deft_tensor *t, deft_axes axes, bool keepdims, int ddof)
 static deft_ctx *begin_running(const char *what, deft_tensor *t, int axis, int *at, uintptr_t site)
 {
     df_shape s;
-    deft_ctx *const cx = df_array_begin(what, t, &s, site);
+    deft_ctx *const cx = df_array_begin_faced(what, t, &s, site);
     if (!cx) return NULL;
     *at = df_check_axis(cx, what, axis, s.rank);
     return *at < 0 ? NULL : cx;
@@ -177,6 +177,7 @@ static deft_tensor *running_logarithm(deft_tensor *t, int axis)
 deft_tensor *deft_logcumsumexp(deft_tensor *t, int axis)
 {
     int at;
+    if (!df_enter("logcumsumexp", 1, t, DF_SITE)) return NULL; /* not for complex numbers */
     deft_ctx *const cx = begin_running("logcumsumexp", t, axis, &at, DF_SITE);
     if (!cx) return NULL;
     DF_LAYER_RETURN(deft_tensor *, cx, running_logarithm(t, at));

@@ -10,6 +10,7 @@
  */
 #include "lazy/calls/compose.h"
 #include "lazy/calls/whole_product.h"
+#include "lazy/complex/complex.h"
 #include "lazy/core/meet.h"
 
 #include "deft/layers.h"
@@ -58,20 +59,31 @@ static uint32_t all_bits(deft_ctx *cx, deft_tensor *t)
 
 deft_tensor *deft_cast(deft_tensor *t, deft_dtype dtype)
 {
-    deft_ctx *const cx = df_enter("cast", 1, t, DF_SITE);
+    deft_ctx *const cx = df_enter_faced("cast", 1, t, DF_SITE);
     if (!cx) return NULL;
     if ((unsigned)dtype >= DEFT_N_DTYPES)
         return df_error(cx, DEFT_E_DTYPE, "cast: %d is no dtype", (int)dtype);
+    if (df_face_of(t) || df_is_complex(dtype))
+        return df_complex_cast(cx, df_complex_operand(cx, t, df_record_dtype(dtype), DF_SITE),
+                               dtype, DF_SITE);
     return df_result(cx, df_to(cx, all_bits(cx, t), dtype, DF_SITE));
+}
+
+static uint32_t truth_of_complex(deft_ctx *cx, deft_tensor *t, uintptr_t site)
+{
+    return df_complex_truth(cx, df_complex_operand(cx, t, DEFT_F32, site), site);
 }
 
 deft_tensor *deft_where(deft_tensor *condition, deft_tensor *a, deft_tensor *b)
 {
     uint32_t node[2];
-    deft_ctx *const cx = df_enter("where", 1, condition, DF_SITE);
+    deft_ctx *const cx = df_enter_faced("where", 1, condition, DF_SITE);
     const df_meeting m = { .what = "where", .first = 2, .op = DF_OP_where, .site = DF_SITE };
-    if (!cx) return NULL;
-    const uint32_t c = all_bits(cx, condition);
+    if (!cx || !df_enter_more_faced(cx, "where", 2, a) || !df_enter_more_faced(cx, "where", 3, b))
+        return NULL;
+    const uint32_t c =
+        df_face_of(condition) ? truth_of_complex(cx, condition, m.site) : all_bits(cx, condition);
+    if (df_face_of(a) || df_face_of(b)) return df_complex_where(cx, c, a, b, m.site);
     if (!df_meet(cx, &m, (deft_tensor *const[]){ a, b }, 2, node, NULL)) return NULL;
     return df_result(cx, df_where(cx, c, node[0], node[1], m.site));
 }
@@ -211,8 +223,10 @@ static deft_tensor *record_reduction(df_op op, deft_tensor *t, const deft_axes *
     uint32_t a, mask;
     df_shape s;
     const char *const what = df_op_infos[op].name;
-    deft_ctx *const cx = df_begin(what, t, &a, &s, site);
+    deft_ctx *const cx = df_begin_faced(what, t, &a, &s, site);
     if (!cx || !df_check_axes(cx, what, axes, s.rank, &mask)) return NULL;
+    if (df_face_of(t))
+        return df_complex_reduce(cx, op, df_parts_of(cx, a, site), mask, keep != 0, site);
     return df_result(cx, df_reduce(cx, op, a, mask, keep != 0, site));
 }
 
@@ -250,8 +264,14 @@ deft_tensor *deft_mean(deft_tensor *t, deft_axes axes, bool keepdims)
 {
     uint32_t a, mask;
     df_shape s;
-    deft_ctx *const cx = df_begin("mean", t, &a, &s, DF_SITE);
+    deft_ctx *const cx = df_begin_faced("mean", t, &a, &s, DF_SITE);
     if (!cx || !df_check_axes(cx, "mean", &axes, s.rank, &mask)) return NULL;
+    if (df_face_of(t)) {
+        df_parts p = df_parts_of(cx, a, DF_SITE);
+        p.re = mean(cx, p.re, mask, keepdims, DF_SITE);
+        p.im = mean(cx, p.im, mask, keepdims, DF_SITE);
+        return df_parts_result(cx, p, DF_SITE);
+    }
     return high(cx, mean(cx, a, mask, keepdims, DF_SITE), df_dtype_at(cx, a), DF_SITE);
 }
 
@@ -277,8 +297,14 @@ deft_tensor *deft_var(deft_tensor *t, deft_axes axes, bool keepdims, int ddof)
 {
     uint32_t a, mask, centred;
     df_shape s;
-    deft_ctx *const cx = df_begin("var", t, &a, &s, DF_SITE);
+    deft_ctx *const cx = df_begin_faced("var", t, &a, &s, DF_SITE);
     if (!cx || !df_check_axes(cx, "var", &axes, s.rank, &mask)) return NULL;
+    if (df_face_of(t)) { /* the mean of |x - mean|^2: the sum of the variances of the parts */
+        const df_parts p = df_parts_of(cx, a, DF_SITE);
+        const uint32_t re = variance(cx, p.re, mask, keepdims, ddof, &centred, DF_SITE);
+        const uint32_t im = variance(cx, p.im, mask, keepdims, ddof, &centred, DF_SITE);
+        return df_result(cx, df_map2(cx, DF_OP_add, re, im, DF_SITE));
+    }
     const uint32_t v = variance(cx, a, mask, keepdims, ddof, &centred, DF_SITE);
     return high(cx, v, df_dtype_at(cx, a), DF_SITE);
 }
@@ -288,10 +314,12 @@ static deft_tensor *record_running(df_op op, deft_tensor *t, int axis, uintptr_t
     uint32_t a;
     df_shape s;
     const char *const what = df_op_infos[op].name;
-    deft_ctx *const cx = df_begin(what, t, &a, &s, site);
+    deft_ctx *const cx = df_begin_faced(what, t, &a, &s, site);
     if (!cx) return NULL;
     const int at = df_check_axis(cx, what, axis, s.rank);
     if (at < 0) return NULL;
+    if (df_face_of(t))
+        return df_complex_running(cx, op, df_parts_of(cx, a, site), (uint32_t)at, site);
     a = df_mixed_operand(cx, op, a, site);
     if (a == DF_BAD) return NULL;
     deft_dtype as;
@@ -315,12 +343,16 @@ DF_SCAN(cummax)
 
 /* ---- indexing ---- */
 
-static deft_tensor *append_index_op(deft_ctx *cx, df_op op, uint32_t a, uint32_t i, int axis,
-                                    uintptr_t site)
+static deft_tensor *append_index_op(deft_ctx *cx, df_op op, const deft_tensor *t, uint32_t a,
+                                    uint32_t i, int axis, uintptr_t site)
 {
-    const uint32_t src[2] = { a, df_indices(cx, i, site) };
-    return df_result(
-        cx, df_append(cx, op, df_dtype_at(cx, a), (uint32_t)axis, src, NULL, 0, NULL, site));
+    const df_face face = df_face_of(t);
+    i = df_indices(cx, i, site);
+    if (op == DF_OP_gather) i = df_indices_hide(cx, "gather", face, i, site);
+    const uint32_t src[2] = { a, i };
+    if (i == DF_BAD) return NULL;
+    return df_result_faced(
+        cx, df_append(cx, op, df_dtype_at(cx, a), (uint32_t)axis, src, NULL, 0, NULL, site), face);
 }
 
 static deft_tensor *index_op(df_op op, deft_tensor *t, deft_tensor *indices, int axis,
@@ -329,7 +361,7 @@ static deft_tensor *index_op(df_op op, deft_tensor *t, deft_tensor *indices, int
     uint32_t a;
     df_shape s;
     const char *const what = df_op_infos[op].name;
-    deft_ctx *const cx = df_begin(what, t, &a, &s, site);
+    deft_ctx *const cx = df_begin_faced(what, t, &a, &s, site);
     if (!cx) return NULL;
     const int at = df_check_axis(cx, what, axis, s.rank);
     const uint32_t i = at < 0 ? DF_BAD : df_operand(cx, what, 2, indices);
@@ -337,7 +369,7 @@ static deft_tensor *index_op(df_op op, deft_tensor *t, deft_tensor *indices, int
     if (!df_is_int(df_dtype_at(cx, i)))
         return df_error(cx, DEFT_E_DTYPE, "%s: indices are %s, not integers", what,
                         deft_dtype_name(df_dtype_at(cx, i)));
-    return append_index_op(cx, op, a, i, at, site);
+    return append_index_op(cx, op, t, a, i, at, site);
 }
 
 deft_tensor *deft_take(deft_tensor *t, deft_tensor *indices, int axis)
@@ -354,12 +386,12 @@ deft_tensor *deft_embedding(deft_tensor *table, deft_tensor *indices)
 {
     uint32_t a;
     df_shape s;
-    deft_ctx *const cx = df_begin("embedding", table, &a, &s, DF_SITE);
+    deft_ctx *const cx = df_begin_faced("embedding", table, &a, &s, DF_SITE);
     if (!cx) return NULL;
     const uint32_t i = df_operand(cx, "embedding", 2, indices);
     if (i == DF_BAD) return NULL;
     if (s.rank && df_is_int(df_dtype_at(cx, i)))
-        return append_index_op(cx, DF_OP_take, a, i, 0, DF_SITE);
+        return append_index_op(cx, DF_OP_take, table, a, i, 0, DF_SITE);
     char text[DF_SHAPE_TEXT];
     return df_error(cx, DEFT_E_SHAPE,
                     "embedding: the table is %s, indices are %s; it takes a table [entries, ...] "
@@ -394,36 +426,19 @@ deft_tensor *deft_one_hot(deft_tensor *indices, int64_t n_classes, deft_dtype dt
 
 /* ---- products ---- */
 
-deft_tensor *deft_matmul(deft_tensor *a, deft_tensor *b)
+/* The product of two records of one dtype of numbers, with at least one axis each. DF_BAD with the error
+ * recorded. */
+static uint32_t real_product(deft_ctx *cx, uint32_t na, uint32_t nb, uintptr_t site)
 {
-    uint32_t na;
     df_shape sa, sb, want;
-    deft_ctx *const cx = df_begin("matmul", a, &na, &sa, DF_SITE);
-    if (!cx) return NULL;
-    const uintptr_t site = DF_SITE;
-    uint32_t nb = df_operand(cx, "matmul", 2, b);
-    if (nb == DF_BAD) return NULL;
-    df_rec_shape(&cx->rec, nb, &sb);
-    char ta[DF_SHAPE_TEXT], tb[DF_SHAPE_TEXT];
-    if (!sa.rank || !sb.rank || sa.dim[sa.rank - 1] != sb.dim[sb.rank == 1 ? 0 : sb.rank - 2])
-        return df_error(cx, DEFT_E_SHAPE, "matmul: a is %s, b is %s",
-                        df_shape_text(&sa, ta, sizeof ta), df_shape_text(&sb, tb, sizeof tb));
-    na = df_mixed_operand(cx, DF_OP_matmul, na, site);
-    nb = df_mixed_operand(cx, DF_OP_matmul, nb, site);
-    if (na == DF_BAD || nb == DF_BAD) return NULL;
-    deft_dtype t;
-    if (!df_common_dtype(cx, "matmul", df_dtype_at(cx, na), df_dtype_at(cx, nb), &t)) return NULL;
-    if (t == DEFT_BOOL) t = DEFT_F32;
-    const deft_dtype to = t;
-    const bool is_whole = df_is_int(t);
-    if (!is_whole) t = df_arithmetic_dtype(t);
     uint32_t gone = 0;
-    na = df_to(cx, na, t, site);
-    nb = df_to(cx, nb, t, site);
-    if (sa.rank == 1) na = df_append(cx, DF_OP_unsqueeze, t, 1, &na, NULL, 0, NULL, site);
-    if (sb.rank == 1) nb = df_append(cx, DF_OP_unsqueeze, t, 2, &nb, NULL, 0, NULL, site);
-    if (na == DF_BAD || nb == DF_BAD) return NULL;
-    const bool row = sa.rank == 1, column = sb.rank == 1;
+    char ta[DF_SHAPE_TEXT], tb[DF_SHAPE_TEXT];
+    if (na == DF_BAD || nb == DF_BAD) return DF_BAD;
+    const deft_dtype t = df_dtype_at(cx, na);
+    const bool row = cx->rec.nodes[na].rank == 1, column = cx->rec.nodes[nb].rank == 1;
+    if (row) na = df_append(cx, DF_OP_unsqueeze, t, 1, &na, NULL, 0, NULL, site);
+    if (column) nb = df_append(cx, DF_OP_unsqueeze, t, 2, &nb, NULL, 0, NULL, site);
+    if (na == DF_BAD || nb == DF_BAD) return DF_BAD;
     df_rec_shape(&cx->rec, na, &sa);
     df_rec_shape(&cx->rec, nb, &sb);
     /* Batch axes broadcast. The product record needs equal ones. */
@@ -432,9 +447,11 @@ deft_tensor *deft_matmul(deft_tensor *a, deft_tensor *b)
     for (uint32_t i = 0; i + 2 < rank; i++) {
         const int64_t da = i + sa.rank >= rank ? sa.dim[i + sa.rank - rank] : 1;
         const int64_t db = i + sb.rank >= rank ? sb.dim[i + sb.rank - rank] : 1;
-        if (da != db && da != 1 && db != 1)
-            return df_error(cx, DEFT_E_SHAPE, "matmul: batch axes differ: a is %s, b is %s",
-                            df_shape_text(&sa, ta, sizeof ta), df_shape_text(&sb, tb, sizeof tb));
+        if (da != db && da != 1 && db != 1) {
+            df_error(cx, DEFT_E_SHAPE, "matmul: batch axes differ: a is %s, b is %s",
+                     df_shape_text(&sa, ta, sizeof ta), df_shape_text(&sb, tb, sizeof tb));
+            return DF_BAD;
+        }
         want.dim[i] = da == 1 ? db : da;
     }
     df_shape full = want;
@@ -445,16 +462,61 @@ deft_tensor *deft_matmul(deft_tensor *a, deft_tensor *b)
     full.dim[rank - 1] = sb.dim[sb.rank - 1];
     if (!df_shape_equal(&full, &sb)) nb = df_expand_to(cx, nb, &full, site);
     const uint32_t src[2] = { na, nb };
-    uint32_t out = DF_BAD;
-    if (is_whole)
-        out = df_whole_product(cx, na, nb, site);
-    else
-        out = df_append(cx, DF_OP_matmul, t, 0, src, NULL, 0, NULL, site);
+    const uint32_t out = df_is_int(t) ? df_whole_product(cx, na, nb, site)
+                                      : df_append(cx, DF_OP_matmul, t, 0, src, NULL, 0, NULL, site);
     if (row) gone |= 1u << (rank - 2);
     if (column) gone |= 1u << (rank - 1);
-    if (gone && out != DF_BAD)
-        out = df_append(cx, DF_OP_squeeze, t, gone, &out, NULL, 0, NULL, site);
-    return composite_result(cx, out, to, site);
+    if (!gone || out == DF_BAD) return out;
+    return df_append(cx, DF_OP_squeeze, t, gone, &out, NULL, 0, NULL, site);
+}
+
+/* Of two complex operands, four real products; of one, two. */
+static deft_tensor *complex_product(deft_ctx *cx, deft_tensor *a, deft_tensor *b, uintptr_t site)
+{
+    const deft_dtype t = df_complex_meet(cx, (deft_tensor *const[]){ a, b }, 2);
+    df_parts x[2] = { df_complex_operand(cx, a, t, site), df_complex_operand(cx, b, t, site) };
+    for (int i = 0; i < 2; i++) {
+        x[i].re = df_to(cx, x[i].re, t, site);
+        if (!x[i].is_real) x[i].im = df_to(cx, x[i].im, t, site);
+    }
+    df_parts out = { real_product(cx, x[0].re, x[1].re, site), DF_BAD, false };
+    const uint32_t re_im = x[1].is_real ? DF_BAD : real_product(cx, x[0].re, x[1].im, site);
+    const uint32_t im_re = x[0].is_real ? DF_BAD : real_product(cx, x[0].im, x[1].re, site);
+    if (x[0].is_real || x[1].is_real) {
+        out.im = x[0].is_real ? re_im : im_re;
+    } else {
+        const uint32_t im_im = real_product(cx, x[0].im, x[1].im, site);
+        out.re = df_map2(cx, DF_OP_sub, out.re, im_im, site);
+        out.im = df_map2(cx, DF_OP_add, re_im, im_re, site);
+    }
+    return df_parts_result(cx, out, site);
+}
+
+deft_tensor *deft_matmul(deft_tensor *a, deft_tensor *b)
+{
+    uint32_t na;
+    df_shape sa, sb;
+    deft_ctx *const cx = df_begin_faced("matmul", a, &na, &sa, DF_SITE);
+    if (!cx || !df_enter_more_faced(cx, "matmul", 2, b)) return NULL;
+    const uintptr_t site = DF_SITE;
+    uint32_t nb = df_node_of(cx, b);
+    if (nb == DF_BAD) return NULL;
+    df_shown_shape(cx, b, &sb);
+    char ta[DF_SHAPE_TEXT], tb[DF_SHAPE_TEXT];
+    if (!sa.rank || !sb.rank || sa.dim[sa.rank - 1] != sb.dim[sb.rank == 1 ? 0 : sb.rank - 2])
+        return df_error(cx, DEFT_E_SHAPE, "matmul: a is %s, b is %s",
+                        df_shape_text(&sa, ta, sizeof ta), df_shape_text(&sb, tb, sizeof tb));
+    if (df_face_of(a) || df_face_of(b)) return complex_product(cx, a, b, site);
+    na = df_mixed_operand(cx, DF_OP_matmul, na, site);
+    nb = df_mixed_operand(cx, DF_OP_matmul, nb, site);
+    if (na == DF_BAD || nb == DF_BAD) return NULL;
+    deft_dtype t;
+    if (!df_common_dtype(cx, "matmul", df_dtype_at(cx, na), df_dtype_at(cx, nb), &t)) return NULL;
+    if (t == DEFT_BOOL) t = DEFT_F32;
+    const deft_dtype as = df_is_int(t) ? t : df_arithmetic_dtype(t);
+    na = df_to(cx, na, as, site);
+    nb = df_to(cx, nb, as, site);
+    return composite_result(cx, real_product(cx, na, nb, site), t, site);
 }
 
 /* ---- normalizations and losses ---- */

@@ -9,6 +9,7 @@
 #include "lazy/calls/control.h"
 #include "lazy/run/body.h"
 #include "lazy/core/annotations.h"
+#include "lazy/complex/parts.h"
 #include "lazy/core/meet.h"
 #include "lazy/run/materialize.h"
 #include "trace/control.h"
@@ -36,11 +37,12 @@ typedef struct space {
     /* Copies of results that are bare numbers, which outlive the scope of the function. */
     deft_tensor *number, *first_number;
     uint32_t *from, *node, *made;
+    uint8_t *face, *made_face; /* of what the function gets, and of what it must make or made */
 } space;
 
 static size_t control_space_size(size_t n)
 {
-    return n * (2 * sizeof(deft_tensor *) + 2 * sizeof(deft_tensor) + 3 * sizeof(uint32_t)) + 1;
+    return n * (2 * sizeof(deft_tensor *) + 2 * sizeof(deft_tensor) + 3 * sizeof(uint32_t) + 2) + 1;
 }
 
 static bool control_space_alloc(deft_ctx *cx, const char *what, size_t n, space *s)
@@ -57,6 +59,8 @@ static bool control_space_alloc(deft_ctx *cx, const char *what, size_t n, space 
     s->from = (uint32_t *)(void *)(s->first_number + n);
     s->node = s->from + n;
     s->made = s->node + n;
+    s->face = (uint8_t *)(s->made + n);
+    s->made_face = s->face + n;
     return true;
 }
 
@@ -76,7 +80,7 @@ static bool check_control_operands(deft_ctx *cx, const char *what, deft_tensor *
         return false;
     }
     for (size_t i = 0; i < n; i++)
-        if (!df_enter_more(cx, what, (unsigned)i + 1, list[i])) return false;
+        if (!df_enter_more_faced(cx, what, (unsigned)i + 1, list[i])) return false;
     return true;
 }
 
@@ -104,9 +108,19 @@ static deft_ctx *context_of(deft_ctx *cx, const char *what)
 
 /* ---- running a function ---- */
 
-/* The record of result i, which must have the dtype and shape of record `like`. A bare
+/* The dtype that a record shows under a face, and its shape as text. */
+static const char *shown_text(const deft_ctx *cx, uint32_t node, df_face face, char *text)
+{
+    df_shape s;
+    df_rec_shape(&cx->rec, node, &s);
+    df_face_show(face, &s);
+    (void)df_shape_text(&s, text, DF_SHAPE_TEXT);
+    return deft_dtype_name(face ? df_face_dtype(face) : df_dtype_at(cx, node));
+}
+
+/* The record of result i, which must have the dtype and shape of record `like`, and a face. A bare
  * number takes them. */
-static uint32_t result_like(const call *c, deft_tensor *t, size_t i, uint32_t like)
+static uint32_t result_like(const call *c, deft_tensor *t, size_t i, uint32_t like, df_face face)
 {
     deft_ctx *const cx = c->cx;
     df_shape want, have;
@@ -114,24 +128,29 @@ static uint32_t result_like(const call *c, deft_tensor *t, size_t i, uint32_t li
     const deft_dtype dtype = df_dtype_at(cx, like);
     df_rec_shape(&cx->rec, like, &want);
     if (t->flags & DF_HANDLE_WEAK) {
-        const uint32_t number = df_weak_node(cx, t, dtype);
+        uint32_t number = df_weak_node(cx, t, dtype);
+        if (df_face_is_complex(face))
+            number = df_parts_join(cx, (df_parts){ number, DF_BAD, true }, c->site);
         if (number == DF_BAD || want.rank == 0) return number;
         return df_expand_to(cx, number, &want, c->site);
     }
     const uint32_t node = df_node_of(cx, t);
     if (node == DF_BAD) return DF_BAD;
     df_rec_shape(&cx->rec, node, &have);
-    if (df_dtype_at(cx, node) == dtype && df_shape_equal(&want, &have)) return node;
+    if (df_dtype_at(cx, node) == dtype && df_shape_equal(&want, &have) && df_face_of(t) == face)
+        return node;
+    const char *const made = shown_text(cx, node, df_face_of(t), b);
+    const char *const wanted = shown_text(cx, like, face, a);
     df_error(cx, DEFT_E_SHAPE, "%s: %s makes result %zu %s%s, it must be %s%s", c->what, c->who, i,
-             deft_dtype_name(df_dtype_at(cx, node)), df_shape_text(&have, b, sizeof b),
-             deft_dtype_name(dtype), df_shape_text(&want, a, sizeof a));
+             made, b, wanted, a);
     return DF_BAD;
 }
 
 static bool make_body_handles(const call *c, space *s, size_t n_in)
 {
     for (size_t i = 0; i < n_in; i++)
-        if (s->node[i] != DF_BAD && !(s->in[i] = df_handle_new(c->cx, s->node[i]))) return false;
+        if (s->node[i] != DF_BAD && !(s->in[i] = df_result_faced(c->cx, s->node[i], s->face[i])))
+            return false;
     return true;
 }
 
@@ -151,7 +170,7 @@ static bool run_fn(const call *c, space *s, size_t n_in, size_t n_out)
                      n_out);
             return false;
         }
-        if (!df_enter_more(cx, c->what, (unsigned)i + 1, s->out[i])) return false;
+        if (!df_enter_more_faced(cx, c->what, (unsigned)i + 1, s->out[i])) return false;
     }
     return true;
 }
@@ -164,6 +183,7 @@ static bool result_itself(const call *c, space *s, size_t i)
     const bool is_deferred = c->defers && t->flags & DF_HANDLE_WEAK;
     if (is_deferred) df_number_move(&s->number[i], t);
     s->made[i] = is_deferred ? DF_BAD : df_node_of(c->cx, t);
+    if (!is_deferred) s->made_face[i] = (uint8_t)df_face_of(t);
     return is_deferred || s->made[i] != DF_BAD;
 }
 
@@ -179,7 +199,7 @@ static bool record_control_body(const call *c, space *s, size_t n_in, size_t n_o
         if (s->from[i] == DF_BAD) {
             ok = result_itself(c, s, i);
         } else {
-            s->made[i] = result_like(c, s->out[i], i, s->from[i]);
+            s->made[i] = result_like(c, s->out[i], i, s->from[i], s->made_face[i]);
             ok = s->made[i] != DF_BAD;
         }
     }
@@ -212,6 +232,7 @@ static bool enter_states(deft_ctx *cx, space *s, deft_tensor *const *init, size_
 {
     for (size_t i = 0; i < n; i++) {
         const uint32_t from = df_node_of(cx, init[i]);
+        s->face[i] = s->made_face[i] = (uint8_t)df_face_of(init[i]);
         s->node[i] = s->from[i] =
             from == DF_BAD ? DF_BAD : append2(cx, DF_OP_carry, from, from, loop, site);
         if (s->node[i] == DF_BAD) return false;
@@ -258,7 +279,8 @@ static bool close_loop(const call *c, space *s, size_t n_states, size_t n_outs, 
         s->from[i] = before;
     }
     for (size_t i = 0; i < n; i++) {
-        out[i] = df_result(cx, append2(cx, DF_OP_final, s->from[i], s->from[i], before, c->site));
+        const uint32_t k = append2(cx, DF_OP_final, s->from[i], s->from[i], before, c->site);
+        out[i] = df_result_faced(cx, k, s->made_face[i]);
         if (!out[i]) return false;
     }
     cx->finals += (uint32_t)n;
@@ -279,6 +301,7 @@ static bool record_while(call *c, deft_body_fn test, deft_body_fn body, space *s
     s->from[0] = DF_BAD;
     bool ok = record_control_body(c, s, n, 1);
     s->from[0] = like;
+    s->made_face[0] = s->face[0];
     const uint32_t holds = ok ? s->made[0] : DF_BAD;
     if (ok) {
         df_rec_shape(&cx->rec, holds, &shape);
@@ -334,7 +357,8 @@ static bool enter_rows(deft_ctx *cx, space *s, deft_tensor *const *rows, size_t 
         char text[DF_SHAPE_TEXT];
         const uint32_t from = df_node_of(cx, rows[i]);
         if (from == DF_BAD) return false;
-        df_rec_shape(&cx->rec, from, &shape);
+        s->face[n_states + i] = (uint8_t)df_face_of(rows[i]);
+        df_shown_shape(cx, rows[i], &shape);
         if (shape.rank == 0 || shape.dim[0] != length) {
             df_error(cx, DEFT_E_SHAPE, "scan: rows %zu are %s, the first axis must have %lld", i,
                      df_shape_text(&shape, text, sizeof text), (long long)length);
@@ -416,9 +440,9 @@ static bool settle_numbers(const call *c, space *s, size_t n)
         const deft_dtype own = df_tensor_dtype(cx, &s->first_number[i]);
         const bool both = s->made[i] == DF_BAD;
         s->from[i] = both ? df_weak_node(cx, &s->first_number[i], own)
-                          : result_like(c, &s->first_number[i], i, s->made[i]);
+                          : result_like(c, &s->first_number[i], i, s->made[i], s->made_face[i]);
         if (s->from[i] == DF_BAD) return false;
-        if (both) s->made[i] = result_like(c, &s->number[i], i, s->from[i]);
+        if (both) s->made[i] = result_like(c, &s->number[i], i, s->from[i], 0);
         if (s->made[i] == DF_BAD) return false;
     }
     return true;
@@ -432,6 +456,7 @@ static bool record_cond(call *c, deft_body_fn then, deft_body_fn otherwise, uint
     for (size_t i = 0; i < n_in; i++) {
         const bool is_number = in[i]->flags & DF_HANDLE_WEAK;
         s->in[i] = in[i]; /* a bare number takes its dtype within a branch */
+        s->face[i] = (uint8_t)df_face_of(in[i]);
         s->node[i] = is_number ? DF_BAD : df_node_of(cx, in[i]);
         if (!is_number && s->node[i] == DF_BAD) return false;
     }
@@ -455,7 +480,7 @@ static bool record_cond(call *c, deft_body_fn then, deft_body_fn otherwise, uint
         const uint32_t k =
             df_append(cx, DF_OP_cond, df_dtype_at(cx, s->from[i]), 0, src, NULL, 0, NULL, c->site);
         if (i == 0 && k != DF_BAD && !df_grad_annotate_branches(cx, k, first, middle)) return false;
-        if (!(out[i] = df_result(cx, k))) return false;
+        if (!(out[i] = df_result_faced(cx, k, s->made_face[i]))) return false;
     }
     return true;
 }

@@ -3,6 +3,7 @@
  * Creation: shapes, constants, sequences, random numbers. A created tensor is itself a pending
  * expression, so it fuses into its users. wrap.c has values of the caller.
  */
+#include "lazy/complex/complex.h"
 #include "lazy/core/meet.h"
 #include "lazy/core/recorder.h"
 
@@ -35,9 +36,12 @@ static deft_tensor *filled(deft_ctx *cx, const char *what, const deft_shape *sha
     df_shape s;
     if (!cx || !df_check_dtype(cx, what, dtype) || !df_check_shape(cx, what, shape, &s))
         return NULL;
+    const deft_dtype t = df_record_dtype(dtype);
     const uint32_t n =
-        value ? df_literal_node(cx, what, dtype, *value, site) : df_cst(cx, dtype, cst, site);
-    return df_result(cx, df_expand_to(cx, n, &s, site));
+        value ? df_literal_node(cx, what, t, *value, site) : df_cst(cx, t, cst, site);
+    const uint32_t all = df_expand_to(cx, n, &s, site);
+    if (!df_is_complex(dtype)) return df_result(cx, all);
+    return df_parts_result(cx, (df_parts){ all, DF_BAD, true }, site);
 }
 
 deft_tensor *deft_zeros(deft_ctx *cx, deft_shape shape, deft_dtype dtype)
@@ -125,8 +129,8 @@ static uint32_t sequence(deft_ctx *cx, const char *what, int64_t n, df_literal f
 static bool check_arange(deft_ctx *cx, deft_dtype dtype)
 {
     if (!cx || !df_check_dtype(cx, "arange", dtype)) return false;
-    if (dtype != DEFT_BOOL) return true;
-    df_error(cx, DEFT_E_DTYPE, "arange: not for bool");
+    if (dtype != DEFT_BOOL && !df_is_face(dtype)) return true;
+    df_error(cx, DEFT_E_DTYPE, "arange: not for %s", deft_dtype_name(dtype));
     return false;
 }
 
@@ -188,7 +192,9 @@ deft_tensor *deft_eye(deft_ctx *cx, int64_t rows, int64_t columns, deft_dtype dt
     const uintptr_t site = DF_SITE;
     const uint32_t same =
         df_map2(cx, DF_OP_eq, df_iota_node(cx, &s, 0, site), df_iota_node(cx, &s, 1, site), site);
-    return df_result(cx, df_to(cx, same, dtype, site));
+    const uint32_t out = df_to(cx, same, df_record_dtype(dtype), site);
+    if (!df_is_complex(dtype)) return df_result(cx, out);
+    return df_parts_result(cx, (df_parts){ out, DF_BAD, true }, site);
 }
 
 deft_tensor *deft_iota(deft_ctx *cx, deft_shape shape, int axis)
@@ -290,6 +296,7 @@ static bool check_draw(deft_ctx *cx, const char *what, const deft_rng *rng, cons
     }
     if (!df_check_dtype(cx, what, t) || !df_check_shape(cx, what, shape, s)) return false;
     if (floating ? df_is_float(t) : df_is_int(t)) return true;
+    if (df_is_complex(t) && !strcmp(what, "normal")) return true;
     df_error(cx, DEFT_E_DTYPE, "%s: not for %s", what, deft_dtype_name(t));
     return false;
 }
@@ -317,19 +324,16 @@ deft_tensor *deft_uniform(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dt
     return drawn(cx, rng, df_to(cx, at, dtype, site));
 }
 
-deft_tensor *deft_normal(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dtype dtype,
-                         double mean, double deviation)
+/* Normal numbers of a float dtype. */
+static uint32_t normal(deft_ctx *cx, deft_rng *rng, const df_shape *s, deft_dtype dtype,
+                       double mean, double deviation, uintptr_t site)
 {
-    df_enter_call(cx, DF_SITE);
-    df_shape s;
-    if (!check_draw(cx, "normal", rng, &shape, dtype, true, &s)) return NULL;
-    const uintptr_t site = DF_SITE;
     const uint64_t draw = rng->next;
     /* Box-Muller: sqrt(-2 log u1) cos(2 pi u2), with u1 in (0, 1]. */
     const deft_dtype t = df_arithmetic_dtype(dtype);
     const int keep = unit_bits(t);
-    const uint32_t u1 = unit(cx, rng, draw, 0, true, &s, keep, t, site);
-    const uint32_t u2 = unit(cx, rng, draw, 2, false, &s, keep, t, site);
+    const uint32_t u1 = unit(cx, rng, draw, 0, true, s, keep, t, site);
+    const uint32_t u2 = unit(cx, rng, draw, 2, false, s, keep, t, site);
     const uint32_t r = df_map1(
         cx, DF_OP_sqrt,
         df_map2(cx, DF_OP_mul, df_map1(cx, DF_OP_log, u1, site), df_cst(cx, t, -2, site), site),
@@ -339,7 +343,31 @@ deft_tensor *deft_normal(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dty
     const uint32_t by = number_for(cx, "normal", dtype, deviation, site);
     const uint32_t from = number_for(cx, "normal", dtype, mean, site);
     const uint32_t at = df_map2(cx, DF_OP_add, from, df_map2(cx, DF_OP_mul, z, by, site), site);
-    return drawn(cx, rng, df_to(cx, at, dtype, site));
+    return df_to(cx, at, dtype, site);
+}
+
+/* Both parts of a complex number have half of its variance. */
+static deft_tensor *complex_normal(deft_ctx *cx, deft_rng *rng, df_shape s, deft_dtype dtype,
+                                   double mean, double deviation, uintptr_t site)
+{
+    const deft_dtype t = df_record_dtype(dtype);
+    if (!df_face_hide(cx, "normal", df_face_for(dtype), &s)) return NULL;
+    const uint32_t z = normal(cx, rng, &s, t, 0, deviation * 0.70710678118654752440, site);
+    if (z == DF_BAD) return NULL;
+    if (mean == 0) return df_wear(drawn(cx, rng, z), df_face_for(dtype));
+    df_parts p = df_parts_of(cx, z, site);
+    p.re = df_map2(cx, DF_OP_add, p.re, number_for(cx, "normal", t, mean, site), site);
+    return df_wear(drawn(cx, rng, df_parts_join(cx, p, site)), df_face_for(dtype));
+}
+
+deft_tensor *deft_normal(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dtype dtype,
+                         double mean, double deviation)
+{
+    df_enter_call(cx, DF_SITE);
+    df_shape s;
+    if (!check_draw(cx, "normal", rng, &shape, dtype, true, &s)) return NULL;
+    if (df_is_complex(dtype)) return complex_normal(cx, rng, s, dtype, mean, deviation, DF_SITE);
+    return drawn(cx, rng, normal(cx, rng, &s, dtype, mean, deviation, DF_SITE));
 }
 
 deft_tensor *deft_randint(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dtype dtype,

@@ -7,6 +7,7 @@
 #include "lazy/core/recorder.h"
 #include "lazy/core/append.h"
 #include "lazy/core/meet.h"
+#include "lazy/complex/complex.h"
 
 #include <math.h>
 #include <string.h>
@@ -50,8 +51,10 @@ static deft_tensor *unary(df_op op, deft_tensor *x, uintptr_t site)
                       r->nodes[r->n].src[0].i == x->node && !same->mixed))
             return df_handle_new_near(same, df_record_again(same, site), x);
     }
-    deft_ctx *const cx = df_enter(df_op_infos[op].name, 1, x, site);
+    deft_ctx *const cx = df_enter_faced(df_op_infos[op].name, 1, x, site);
     if (!cx) return NULL;
+    if (DF_UNLIKELY(!same) && df_face_is_complex(df_face_of(x)))
+        return df_complex_unary(cx, op, 0, x, site);
     const uint32_t a = df_node_of(cx, x);
     if (DF_UNLIKELY(a == DF_BAD)) return NULL;
     const df_rec *const r = &cx->rec;
@@ -107,7 +110,6 @@ static bool operands(deft_ctx *cx, df_op op, deft_tensor *a, deft_tensor *b, uin
                      uint32_t *nb, uintptr_t site)
 {
     const char *const what = df_op_infos[op].name;
-    if (!df_enter_more(cx, what, 2, b)) return false;
     if (DF_UNLIKELY((a->flags | b->flags) & DF_HANDLE_WEAK)) {
         const df_meeting m = { .what = what, .first = 1, .op = op, .site = site };
         uint32_t node[2];
@@ -125,6 +127,7 @@ static bool operands(deft_ctx *cx, df_op op, deft_tensor *a, deft_tensor *b, uin
 static uint32_t truth_of(deft_ctx *cx, deft_tensor *x, uintptr_t site)
 {
     const bool is_number = x->flags & DF_HANDLE_WEAK;
+    if (df_face_of(x)) return df_complex_truth(cx, df_complex_operand(cx, x, DEFT_F32, site), site);
     return df_to(cx, is_number ? df_number_exact(cx, x) : df_node_of(cx, x), DEFT_BOOL, site);
 }
 
@@ -132,8 +135,8 @@ static uint32_t truth_of(deft_ctx *cx, deft_tensor *x, uintptr_t site)
 static deft_ctx *enter_two(const char *what, const deft_tensor *a, const deft_tensor *b,
                            uintptr_t site)
 {
-    if (DF_LIKELY(a != NULL)) return df_enter(what, 1, a, site);
-    deft_ctx *const cx = df_enter(what, 2, b, site);
+    if (DF_LIKELY(a != NULL)) return df_enter_faced(what, 1, a, site);
+    deft_ctx *const cx = df_enter_faced(what, 2, b, site);
     if (cx && cx->pending == DEFT_OK) df_error(cx, DEFT_E_ARG, "%s: argument 1 is NULL", what);
     return NULL;
 }
@@ -147,15 +150,33 @@ static deft_tensor *binary(df_op op, deft_tensor *a, deft_tensor *b, uintptr_t s
         return df_handle_new_near(same, df_record_again(same, site), a);
     deft_ctx *const cx = enter_two(what, a, b, site);
     uint32_t na, nb;
-    if (!cx || !operands(cx, op, a, b, &na, &nb, site)) return NULL;
+    if (!cx || !df_enter_more_faced(cx, what, 2, b)) return NULL;
+    if (DF_UNLIKELY((a->flags | b->flags) >= DF_HANDLE_FACE))
+        return df_complex_binary_of(cx, op, a, b, site);
+    if (!operands(cx, op, a, b, &na, &nb, site)) return NULL;
     return binary_nodes(cx, op, na, nb, site);
+}
+
+/* op on the complex tensor a and a C number; swapped: the number is the first operand. */
+static DF_COLD deft_tensor *complex_number(deft_ctx *cx, df_op op, deft_tensor *a, df_literal v,
+                                           bool swapped, uintptr_t site)
+{
+    const char *const what = df_op_infos[op].name;
+    const df_parts z = df_complex_operand(cx, a, DEFT_F32, site);
+    if (z.re == DF_BAD) return NULL;
+    if (op == DF_OP_pow && !swapped && v.is_int && v.i >= 0 && v.i <= 16)
+        return df_complex_unary(cx, DF_OP_powi, (uint32_t)v.i, a, site);
+    if (df_recording_freezes(cx)) return df_recording_refuses(cx, what, v.f, site), NULL;
+    const df_parts x = { df_literal_node(cx, what, df_dtype_at(cx, z.re), v, site), DF_BAD, true };
+    return swapped ? df_complex_binary(cx, op, x, z, site) : df_complex_binary(cx, op, z, x, site);
 }
 
 /* binary_f and binary_i without the history. */
 static DF_NOINLINE deft_tensor *binary_f_slow(df_op op, deft_tensor *a, double v, uintptr_t site)
 {
-    deft_ctx *const cx = df_enter(df_op_infos[op].name, 1, a, site);
+    deft_ctx *const cx = df_enter_faced(df_op_infos[op].name, 1, a, site);
     if (!cx) return NULL;
+    if (DF_UNLIKELY(df_face_of(a))) return complex_number(cx, op, a, df_literal_f(v), false, site);
     const uint32_t na = df_mixed_operand(cx, op, df_node_of(cx, a), site);
     if (na == DF_BAD) return NULL;
     const deft_dtype t = df_dtype_at(cx, na);
@@ -167,8 +188,9 @@ static DF_NOINLINE deft_tensor *binary_f_slow(df_op op, deft_tensor *a, double v
 
 static DF_NOINLINE deft_tensor *binary_i_slow(df_op op, deft_tensor *a, int64_t v, uintptr_t site)
 {
-    deft_ctx *const cx = df_enter(df_op_infos[op].name, 1, a, site);
+    deft_ctx *const cx = df_enter_faced(df_op_infos[op].name, 1, a, site);
     if (!cx) return NULL;
+    if (DF_UNLIKELY(df_face_of(a))) return complex_number(cx, op, a, df_literal_i(v), false, site);
     const uint32_t na = df_mixed_operand(cx, op, df_node_of(cx, a), site);
     if (na == DF_BAD) return NULL;
     const deft_dtype t = df_dtype_at(cx, na);
@@ -237,8 +259,8 @@ static deft_tensor *binary_i(df_op op, deft_tensor *a, int64_t v, uintptr_t site
 static DF_NOINLINE deft_tensor *large(df_op op, bool swaps, deft_tensor *a, uint64_t v,
                                       uintptr_t site)
 {
-    deft_ctx *const cx = df_enter(df_op_infos[op].name, 1, a, site);
-    deft_tensor *const b = df_weak_u(cx, v, 0);
+    deft_ctx *const cx = df_enter_faced(df_op_infos[op].name, 1, a, site);
+    deft_tensor *const b = cx ? df_weak_u(cx, v, 0) : NULL;
     if (!b) return NULL;
     return swaps ? binary(op, b, a, site) : binary(op, a, b, site);
 }
@@ -267,8 +289,10 @@ static deft_tensor *swapped(df_op op, deft_tensor *a, deft_tensor *b, uintptr_t 
 static deft_tensor *swapped_number(df_op op, const char *what, deft_tensor *a, bool is_float,
                                    double f, int64_t i, uintptr_t site)
 {
-    deft_ctx *const cx = df_enter(what, 1, a, site);
+    deft_ctx *const cx = df_enter_faced(what, 1, a, site);
     if (!cx) return NULL;
+    if (DF_UNLIKELY(df_face_of(a)))
+        return complex_number(cx, op, a, is_float ? df_literal_f(f) : df_literal_i(i), true, site);
     const uint32_t na = df_node_of(cx, a);
     if (na == DF_BAD) return NULL;
     const deft_dtype t = df_dtype_at(cx, na);
@@ -281,7 +305,7 @@ static deft_tensor *logical(df_op op, const char *what, deft_tensor *a, deft_ten
                             uintptr_t site)
 {
     deft_ctx *const cx = enter_two(what, a, b, site);
-    if (!cx || !df_enter_more(cx, what, 2, b)) return NULL;
+    if (!cx || !df_enter_more_faced(cx, what, 2, b)) return NULL;
     const uint32_t na = truth_of(cx, a, site), nb = truth_of(cx, b, site);
     return binary_nodes(cx, op, na, nb, site);
 }
@@ -289,12 +313,12 @@ static deft_tensor *logical(df_op op, const char *what, deft_tensor *a, deft_ten
 static deft_tensor *logical_number(df_op op, const char *what, deft_tensor *a, bool v,
                                    uintptr_t site)
 {
-    deft_ctx *const cx = df_enter(what, 1, a, site);
+    deft_ctx *const cx = df_enter_faced(what, 1, a, site);
     if (!cx) return NULL;
     const uint32_t na = df_node_of(cx, a);
     if (na == DF_BAD) return NULL;
-    return binary_nodes(cx, op, df_to(cx, na, DEFT_BOOL, site),
-                        operand_i(cx, what, DEFT_BOOL, v, site), site);
+    return binary_nodes(cx, op, truth_of(cx, a, site), operand_i(cx, what, DEFT_BOOL, v, site),
+                        site);
 }
 
 #define DF_PLAIN(name)                                                                             \

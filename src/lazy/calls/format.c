@@ -5,6 +5,7 @@
  * their ends.
  */
 #include "lazy/core/devices.h"
+#include "lazy/core/face.h"
 #include "lazy/core/recorder.h"
 #include "lazy/run/submit.h"
 #include "lazy/run/materialize.h"
@@ -74,6 +75,7 @@ static void put_element(df_str *s, deft_dtype dtype, const char *at)
     case DF_KIND_integer: df_str_fmt(s, "%" PRId64, df_int_of_bits(dtype, bits)); return;
     case DF_KIND_half: put_half(s, dtype, (uint16_t)bits); return;
     case DF_KIND_real: break;
+    case DF_KIND_complex: df_unreachable();
     }
     if (dtype == DEFT_F32) {
         float x;
@@ -86,14 +88,31 @@ static void put_element(df_str *s, deft_dtype dtype, const char *at)
     }
 }
 
+/* Appends the element at data + offset, such as "1.5-2i". */
+static void put_shown(df_str *s, const df_value *v, int64_t offset, df_face face)
+{
+    const deft_dtype t = (deft_dtype)v->dtype;
+    const char *const at = v->data + offset;
+    put_element(s, t, at);
+    if (!df_face_is_complex(face)) return;
+    const char *const im = at + v->stride[v->rank - 1] * (int64_t)df_bytes_of(t);
+    uint64_t bits = 0;
+    memcpy(&bits, im, df_bytes_of(t)); /* little-endian */
+    const bool is_nan = (bits & ~df_sign_bit(t)) > df_infinity_bits(t);
+    if (is_nan || !(bits & df_sign_bit(t))) df_str_putc(s, '+');
+    put_element(s, t, im);
+    df_str_putc(s, 'i');
+}
+
 /* Appends the shown elements, counting indices like an odometer. `axis` is the innermost
  * open bracket. */
-static void put_elements(df_str *s, const df_value *v)
+static void put_elements(df_str *s, const df_value *v, df_face face)
 {
     const int64_t size = (int64_t)deft_dtype_size((deft_dtype)v->dtype);
+    const uint32_t rank = v->rank - df_face_axes(face);
     int64_t at[DEFT_MAX_RANK] = { 0 }, offset = 0;
-    if (v->rank == 0) {
-        put_element(s, (deft_dtype)v->dtype, v->data);
+    if (rank == 0) {
+        put_shown(s, v, 0, face);
         return;
     }
     df_str_putc(s, '[');
@@ -114,8 +133,8 @@ static void put_elements(df_str *s, const df_value *v)
             at[axis] = dim - ENDS;
             offset += (dim - ENDS - i) * v->stride[axis];
         }
-        if (axis + 1 == v->rank) {
-            put_element(s, (deft_dtype)v->dtype, v->data + offset * size);
+        if (axis + 1 == rank) {
+            put_shown(s, v, offset * size, face);
             at[axis]++;
             offset += v->stride[axis];
         } else {
@@ -137,7 +156,7 @@ static deft_status text_of(const char *what, uintptr_t site, deft_tensor *t, def
     df_act(cx, what, site);
     deft_status st = df_may_act(cx);
     if (st != DEFT_OK) return st;
-    if (!df_enter(what, 1, t, site) || df_owes(cx, t)) return df_deliver(cx);
+    if (!df_enter_faced(what, 1, t, site) || df_owes(cx, t)) return df_deliver(cx);
     df_recording_reads(cx);
     st = df_wait_for(cx, df_handle_value(cx, t));
     if (st != DEFT_OK) return st;
@@ -150,9 +169,11 @@ static deft_status text_of(const char *what, uintptr_t site, deft_tensor *t, def
     }
     TRY(df_value_host(cx, &cx->diag, found, &v));
     char shape[DF_SHAPE_TEXT];
-    df_str_fmt(out, "%s%s ", deft_dtype_name((deft_dtype)v->dtype),
-               df_shape_text(&v->shape, shape, sizeof shape));
-    put_elements(out, v);
+    df_shape shown = v->shape;
+    df_face_show(df_face_of(t), &shown);
+    df_str_fmt(out, "%s%s ", deft_dtype_name(df_shown_dtype(cx, t)),
+               df_shape_text(&shown, shape, sizeof shape));
+    put_elements(out, v, df_face_of(t));
     if (!out->ok) st = df_fail(&cx->diag, DEFT_E_MEMORY, "%s: no memory for the text", what);
 done:
     df_value_drop(cx, &found);

@@ -5,63 +5,40 @@
  * one tensor are read directly.
  */
 #include "lazy/calls/compose.h"
+#include "lazy/complex/complex.h"
 #include "lazy/core/meet.h"
 
-/* Writes value into rows [at, at + n) of axis of base. */
-static uint32_t put(deft_ctx *cx, uint32_t base, uint32_t value, uint32_t axis, int64_t at,
-                    uintptr_t site)
-{
-    if (base == DF_BAD || value == DF_BAD) return DF_BAD;
-    df_shape s;
-    df_rec_shape(&cx->rec, value, &s);
-    int64_t start[DEFT_MAX_RANK] = { 0 }, step[DEFT_MAX_RANK];
-    for (uint32_t i = 0; i < s.rank; i++) step[i] = 1;
-    start[axis] = s.dim[axis] ? at : 0;
-    const uint32_t place = df_slice_node(cx, base, start, step, &s, site);
-    const uint32_t src[3] = { base, value, place };
-    return df_append(cx, DF_OP_update, df_dtype_at(cx, base), 0, src, NULL, 0, NULL, site);
-}
-
-static uint32_t empty(deft_ctx *cx, deft_dtype t, const df_shape *s, uintptr_t site)
-{
-    return df_append(cx, DF_OP_empty, t, 0, NULL, NULL, 0, s, site);
-}
-
-uint32_t df_join(deft_ctx *cx, const uint32_t *piece, size_t n, uint32_t axis, uintptr_t site)
-{
-    df_shape s, p;
-    df_rec_shape(&cx->rec, piece[0], &s);
-    s.dim[axis] = 0;
-    for (size_t i = 0; i < n; i++) {
-        df_rec_shape(&cx->rec, piece[i], &p);
-        s.dim[axis] += p.dim[axis];
-    }
-    uint32_t out = empty(cx, df_dtype_at(cx, piece[0]), &s, site);
-    int64_t at = 0;
-    for (size_t i = 0; i < n && out != DF_BAD; i++) {
-        df_rec_shape(&cx->rec, piece[i], &p);
-        if (p.dim[axis] == 0) continue;
-        out = put(cx, out, piece[i], axis, at, site);
-        at += p.dim[axis];
-    }
-    return out;
-}
-
-/* All elements along one axis. */
-static uint32_t flat(deft_ctx *cx, uint32_t a, uintptr_t site)
+/* All elements along one axis, before the axes that the program does not see. */
+static uint32_t flat(deft_ctx *cx, uint32_t a, df_face face, uintptr_t site)
 {
     df_shape s, out = { .rank = 1 };
     df_rec_shape(&cx->rec, a, &s);
-    df_shape_numel(&s, &out.dim[0]);
+    df_face_show(face, &s);
     if (s.rank == 1) return a;
+    df_shape_numel(&s, &out.dim[0]);
+    if (!df_face_hide(cx, "flatten", face, &out)) return DF_BAD;
     return df_append(cx, DF_OP_reshape, df_dtype_at(cx, a), 0, &a, NULL, 0, &out, site);
+}
+
+/* The complex records of n parts, some of which may be real, with parts of dtype *t. */
+static bool meet_complex(deft_ctx *cx, deft_tensor *const *parts, size_t n, uint32_t *piece,
+                         deft_dtype *t, uintptr_t site)
+{
+    *t = df_complex_meet(cx, parts, n);
+    for (size_t i = 0; i < n; i++) {
+        const df_parts p = df_complex_operand(cx, parts[i], *t, site);
+        piece[i] = p.is_real ? df_parts_join(cx, p, site) : df_node_of(cx, parts[i]);
+        piece[i] = df_to(cx, piece[i], *t, site);
+        if (piece[i] == DF_BAD) return false;
+    }
+    return true;
 }
 
 static deft_tensor *join_list(const char *what, deft_tensor *const *parts, size_t n, int axis,
                               bool stack, uintptr_t site)
 {
     if (!parts || !n) return NULL;
-    deft_ctx *const cx = df_enter(what, 1, parts[0], site);
+    deft_ctx *const cx = df_enter_faced(what, 1, parts[0], site);
     if (!cx) return NULL;
     if (n > 65536) return df_error(cx, DEFT_E_LIMIT, "%s: %zu parts", what, n);
     df_arena_reset(&cx->pass);
@@ -71,11 +48,19 @@ static deft_tensor *join_list(const char *what, deft_tensor *const *parts, size_
     deft_dtype t;
     df_shape first, s;
     int at = -1;
-    if (!df_meet(cx, &m, parts, n, piece, &t)) return NULL;
+    df_face face = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!df_enter_more_faced(cx, what, (unsigned)i + 1, parts[i])) return NULL;
+        face |= df_face_of(parts[i]);
+    }
+    if (face ? !meet_complex(cx, parts, n, piece, &t, site) : !df_meet(cx, &m, parts, n, piece, &t))
+        return NULL;
+    if (face) face = df_face_for(df_complex_of(t));
     const bool is_flat = axis == DEFT_FLAT && !stack;
     for (size_t i = 0; i < n; i++) {
-        if (is_flat && (piece[i] = flat(cx, piece[i], site)) == DF_BAD) return NULL;
+        if (is_flat && (piece[i] = flat(cx, piece[i], face, site)) == DF_BAD) return NULL;
         df_rec_shape(&cx->rec, piece[i], &s);
+        df_face_show(face, &s);
         if (i == 0) {
             first = s;
             at = is_flat ? 0 : df_check_axis(cx, what, axis, s.rank + (stack ? 1 : 0));
@@ -95,7 +80,7 @@ static deft_tensor *join_list(const char *what, deft_tensor *const *parts, size_
             piece[i] = df_append(cx, DF_OP_unsqueeze, t, 1u << at, &piece[i], NULL, 0, NULL, site);
         if (piece[i] == DF_BAD) return NULL;
     }
-    return df_result(cx, df_join(cx, piece, n, (uint32_t)at, site));
+    return df_result_faced(cx, df_join(cx, piece, n, (uint32_t)at, site), face);
 }
 
 deft_tensor *deft_concat(deft_tensor *const *parts, size_t n, int axis)
@@ -180,7 +165,8 @@ static deft_tensor *pad(deft_tensor *t, const int64_t *before, const int64_t *af
 {
     uint32_t a;
     df_shape s;
-    deft_ctx *const cx = df_begin("pad", t, &a, &s, site);
+    deft_ctx *const cx = df_begin_faced("pad", t, &a, &s, site);
+    const df_face face = cx ? df_face_of(t) : 0;
     if (!cx) return NULL;
     if (s.rank && (!before || !after))
         return df_error(cx, DEFT_E_ARG, "pad: before or after is NULL");
@@ -205,10 +191,15 @@ static deft_tensor *pad(deft_tensor *t, const int64_t *before, const int64_t *af
         for (uint32_t i = 0; i < s.rank && a != DF_BAD; i++)
             if (before[i] || after[i])
                 a = pad_axis(cx, a, i, s.dim[i], before[i], after[i], mode, site);
-        return df_result(cx, a);
+        return df_result_faced(cx, a, face);
     }
-    const uint32_t fill = df_literal_node(cx, "pad", df_dtype_at(cx, a), value, site);
-    return df_result(cx, df_surround(cx, a, before, fill, &out, site));
+    uint32_t fill = df_literal_node(cx, "pad", df_dtype_at(cx, a), value, site);
+    if (!face) return df_result(cx, df_surround(cx, a, before, fill, &out, site));
+    int64_t all[DEFT_MAX_RANK] = { 0 };
+    for (uint32_t i = 0; i < s.rank; i++) all[i] = before[i];
+    if (!df_face_hide(cx, "pad", face, &out)) return NULL;
+    fill = df_parts_join(cx, (df_parts){ fill, DF_BAD, true }, site);
+    return df_result_faced(cx, df_surround(cx, a, all, fill, &out, site), face);
 }
 
 deft_tensor *deft_pad(deft_tensor *t, const int64_t *before, const int64_t *after,
@@ -233,27 +224,31 @@ deft_tensor *deft_roll(deft_tensor *t, int64_t shift, int axis)
 {
     uint32_t a;
     df_shape s;
-    deft_ctx *const cx = df_begin("roll", t, &a, &s, DF_SITE);
+    deft_ctx *const cx = df_begin_faced("roll", t, &a, &s, DF_SITE);
     if (!cx) return NULL;
     const uintptr_t site = DF_SITE;
-    const df_shape whole = s;
+    const df_face face = df_face_of(t);
+    df_shape whole;
+    df_rec_shape(&cx->rec, a, &whole);
     if (axis == DEFT_FLAT) {
-        a = flat(cx, a, site);
+        a = flat(cx, a, face, site);
         if (a == DF_BAD) return NULL;
         df_rec_shape(&cx->rec, a, &s);
+        df_face_show(face, &s);
     }
     const int at = axis == DEFT_FLAT ? 0 : df_check_axis(cx, "roll", axis, s.rank);
     if (at < 0) return NULL;
     const int64_t n = s.dim[at];
     const int64_t by = n ? ((shift % n) + n) % n : 0;
-    if (by == 0) return df_result(cx, df_node_of(cx, t));
+    if (by == 0) return df_result_faced(cx, df_node_of(cx, t), face);
     const uint32_t piece[2] = { part(cx, a, (uint32_t)at, n - by, 1, by, site),
                                 part(cx, a, (uint32_t)at, 0, 1, n - by, site) };
     if (piece[0] == DF_BAD || piece[1] == DF_BAD) return NULL;
     const uint32_t out = df_join(cx, piece, 2, (uint32_t)at, site);
-    if (axis != DEFT_FLAT || out == DF_BAD) return df_result(cx, out);
-    return df_result(
-        cx, df_append(cx, DF_OP_reshape, df_dtype_at(cx, out), 0, &out, NULL, 0, &whole, site));
+    if (axis != DEFT_FLAT || out == DF_BAD) return df_result_faced(cx, out, face);
+    return df_result_faced(
+        cx, df_append(cx, DF_OP_reshape, df_dtype_at(cx, out), 0, &out, NULL, 0, &whole, site),
+        face);
 }
 
 static deft_tensor *triangle(const char *what, deft_tensor *t, int64_t diagonal, bool lower,
@@ -261,7 +256,7 @@ static deft_tensor *triangle(const char *what, deft_tensor *t, int64_t diagonal,
 {
     uint32_t a;
     df_shape s;
-    deft_ctx *const cx = df_begin(what, t, &a, &s, site);
+    deft_ctx *const cx = df_begin_faced(what, t, &a, &s, site);
     if (!cx) return NULL;
     if (s.rank < 2)
         return df_error(cx, DEFT_E_SHAPE, "%s: needs at least 2 axes, has %u", what, s.rank);
@@ -271,7 +266,13 @@ static deft_tensor *triangle(const char *what, deft_tensor *t, int64_t diagonal,
     const uint32_t column = df_iota_node(cx, &m, 1, site);
     const uint32_t keep =
         lower ? df_map2(cx, DF_OP_le, column, row, site) : df_map2(cx, DF_OP_le, row, column, site);
-    return df_result(cx, df_where(cx, keep, a, df_cst(cx, df_dtype_at(cx, a), 0, site), site));
+    const uint32_t zero = df_cst(cx, df_dtype_at(cx, a), 0, site);
+    if (!df_face_of(t)) return df_result(cx, df_where(cx, keep, a, zero, site));
+    const df_parts p = df_parts_of(cx, a, site);
+    return df_parts_result(cx,
+                           (df_parts){ df_where(cx, keep, p.re, zero, site),
+                                       df_where(cx, keep, p.im, zero, site), false },
+                           site);
 }
 
 deft_tensor *deft_tril(deft_tensor *t, int64_t diagonal)

@@ -14,7 +14,7 @@ deft_dtype deft_mixed_set(deft_ctx *cx, deft_dtype low)
     const deft_dtype was = cx->mixed ? (deft_dtype)cx->mixed : DEFT_F32;
     if (low != DEFT_F32 && !df_is_half(low))
         df_error(cx, DEFT_E_DTYPE, "mixed_set: %s is neither f16, bf16 nor f32",
-                 (unsigned)low < DEFT_N_DTYPES ? deft_dtype_name(low) : "that");
+                 (unsigned)low < DF_N_RECORDED ? deft_dtype_name(low) : "that");
     else
         cx->mixed = low == DEFT_F32 ? 0 : (uint8_t)low;
     return was;

@@ -150,8 +150,8 @@ deft_status deft_nan_check(deft_tensor *const *list, size_t n)
     if (st == DEFT_OK) st = df_wait_for_steps(cx);
     if (st != DEFT_OK) return st;
     for (size_t i = 0; i < n; i++)
-        if (!df_enter_more(cx, "nan_check", (unsigned)i + 1, list[i]) || df_owes(cx, list[i]) ||
-            df_node_of(cx, list[i]) == DF_BAD)
+        if (!df_enter_more_faced(cx, "nan_check", (unsigned)i + 1, list[i]) ||
+            df_owes(cx, list[i]) || df_node_of(cx, list[i]) == DF_BAD)
             return df_deliver(cx);
     nan_search s;
     st = search_init(&s, cx);

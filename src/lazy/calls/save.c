@@ -35,7 +35,7 @@ deft_status df_check_named(deft_ctx *cx, const char *what, const char *path, con
     for (size_t i = 0; i < n; i++) {
         if (!list[i].name || !*list[i].name)
             return df_fail(&cx->diag, DEFT_E_ARG, "%s: tensor %zu has no name", what, i + 1);
-        if (df_enter_more(cx, what, (unsigned)i + 1, list[i].tensor) &&
+        if (df_enter_more_faced(cx, what, (unsigned)i + 1, list[i].tensor) &&
             !df_owes(cx, list[i].tensor))
             continue;
         char shown[DF_SAFETENSORS_SHOW];
@@ -103,11 +103,16 @@ static deft_status saver_build_header(saver *s)
     for (size_t size = 8; size; size /= 2)
         for (size_t i = 0; i < s->n; i++) {
             const deft_tensor *const t = s->list[i].tensor;
-            const deft_dtype dtype = df_tensor_dtype(cx, t);
+            const deft_dtype dtype = df_shown_dtype(cx, t);
+            if (dtype == DEFT_C128)
+                return df_fail(&cx->diag, DEFT_E_DTYPE,
+                               "save: \"%s\" is c128, for which the format has no name: save "
+                               "deft_view_as_real of it",
+                               s->list[i].name);
             if (deft_dtype_size(dtype) != size) continue;
             df_shape shape;
             int64_t numel;
-            df_tensor_shape(cx, t, &shape);
+            df_shown_shape(cx, t, &shape);
             (void)df_shape_numel(&shape, &numel);
             df_safetensors_entry *const e = &s->entry[k];
             *e = (df_safetensors_entry){ .name = s->list[i].name,
@@ -231,13 +236,13 @@ static deft_status match(loader *l, size_t i)
     if (!e)
         return df_fail(&cx->diag, DEFT_E_NOT_FOUND, "load: %s: no tensor is named \"%s\"", l->path,
                        shown);
-    const deft_dtype dtype = df_tensor_dtype(cx, l->list[i].tensor);
+    const deft_dtype dtype = df_shown_dtype(cx, l->list[i].tensor);
     if (e->dtype != (int32_t)dtype)
         return df_fail(&cx->diag, DEFT_E_DTYPE,
                        "load: %s: \"%s\" is %s in the file, the tensor is %s", l->path, shown,
                        e->dtype_text, deft_dtype_name(dtype));
     df_shape want, have = { .rank = e->rank };
-    df_tensor_shape(cx, l->list[i].tensor, &want);
+    df_shown_shape(cx, l->list[i].tensor, &want);
     if (e->rank > DEFT_MAX_RANK)
         return df_fail(&cx->diag, DEFT_E_SHAPE,
                        "load: %s: \"%s\" has %u axes in the file, the tensor is %s", l->path, shown,
@@ -271,8 +276,10 @@ static deft_status read_value(loader *l, size_t i)
     const df_safetensors_entry *const e = l->entry[i];
     const size_t bytes = (size_t)(e->end - e->begin);
     df_shape shape = { .rank = e->rank };
+    const deft_dtype t = (deft_dtype)e->dtype;
     memcpy(shape.dim, e->dim, e->rank * sizeof *e->dim);
-    df_value *const v = l->value[i] = df_value_new(cx, (deft_dtype)e->dtype, &shape);
+    if (!df_face_hide(cx, "load", df_face_for(t), &shape)) return df_deliver(cx);
+    df_value *const v = l->value[i] = df_value_new(cx, df_record_dtype(t), &shape);
     if (!v) return df_fail_mem(&cx->diag, "load", sizeof *v);
     TRY(df_buffer_create(&cx->diag, cx->rt->dev->allocator, (int64_t)bytes, &v->buf));
     v->data = v->buf->data;

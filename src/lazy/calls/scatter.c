@@ -5,7 +5,7 @@
  * (runtime/exec/scatter.c). Only means, and results without the elements of the tensor, are
  * composed of several.
  */
-#include "lazy/core/lazy.h"
+#include "lazy/complex/complex.h"
 
 #include "base/compiler.h"
 
@@ -35,18 +35,24 @@ static df_shape slices_of(const df_shape *s, const df_shape *at, uint32_t axis)
     return out;
 }
 
-/* The record of values, which must have dtype t. A bare number takes t, but a fraction
+/* The record of values, which must have the dtype of t. A bare number takes it, but a fraction
  * does not take an integer dtype. */
-static uint32_t values_of(deft_ctx *cx, const char *what, deft_tensor *values, deft_dtype t)
+static uint32_t values_of(deft_ctx *cx, const char *what, deft_tensor *values, const deft_tensor *t,
+                          uintptr_t site)
 {
-    if (!df_enter_more(cx, what, 3, values)) return DF_BAD;
+    if (!df_enter_more_faced(cx, what, 3, values)) return DF_BAD;
     const bool is_number = values->flags & DF_HANDLE_WEAK;
-    const uint32_t v = is_number ? DF_BAD : df_node_of(cx, values);
+    const deft_dtype want = df_shown_dtype(cx, t), as = df_record_dtype(want);
+    uint32_t v = is_number ? DF_BAD : df_node_of(cx, values);
     if (!is_number && v == DF_BAD) return DF_BAD;
-    const deft_dtype own = is_number ? df_weak_dtype(values, t) : df_dtype_at(cx, v);
-    if (own == t) return is_number ? df_weak_node(cx, values, t) : v;
+    const deft_dtype own = is_number ? df_weak_dtype(values, as) : df_shown_dtype(cx, values);
+    if (own == (is_number ? as : want)) {
+        if (is_number) v = df_weak_node(cx, values, as);
+        if (!is_number || !df_is_complex(want)) return v;
+        return df_parts_join(cx, (df_parts){ v, DF_BAD, true }, site);
+    }
     df_error(cx, DEFT_E_DTYPE, "%s: values are %s, the tensor is %s", what, deft_dtype_name(own),
-             deft_dtype_name(t));
+             deft_dtype_name(want));
     return DF_BAD;
 }
 
@@ -57,6 +63,8 @@ typedef struct call {
     bool slices; /* an index stands for a slice of values, and not for one value */
     uint32_t axis, t, indices, values;
     deft_dtype dtype; /* of the tensor, of values and of the result */
+    bool knows_faces; /* the parts of complex numbers are combined each by itself */
+    df_face face;     /* of the tensor and of the result */
     uintptr_t site;
 } call;
 
@@ -64,11 +72,12 @@ typedef struct call {
 static bool call_begin(call *c, deft_tensor *t, deft_tensor *indices, deft_tensor *values, int axis)
 {
     df_shape s, at, have;
-    deft_ctx *const cx = c->cx = df_begin(c->what, t, &c->t, &s, c->site);
+    deft_ctx *const cx = c->cx = c->knows_faces ? df_begin_faced(c->what, t, &c->t, &s, c->site)
+                                                : df_begin(c->what, t, &c->t, &s, c->site);
     if (!cx) return false;
     const int k = df_check_axis(cx, c->what, axis, s.rank);
     if (k < 0 || !df_enter_more(cx, c->what, 2, indices)) return false;
-    const uint32_t i = df_node_of(cx, indices);
+    uint32_t i = df_node_of(cx, indices);
     if (i == DF_BAD) return false;
     if (!df_is_int(df_dtype_at(cx, i))) {
         df_error(cx, DEFT_E_DTYPE, "%s: indices are %s, not integers", c->what,
@@ -76,16 +85,20 @@ static bool call_begin(call *c, deft_tensor *t, deft_tensor *indices, deft_tenso
         return false;
     }
     c->axis = (uint32_t)k;
+    c->face = df_face_of(t);
     c->dtype = df_dtype_at(cx, c->t);
-    c->values = values_of(cx, c->what, values, c->dtype);
+    c->values = values_of(cx, c->what, values, t, c->site);
     if (c->values == DF_BAD) return false;
+    i = c->indices = df_indices(cx, i, c->site);
+    if (!c->slices) i = c->indices = df_indices_hide(cx, c->what, c->face, i, c->site);
+    if (i == DF_BAD) return false;
+    df_rec_shape(&cx->rec, c->t, &s);
     df_rec_shape(&cx->rec, i, &at);
     df_rec_shape(&cx->rec, c->values, &have);
     const df_shape want = c->slices ? slices_of(&s, &at, c->axis) : at;
     if (!df_shape_equal(&have, &want) && stretches(&have, &want))
         c->values = df_expand_to(cx, c->values, &want, c->site);
-    c->indices = df_indices(cx, i, c->site);
-    return c->values != DF_BAD && c->indices != DF_BAD;
+    return c->values != DF_BAD;
 }
 
 /* Records one op on the operands of c, but with another base and other values. */
@@ -109,13 +122,14 @@ static uint32_t combine_values(const call *c, df_scatter_how how, uint32_t base)
 /* Returns the handle of the record `result`, rounded to the dtype of the tensor. */
 static deft_tensor *call_end(const call *c, uint32_t result)
 {
-    return df_result(c->cx, df_to(c->cx, result, c->dtype, c->site));
+    return df_result_faced(c->cx, df_to(c->cx, result, c->dtype, c->site), c->face);
 }
 
 static deft_tensor *scatter(const char *what, bool slices, df_scatter_how how, deft_tensor *t,
                             deft_tensor *indices, deft_tensor *values, int axis, uintptr_t site)
 {
-    call c = { .what = what, .slices = slices, .site = site };
+    const bool by_parts = how == DF_SCATTER_ADD || how == DF_SCATTER_SET;
+    call c = { .what = what, .slices = slices, .knows_faces = by_parts, .site = site };
     if (!call_begin(&c, t, indices, values, axis)) return NULL;
     return call_end(&c, combine_values(&c, how, c.t));
 }

@@ -35,8 +35,8 @@ static void show_kept_one(const deft_ctx *cx, df_str *s, const df_kept *k)
     df_shape of;
     int64_t n = 0;
     if (!k->t->keeps) return; /* dropped meanwhile */
-    const deft_dtype t = df_tensor_dtype(cx, k->t);
-    df_tensor_shape(cx, k->t, &of);
+    const deft_dtype t = df_shown_dtype(cx, k->t);
+    df_shown_shape(cx, k->t, &of);
     (void)df_shape_numel(&of, &n);
     if (k->t->keeps > 1) snprintf(times, sizeof times, "%u times, first", k->t->keeps);
     df_str_fmt(s, "%s%s %lld bytes, kept %s at %s%s\n", deft_dtype_name(t),

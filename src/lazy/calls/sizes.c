@@ -5,7 +5,7 @@
  * positions in a vector, and -1 or 0 where it found no more. So nothing that follows
  * needs the count, which is a separate reduction.
  */
-#include "lazy/core/lazy.h"
+#include "lazy/complex/complex.h"
 
 /* ---- sorting ---- */
 
@@ -184,9 +184,10 @@ deft_tensor *deft_nonzero(deft_tensor *t, int64_t max, deft_tensor **count)
     uint32_t a;
     df_shape s, room;
     if (count) *count = NULL;
-    deft_ctx *const cx = df_begin("nonzero", t, &a, &s, DF_SITE);
+    deft_ctx *const cx = df_begin_faced("nonzero", t, &a, &s, DF_SITE);
     if (!cx || !check_max(cx, "nonzero", max, &room)) return NULL;
     const uintptr_t site = DF_SITE;
+    if (df_face_of(t)) a = df_complex_truth(cx, df_parts_of(cx, a, site), site);
     const found f = which(cx, flat(cx, a, site), &room, true, count != NULL, site);
     if (f.at == DF_BAD) return NULL;
     return give(cx, unravel(cx, &f, &s, max, site), &f, count);

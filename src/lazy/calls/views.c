@@ -4,6 +4,7 @@
  * handle remembers which tensor it is a view of, so that it can be assigned through. A
  * kept view becomes a tensor of its own.
  */
+#include "lazy/complex/complex.h"
 #include "lazy/core/meet.h"
 #include "lazy/core/recorder.h"
 #include "lazy/run/submit.h"
@@ -16,7 +17,7 @@
 deft_dtype deft_dtype_of(const deft_tensor *t)
 {
     deft_ctx *const cx = df_look(t);
-    return cx ? df_tensor_dtype(cx, t) : DEFT_BOOL;
+    return cx ? df_shown_dtype(cx, t) : DEFT_BOOL;
 }
 
 deft_shape deft_shape_get(const deft_tensor *t)
@@ -25,7 +26,7 @@ deft_shape deft_shape_get(const deft_tensor *t)
     deft_ctx *const cx = df_look(t);
     if (!cx) return out;
     df_shape s;
-    df_tensor_shape(cx, t, &s);
+    df_shown_shape(cx, t, &s);
     out.rank = s.rank;
     memcpy(out.dim, s.dim, s.rank * sizeof *s.dim);
     return out;
@@ -58,24 +59,41 @@ deft_ctx *deft_ctx_of(const deft_tensor *t)
 
 /* ---- axes ---- */
 
-/* The context, record and shape of t. NULL with the error recorded. */
-static deft_ctx *open_view(const char *what, deft_tensor *t, uint32_t *node, df_shape *s,
-                           uintptr_t site)
-{
-    deft_ctx *const cx = df_enter(what, 1, t, site);
-    if (!cx) return NULL;
-    *node = df_node_of(cx, t);
-    if (*node == DF_BAD) return NULL;
-    df_rec_shape(&cx->rec, *node, s);
-    return cx;
-}
-
 static uint32_t view_record(deft_ctx *cx, df_op op, uint32_t node, uint32_t attr,
                             const int64_t *args, uint32_t n_args, const df_shape *out,
                             uintptr_t site)
 {
     return df_append(cx, op, (deft_dtype)cx->rec.nodes[node].dtype, attr, &node, args, n_args, out,
                      site);
+}
+
+/* A view of t, whose record is `node`. Arguments and shape are for the axes that the program sees:
+ * those that it does not see stay the last ones. */
+static uint32_t view_of(deft_ctx *cx, df_op op, const deft_tensor *t, uint32_t node, uint32_t attr,
+                        const int64_t *args, const df_shape *out, uintptr_t site)
+{
+    const uint32_t rank = cx->rec.nodes[node].rank;
+    const df_face face = df_face_of(t);
+    uint32_t n_args = df_op_n_args(op, rank - df_face_axes(face));
+    if (!df_face_axes(face)) return view_record(cx, op, node, attr, args, n_args, out, site);
+    int64_t all[2 * DEFT_MAX_RANK];
+    df_shape hidden;
+    if (n_args) memcpy(all, args, n_args * sizeof *args);
+    if (op == DF_OP_slice) {
+        all[n_args++] = 0;
+        all[n_args++] = 1;
+    }
+    if (op == DF_OP_permute) attr |= (rank - 1) << 4 * (rank - 1);
+    if (out) {
+        hidden = *out;
+        if (!df_face_hide(cx, df_op_infos[op].name, face, &hidden)) return DF_BAD;
+    }
+    return view_record(cx, op, node, attr, all, n_args, out ? &hidden : NULL, site);
+}
+
+static deft_tensor *result_view(deft_ctx *cx, uint32_t node, deft_tensor *of)
+{
+    return df_wear(df_result_view(cx, node, of), df_face_of(of));
 }
 
 /* ---- slices ---- */
@@ -152,7 +170,7 @@ deft_tensor *deft_slice_n(deft_tensor *t, size_t n, const deft_range *ranges)
 {
     uint32_t node;
     df_shape s;
-    deft_ctx *const cx = open_view("slice", t, &node, &s, DF_SITE);
+    deft_ctx *const cx = df_begin_faced("slice", t, &node, &s, DF_SITE);
     if (!cx) return NULL;
     const uintptr_t site = DF_SITE;
     if (n > s.rank || (n && !ranges))
@@ -167,16 +185,16 @@ deft_tensor *deft_slice_n(deft_tensor *t, size_t n, const deft_range *ranges)
             return NULL;
         if (r->step == 0) gone |= 1u << i;
     }
-    uint32_t r = view_record(cx, DF_OP_slice, node, 0, args, 2 * s.rank, &out, site);
-    if (gone && r != DF_BAD) r = view_record(cx, DF_OP_squeeze, r, gone, NULL, 0, NULL, site);
-    return df_result_view(cx, r, t);
+    uint32_t r = view_of(cx, DF_OP_slice, t, node, 0, args, &out, site);
+    if (gone && r != DF_BAD) r = view_of(cx, DF_OP_squeeze, t, r, gone, NULL, NULL, site);
+    return result_view(cx, r, t);
 }
 
 deft_tensor *deft_flip(deft_tensor *t, deft_axes axes)
 {
     uint32_t node, mask;
     df_shape s;
-    deft_ctx *const cx = open_view("flip", t, &node, &s, DF_SITE);
+    deft_ctx *const cx = df_begin_faced("flip", t, &node, &s, DF_SITE);
     if (!cx || !df_check_axes(cx, "flip", &axes, s.rank, &mask)) return NULL;
     int64_t args[2 * DEFT_MAX_RANK];
     for (uint32_t i = 0; i < s.rank; i++) {
@@ -184,8 +202,7 @@ deft_tensor *deft_flip(deft_tensor *t, deft_axes axes)
         args[2 * i] = flip ? s.dim[i] - 1 : 0;
         args[2 * i + 1] = flip ? -1 : 1;
     }
-    return df_result_view(cx, view_record(cx, DF_OP_slice, node, 0, args, 2 * s.rank, &s, DF_SITE),
-                          t);
+    return result_view(cx, view_of(cx, DF_OP_slice, t, node, 0, args, &s, DF_SITE), t);
 }
 
 deft_status deft_split(deft_tensor *t, const int64_t *sizes, size_t n, int axis, deft_tensor **out)
@@ -193,7 +210,7 @@ deft_status deft_split(deft_tensor *t, const int64_t *sizes, size_t n, int axis,
     uint32_t node;
     df_shape s;
     if (!t) return DEFT_E_ARG;
-    deft_ctx *const cx = open_view("split", t, &node, &s, DF_SITE);
+    deft_ctx *const cx = df_begin_faced("split", t, &node, &s, DF_SITE);
     if (!cx) return DEFT_E_STATE;
     if (!sizes || !out) {
         df_error(cx, DEFT_E_ARG, "split: %s is NULL", out ? "sizes" : "out");
@@ -216,8 +233,8 @@ deft_status deft_split(deft_tensor *t, const int64_t *sizes, size_t n, int axis,
         args[2 * a] = sizes[i] ? at : 0;
         df_shape part = s;
         part.dim[a] = sizes[i];
-        const uint32_t r = view_record(cx, DF_OP_slice, node, 0, args, 2 * s.rank, &part, DF_SITE);
-        if (!(out[i] = df_result_view(cx, r, t))) return cx->pending;
+        const uint32_t r = view_of(cx, DF_OP_slice, t, node, 0, args, &part, DF_SITE);
+        if (!(out[i] = result_view(cx, r, t))) return cx->pending;
         at += sizes[i];
     }
     return DEFT_OK;
@@ -229,7 +246,7 @@ deft_tensor *deft_reshape(deft_tensor *t, deft_shape shape)
 {
     uint32_t node;
     df_shape s, out;
-    deft_ctx *const cx = open_view("reshape", t, &node, &s, DF_SITE);
+    deft_ctx *const cx = df_begin_faced("reshape", t, &node, &s, DF_SITE);
     if (!cx) return NULL;
     int open = -1;
     int64_t known = 1, n = 1;
@@ -251,18 +268,18 @@ deft_tensor *deft_reshape(deft_tensor *t, deft_shape shape)
         shape.dim[open] = n / known;
     }
     if (!df_check_shape(cx, "reshape", &shape, &out)) return NULL;
-    return df_result_view(cx, view_record(cx, DF_OP_reshape, node, 0, NULL, 0, &out, DF_SITE), t);
+    return result_view(cx, view_of(cx, DF_OP_reshape, t, node, 0, NULL, &out, DF_SITE), t);
 }
 
 deft_tensor *deft_flatten(deft_tensor *t)
 {
     uint32_t node;
     df_shape s;
-    deft_ctx *const cx = open_view("flatten", t, &node, &s, DF_SITE);
+    deft_ctx *const cx = df_begin_faced("flatten", t, &node, &s, DF_SITE);
     if (!cx) return NULL;
     df_shape out = { .rank = 1, .dim = { 1 } };
     for (uint32_t i = 0; i < s.rank; i++) out.dim[0] *= s.dim[i];
-    return df_result_view(cx, view_record(cx, DF_OP_reshape, node, 0, NULL, 0, &out, DF_SITE), t);
+    return result_view(cx, view_of(cx, DF_OP_reshape, t, node, 0, NULL, &out, DF_SITE), t);
 }
 
 static deft_tensor *permute(deft_ctx *cx, deft_tensor *t, uint32_t node, const uint32_t *order,
@@ -270,14 +287,14 @@ static deft_tensor *permute(deft_ctx *cx, deft_tensor *t, uint32_t node, const u
 {
     uint32_t attr = 0;
     for (uint32_t i = 0; i < rank; i++) attr |= order[i] << (4 * i);
-    return df_result_view(cx, view_record(cx, DF_OP_permute, node, attr, NULL, 0, NULL, site), t);
+    return result_view(cx, view_of(cx, DF_OP_permute, t, node, attr, NULL, NULL, site), t);
 }
 
 deft_tensor *deft_permute(deft_tensor *t, deft_axes order)
 {
     uint32_t node, mask, at[DEFT_MAX_RANK];
     df_shape s;
-    deft_ctx *const cx = open_view("permute", t, &node, &s, DF_SITE);
+    deft_ctx *const cx = df_begin_faced("permute", t, &node, &s, DF_SITE);
     if (!cx || !df_check_axes(cx, "permute", &order, s.rank, &mask)) return NULL;
     if (order.n != s.rank)
         return df_error(cx, DEFT_E_RANGE, "permute: %u axes named, the tensor has %u", order.n,
@@ -291,7 +308,7 @@ static deft_tensor *swap_axes(const char *what, deft_tensor *t, int a, int b, ui
 {
     uint32_t node, at[DEFT_MAX_RANK];
     df_shape s;
-    deft_ctx *const cx = open_view(what, t, &node, &s, site);
+    deft_ctx *const cx = df_begin_faced(what, t, &node, &s, site);
     if (!cx) return NULL;
     a = df_check_axis(cx, what, a, s.rank);
     b = a < 0 ? -1 : df_check_axis(cx, what, b, s.rank);
@@ -316,20 +333,20 @@ deft_tensor *deft_expand(deft_tensor *t, deft_shape shape)
 {
     uint32_t node;
     df_shape s, out;
-    deft_ctx *const cx = open_view("expand", t, &node, &s, DF_SITE);
+    deft_ctx *const cx = df_begin_faced("expand", t, &node, &s, DF_SITE);
     if (!cx) return NULL;
     for (uint32_t i = 0; i < shape.rank && i < DEFT_MAX_RANK; i++)
         if (shape.dim[i] == -1 && i + s.rank >= shape.rank)
             shape.dim[i] = s.dim[i + s.rank - shape.rank];
     if (!df_check_shape(cx, "expand", &shape, &out)) return NULL;
-    return df_result_view(cx, df_expand_to(cx, node, &out, DF_SITE), t);
+    return result_view(cx, view_of(cx, DF_OP_expand, t, node, 0, NULL, &out, DF_SITE), t);
 }
 
 deft_tensor *deft_squeeze(deft_tensor *t, deft_axes axes)
 {
     uint32_t node, mask = 0;
     df_shape s;
-    deft_ctx *const cx = open_view("squeeze", t, &node, &s, DF_SITE);
+    deft_ctx *const cx = df_begin_faced("squeeze", t, &node, &s, DF_SITE);
     if (!cx) return NULL;
     if (axes.n == UINT32_MAX) {
         for (uint32_t i = 0; i < s.rank; i++)
@@ -337,27 +354,25 @@ deft_tensor *deft_squeeze(deft_tensor *t, deft_axes axes)
     } else if (!df_check_axes(cx, "squeeze", &axes, s.rank, &mask)) {
         return NULL;
     }
-    return df_result_view(cx, view_record(cx, DF_OP_squeeze, node, mask, NULL, 0, NULL, DF_SITE),
-                          t);
+    return result_view(cx, view_of(cx, DF_OP_squeeze, t, node, mask, NULL, NULL, DF_SITE), t);
 }
 
 deft_tensor *deft_unsqueeze(deft_tensor *t, int axis)
 {
     uint32_t node;
     df_shape s;
-    deft_ctx *const cx = open_view("unsqueeze", t, &node, &s, DF_SITE);
+    deft_ctx *const cx = df_begin_faced("unsqueeze", t, &node, &s, DF_SITE);
     if (!cx) return NULL;
     const int a = df_check_axis(cx, "unsqueeze", axis, s.rank + 1);
     if (a < 0) return NULL;
-    return df_result_view(
-        cx, view_record(cx, DF_OP_unsqueeze, node, 1u << a, NULL, 0, NULL, DF_SITE), t);
+    return result_view(cx, view_of(cx, DF_OP_unsqueeze, t, node, 1u << a, NULL, NULL, DF_SITE), t);
 }
 
 deft_tensor *deft_diagonal(deft_tensor *t, int64_t offset, int a, int b)
 {
     uint32_t node;
     df_shape s, out = { 0 };
-    deft_ctx *const cx = open_view("diagonal", t, &node, &s, DF_SITE);
+    deft_ctx *const cx = df_begin_faced("diagonal", t, &node, &s, DF_SITE);
     if (!cx) return NULL;
     a = df_check_axis(cx, "diagonal", a, s.rank);
     b = a < 0 ? -1 : df_check_axis(cx, "diagonal", b, s.rank);
@@ -369,8 +384,17 @@ deft_tensor *deft_diagonal(deft_tensor *t, int64_t offset, int a, int b)
     const int64_t columns = offset > 0 ? s.dim[b] - offset : s.dim[b];
     out.dim[out.rank++] = df_max_i64(df_min_i64(rows, columns), 0);
     const uint32_t attr = (uint32_t)a | (uint32_t)b << 4;
-    return df_result_view(
-        cx, view_record(cx, DF_OP_diagonal, node, attr, &offset, 1, &out, DF_SITE), t);
+    df_shape whole = out;
+    if (df_face_axes(df_face_of(t))) {
+        whole.dim[whole.rank - 1] = 2;
+        whole.dim[whole.rank++] = out.dim[out.rank - 1];
+    }
+    const uint32_t r = view_record(cx, DF_OP_diagonal, node, attr, &offset, 1, &whole, DF_SITE);
+    if (r == DF_BAD || whole.rank == out.rank) return result_view(cx, r, t);
+    uint32_t order = 0; /* the diagonal before the hidden axis */
+    for (uint32_t i = 0; i < whole.rank; i++)
+        order |= (i + 2 < whole.rank ? i : 2 * whole.rank - 3 - i) << 4 * i;
+    return result_view(cx, view_record(cx, DF_OP_permute, r, order, NULL, 0, NULL, DF_SITE), t);
 }
 
 /* ---- assignment ---- */
@@ -558,7 +582,9 @@ static bool assign_chain(deft_ctx *cx, deft_tensor *dst, uint32_t value, uintptr
     return true;
 }
 
-static deft_tensor *assign(deft_ctx *cx, deft_tensor *dst, uint32_t value, uintptr_t site)
+/* `value` is the record of a value of dtype `own`. */
+static deft_tensor *assign(deft_ctx *cx, deft_tensor *dst, uint32_t value, deft_dtype own,
+                           uintptr_t site)
 {
     if (value == DF_BAD) return NULL;
     df_shape want, have;
@@ -569,11 +595,10 @@ static deft_tensor *assign(deft_ctx *cx, deft_tensor *dst, uint32_t value, uintp
         df_error_lost(cx, "assign", dst);
         return NULL;
     }
-    const deft_dtype t = df_tensor_dtype(cx, dst);
-    if (cx->rec.nodes[value].dtype != t)
+    const deft_dtype t = df_shown_dtype(cx, dst);
+    if (own != t)
         return df_error(cx, DEFT_E_DTYPE, "assign: a value of %s to a tensor of %s: cast it first",
-                        deft_dtype_name((deft_dtype)cx->rec.nodes[value].dtype),
-                        deft_dtype_name(t));
+                        deft_dtype_name(own), deft_dtype_name(t));
     if (!df_shape_equal(&want, &have)) {
         char a[DF_SHAPE_TEXT], b[DF_SHAPE_TEXT];
         bool fits = have.rank <= want.rank;
@@ -602,23 +627,31 @@ static deft_tensor *assigned(deft_ctx *cx, deft_tensor *dst, deft_tensor *done, 
     return done;
 }
 
+/* The record of a number that is assigned to dst. */
+static uint32_t as_whole(deft_ctx *cx, const deft_tensor *dst, uint32_t number, uintptr_t site)
+{
+    if (!df_face_is_complex(df_face_of(dst))) return number;
+    return df_parts_join(cx, (df_parts){ number, DF_BAD, true }, site);
+}
+
 static deft_tensor *assign_tensor(deft_ctx *cx, deft_tensor *dst, deft_tensor *src, uintptr_t site,
                                   uint8_t *missing)
 {
-    if (!cx || !df_enter_more(cx, "assign", 2, src)) return NULL;
+    if (!cx || !df_enter_more_faced(cx, "assign", 2, src)) return NULL;
     *missing = df_missing(cx, src);
     if (src->flags & DF_HANDLE_WEAK) {
-        const deft_dtype t = df_tensor_dtype(cx, dst);
-        return assign(cx, dst, df_weak_node(cx, src, t), site);
+        const deft_dtype t = df_tensor_dtype(cx, dst), own = df_weak_dtype(src, t);
+        const uint32_t value = as_whole(cx, dst, df_weak_node(cx, src, t), site);
+        return assign(cx, dst, value, own == t ? df_shown_dtype(cx, dst) : own, site);
     }
-    return assign(cx, dst, df_node_of(cx, src), site);
+    return assign(cx, dst, df_node_of(cx, src), df_shown_dtype(cx, src), site);
 }
 
 /* An assign to NULL, which is the result of an earlier mistake. The open step misses the
  * assign. */
 static deft_tensor *assign_nowhere(const deft_tensor *src, uintptr_t site)
 {
-    deft_ctx *const cx = df_peek("assign", 2, src, site);
+    deft_ctx *const cx = df_peek_faced("assign", 2, src, site);
     if (!cx) return NULL;
     if (cx->pending == DEFT_OK) df_error(cx, DEFT_E_ARG, "assign: argument 1 is NULL");
     cx->mistake_in_step = cx->mistake_in_step || cx->step_at;
@@ -628,7 +661,7 @@ static deft_tensor *assign_nowhere(const deft_tensor *src, uintptr_t site)
 deft_tensor *deft_assign(deft_tensor *dst, deft_tensor *src)
 {
     if (DF_UNLIKELY(!dst)) return assign_nowhere(src, DF_SITE);
-    deft_ctx *const cx = df_enter("assign", 1, dst, DF_SITE);
+    deft_ctx *const cx = df_enter_faced("assign", 1, dst, DF_SITE);
     uint8_t missing = DF_FAILURE_NOTHING;
     deft_tensor *const done = assign_tensor(cx, dst, src, DF_SITE, &missing);
     return assigned(cx, dst, done, missing);
@@ -636,12 +669,14 @@ deft_tensor *deft_assign(deft_tensor *dst, deft_tensor *src)
 
 static deft_tensor *assign_number(deft_tensor *dst, df_literal value, uintptr_t site)
 {
-    deft_ctx *const cx = df_enter("assign", 1, dst, site);
+    deft_ctx *const cx = df_enter_faced("assign", 1, dst, site);
     if (!cx) return NULL;
     if (df_recording_freezes(cx))
         return df_result(cx, df_recording_refuses(cx, "assign", value.f, site));
-    const uint32_t node = df_literal_node(cx, "assign", df_tensor_dtype(cx, dst), value, site);
-    return assigned(cx, dst, assign(cx, dst, node, site), DF_FAILURE_NOTHING);
+    const deft_dtype t = df_shown_dtype(cx, dst);
+    const uint32_t node =
+        as_whole(cx, dst, df_literal_node(cx, "assign", df_record_dtype(t), value, site), site);
+    return assigned(cx, dst, assign(cx, dst, node, t, site), DF_FAILURE_NOTHING);
 }
 
 deft_tensor *deft_assign_f(deft_tensor *dst, double value)

@@ -82,7 +82,7 @@ static deft_status make_result(const call *c, uint32_t i)
     df_shape s;
     int64_t n;
     const deft_work_result *const r = &c->results[i];
-    if ((unsigned)r->dtype >= DEFT_N_DTYPES)
+    if ((unsigned)r->dtype >= DF_N_RECORDED)
         return df_fail(&c->cx->diag, DEFT_E_DTYPE, "%s: result %u: %d is no dtype", what, i,
                        (int)r->dtype);
     if (!df_check_shape(c->cx, what, &r->shape, &s)) return df_deliver(c->cx);

@@ -37,12 +37,14 @@ deft_tensor *deft_from(deft_ctx *cx, deft_shape shape, deft_dtype dtype, const v
     int64_t n;
     (void)df_shape_numel(&s, &n);
     const size_t want = (size_t)n * deft_dtype_size(dtype);
+    const df_face face = df_face_for(dtype);
     char text[DF_SHAPE_TEXT];
     if (bytes != want)
         return df_error(cx, DEFT_E_ARG, "from: %s of %s needs %zu bytes, %zu were given",
                         df_shape_text(&s, text, sizeof text), deft_dtype_name(dtype), want, bytes);
     if (!data && want) return df_error(cx, DEFT_E_ARG, "from: data is NULL");
-    df_value *v = df_value_new(cx, dtype, &s);
+    if (!df_face_hide(cx, "from", face, &s)) return NULL;
+    df_value *v = df_value_new(cx, df_record_dtype(dtype), &s);
     if (!v) return df_error(cx, DEFT_E_MEMORY, "from: no memory for a value");
     df_diag d = { 0 };
     const deft_status st = fill_value_from_caller(cx, &d, v, data, want);
@@ -50,7 +52,7 @@ deft_tensor *deft_from(deft_ctx *cx, deft_shape shape, deft_dtype dtype, const v
         df_value_drop(cx, &v);
         return df_error(cx, st, "from: %s", d.text);
     }
-    return df_tensor_of(cx, v);
+    return df_wear(df_tensor_of(cx, v), face);
 }
 
 /* ---- borrowed memory ---- */
@@ -92,7 +94,8 @@ static bool injective(const df_shape *s, const int64_t *stride)
 /* Wraps the memory in a buffer. A GPU cannot read an element that is not aligned to its size. */
 static deft_status borrow(deft_ctx *cx, df_diag *d, const df_wrapping *w, df_buffer **out)
 {
-    const size_t size = deft_dtype_size(w->dtype), past = (uintptr_t)w->data % size;
+    const size_t size = deft_dtype_size(df_record_dtype(w->dtype)),
+                 past = (uintptr_t)w->data % size;
     const deft_status st = df_ctx_use(cx, d, w->where, NULL);
     if (st != DEFT_OK) return st;
     df_device *const dev = df_ctx_device(cx, w->where);
@@ -105,25 +108,31 @@ static deft_status borrow(deft_ctx *cx, df_diag *d, const df_wrapping *w, df_buf
     return dev->far->wrap(dev, d, w->data, (int64_t)w->bytes, out);
 }
 
-/* Gives v the memory, after checking that all elements lie in it. */
-static deft_status bind_memory(deft_ctx *cx, df_diag *d, const df_wrapping *w, df_value *v)
+/* Gives v the memory, after checking that all elements lie in it. s is the shape that the program
+ * sees. Its strides count elements, and those of v count the elements of the record. */
+static deft_status bind_memory(deft_ctx *cx, df_diag *d, const df_wrapping *w, const df_shape *s,
+                               df_value *v)
 {
     const int64_t size = (int64_t)deft_dtype_size(w->dtype);
-    int64_t low, high, reach;
+    const int64_t parts = size / (int64_t)deft_dtype_size((deft_dtype)v->dtype);
+    int64_t low, high, reach, stride[DEFT_MAX_RANK];
     char text[DF_SHAPE_TEXT];
+    bool fits = true;
     /* without elements no stride has a meaning, and none may overflow */
-    if (w->strides && df_value_size(v) > 0)
-        memcpy(v->stride, w->strides, v->rank * sizeof *w->strides);
-    if (!df_strides_reach(&v->shape, v->stride, &low, &high) || !df_add_i64(high, -low, &reach) ||
+    for (uint32_t i = 0; i < s->rank; i++) {
+        stride[i] = w->strides && df_value_size(v) > 0 ? w->strides[i] : v->stride[i] / parts;
+        fits &= df_mul_i64(stride[i], parts, &v->stride[i]);
+    }
+    if (!fits || !df_strides_reach(s, stride, &low, &high) || !df_add_i64(high, -low, &reach) ||
         !df_add_i64(reach, 1, &reach) || !df_mul_i64(reach, size, &reach))
         return df_fail(d, DEFT_E_RANGE, "strides overflow");
     if ((uint64_t)reach > w->bytes)
         return df_fail(d, DEFT_E_RANGE,
                        "%s of %s with these strides needs %lld bytes, %zu were given",
-                       df_shape_text(&v->shape, text, sizeof text), deft_dtype_name(w->dtype),
+                       df_shape_text(s, text, sizeof text), deft_dtype_name(w->dtype),
                        (long long)reach, w->bytes);
     if (!w->data && reach > 0) return df_fail(d, DEFT_E_ARG, "data is NULL");
-    if (w->is_mutable && !injective(&v->shape, v->stride))
+    if (w->is_mutable && !injective(s, stride))
         return df_fail(d, DEFT_E_ARG, "two elements would share memory");
     const deft_status st = borrow(cx, d, w, &v->buf);
     if (st == DEFT_OK) v->data = (char *)v->buf->data - low * size;
@@ -151,15 +160,17 @@ deft_tensor *df_wrap(deft_ctx *cx, const df_wrapping *w)
     df_diag d = { 0 };
     if (!cx || !df_check_dtype(cx, w->what, w->dtype) || !df_check_shape(cx, w->what, w->shape, &s))
         return NULL;
-    df_value *v = df_value_new(cx, w->dtype, &s);
+    df_shape inner = s;
+    if (!df_face_hide(cx, w->what, df_face_for(w->dtype), &inner)) return NULL;
+    df_value *v = df_value_new(cx, df_record_dtype(w->dtype), &inner);
     if (!v) return df_error(cx, DEFT_E_MEMORY, "%s: no memory for a value", w->what);
-    const deft_status st = bind_memory(cx, &d, w, v);
+    const deft_status st = bind_memory(cx, &d, w, &s, v);
     if (st != DEFT_OK) {
         df_value_drop(cx, &v);
         return df_error(cx, st, "%s: %s", w->what, d.text);
     }
     v->flags = (uint8_t)(DF_VALUE_WRAPPED | (w->is_mutable ? DF_VALUE_MUT : 0));
-    deft_tensor *const t = df_tensor_of(cx, v);
+    deft_tensor *const t = df_wear(df_tensor_of(cx, v), df_face_for(w->dtype));
     if (t && w->is_mutable && !add_mut(cx, t))
         return df_error(cx, DEFT_E_MEMORY, "%s: no memory", w->what);
     if (t) v->buf->release = w->release; /* only now: nothing fails any more */

@@ -155,7 +155,7 @@ deft_tensor *deft_const_i(deft_ctx *cx, int64_t value)
 /* Checks that a tensor of the caller can be used, and computes its value. */
 static deft_status compute_capture_input(deft_ctx *cx, deft_tensor *t)
 {
-    if (!df_enter_more(cx, "capture_call", 1, t)) return df_deliver(cx);
+    if (!df_enter_more_faced(cx, "capture_call", 1, t)) return df_deliver(cx);
     if (t->flags & DF_HANDLE_WEAK)
         return df_fail(&cx->diag, DEFT_E_ARG,
                        "capture_call: a bare number is no input: set it as a parameter");
@@ -185,7 +185,8 @@ static void move_outputs_to_scope(deft_capture *c, recording *r, deft_tensor **o
     deft_ctx *const cx = c->cx;
     for (uint32_t i = 0; i < r->n_out; i++) {
         deft_tensor *old = out[i];
-        out[i] = r->out[i];
+        out[i] = df_wear(r->out[i], df_face_of(old));
+        r->out_face[i] = (uint8_t)df_face_of(old);
         out[i]->value = df_value_ref(old->value);
         if (r->whole) df_recording_target(cx, r, true, (tensor_ref){ NULL, i }, out[i]->value);
         deft_drop(&old);
@@ -222,7 +223,8 @@ static bool make_inputs_of(deft_ctx *cx, recording *r)
     bool ok = true;
     for (uint32_t i = 0; i < r->n_in; i++) {
         const uint32_t same = r->same[i];
-        r->in[i] = same < i ? r->in[same] : new_handle(cx, r->in_value.at[i]);
+        r->in[i] =
+            same < i ? r->in[same] : df_wear(new_handle(cx, r->in_value.at[i]), r->in_face[i]);
         ok &= r->in[i] != NULL;
     }
     return ok;
@@ -249,14 +251,14 @@ static bool needs_copy(deft_ctx *cx, const deft_tensor *t, const deft_tensor *ca
 static deft_tensor *output_of(deft_ctx *cx, const recording *r, deft_tensor *t)
 {
     deft_tensor *callers = NULL;
-    if (!df_enter_more(cx, "capture", 0, t)) return NULL;
+    if (!df_enter_more_faced(cx, "capture", 0, t)) return NULL;
     for (uint32_t i = 0; i < r->n_in && !callers; i++) {
         if (r->in[i] == t) callers = r->caller[i];
         if (r->caller[i] == t) df_capture_recorder.reached(cx, t);
     }
     const uint32_t node = df_node_of(cx, t);
     if (node == DF_BAD) return NULL;
-    if (needs_copy(cx, t, callers)) return df_result(cx, node);
+    if (needs_copy(cx, t, callers)) return df_result_faced(cx, node, df_face_of(t));
     return callers ? callers : t;
 }
 
@@ -368,12 +370,19 @@ static bool fits_call(deft_capture *c, const recording *r, deft_tensor *const *i
             df_capture_because(c, "input %zu, which is assigned, is a view", i);
             return false;
         }
-        if (v->dtype == r->in_dtype[i] && df_shape_equal(&v->shape, &r->in_shape[i])) continue;
+        if (v->dtype == r->in_dtype[i] && df_shape_equal(&v->shape, &r->in_shape[i]) &&
+            df_face_of(in[i]) == r->in_face[i])
+            continue;
         char now[DF_SHAPE_TEXT], then[DF_SHAPE_TEXT];
-        df_capture_because(
-            c, "input %zu is %s%s, was %s%s", i, deft_dtype_name((deft_dtype)v->dtype),
-            df_shape_text(&v->shape, now, sizeof now), deft_dtype_name((deft_dtype)r->in_dtype[i]),
-            df_shape_text(&r->in_shape[i], then, sizeof then));
+        df_shape here, there = r->in_shape[i];
+        df_shown_shape(c->cx, in[i], &here);
+        df_face_show(r->in_face[i], &there);
+        df_capture_because(c, "input %zu is %s%s, was %s%s", i,
+                           deft_dtype_name(df_shown_dtype(c->cx, in[i])),
+                           df_shape_text(&here, now, sizeof now),
+                           deft_dtype_name(r->in_face[i] ? df_face_dtype(r->in_face[i])
+                                                         : (deft_dtype)r->in_dtype[i]),
+                           df_shape_text(&there, then, sizeof then));
         return false;
     }
     return true;
@@ -501,10 +510,10 @@ static df_value *target_value(const recording *r, uint32_t i)
 }
 
 /* Makes the handles of the outputs before the run, because nothing may fail after it. */
-static deft_status make_outputs(deft_ctx *cx, deft_tensor **out, size_t n)
+static deft_status make_outputs(deft_ctx *cx, const recording *r, deft_tensor **out)
 {
-    for (size_t i = 0; i < n; i++) {
-        out[i] = new_handle(cx, NULL);
+    for (size_t i = 0; i < r->n_out; i++) {
+        out[i] = df_wear(new_handle(cx, NULL), r->out_face[i]);
         if (!out[i]) return df_deliver(cx);
     }
     return DEFT_OK;
@@ -550,7 +559,7 @@ static deft_status run_again(deft_capture *c, recording *r, deft_tensor *const *
     deft_ctx *const cx = c->cx;
     deft_status st = check_missed_assigns(cx, r);
     if (st == DEFT_OK) st = patch(c, r);
-    if (st == DEFT_OK) st = make_outputs(cx, out, r->n_out);
+    if (st == DEFT_OK) st = make_outputs(cx, r, out);
     if (st == DEFT_OK) st = df_cut_run(cx, &r->made, r->want.at, false);
     if (st == DEFT_OK) {
         publish_replay_results(cx, r, in, out);

@@ -104,7 +104,8 @@ typedef struct df_recording {
     df_arena own;       /* owns the arrays per argument */
     df_shape *in_shape; /* per argument */
     uint8_t *in_dtype;
-    uint8_t mixed; /* the context's policy of mixed precision */
+    uint8_t *in_face, *out_face; /* per input and per output */
+    uint8_t mixed;               /* the context's policy of mixed precision */
     /* per argument: whether it is wrapped memory that assignments write */
     bool *in_memory;
     bool *in_assigned;             /* per argument: whether the function assigns to it */

@@ -80,8 +80,10 @@ recording *df_recording_create(deft_capture *c, deft_tensor *const *in, size_t n
     r->in_held = df_arena_new(&r->own, uint32_t, n_in);
     r->in_shape = df_arena_new(&r->own, df_shape, n_in);
     r->in_dtype = df_arena_new(&r->own, uint8_t, n_in);
+    r->in_face = df_arena_new(&r->own, uint8_t, n_in);
+    r->out_face = df_arena_zalloc(&r->own, n_out, 1);
     if (!r->in || !r->out || !r->in_memory || !r->in_assigned || !r->same || !r->in_held ||
-        !r->in_shape || !r->in_dtype) {
+        !r->in_shape || !r->in_dtype || !r->in_face || !r->out_face) {
         df_recording_destroy(r);
         return NULL;
     }
@@ -93,6 +95,7 @@ recording *df_recording_create(deft_capture *c, deft_tensor *const *in, size_t n
         }
         r->in_shape[i] = v->shape;
         r->in_dtype[i] = v->dtype;
+        r->in_face[i] = (uint8_t)df_face_of(in[i]);
         r->in_memory[i] = in[i]->flags & DF_HANDLE_MUT;
         r->same[i] = df_recording_same(in, (uint32_t)i);
     }
@@ -145,7 +148,7 @@ static deft_tensor *recording_twin(deft_ctx *cx, const deft_tensor *t)
 
 static void mark_handle_seen(deft_tensor *t)
 {
-    t->flags = (uint8_t)((t->flags & ~DF_HANDLE_UNSEEN) | DF_HANDLE_LIVE);
+    df_flags_change(t, DF_HANDLE_UNSEEN, df_face_flags(df_face_of(t)));
 }
 
 static void recording_reached(deft_ctx *cx, deft_tensor *t)
@@ -159,7 +162,7 @@ void df_recording_hide(recording *r)
 {
     for (uint32_t i = 0; i < r->n_in; i++) {
         deft_tensor *const t = r->caller[i];
-        t->flags = (uint8_t)((t->flags & ~DF_HANDLE_LIVE) | DF_HANDLE_UNSEEN);
+        df_flags_change(t, DF_HANDLE_LIVE, DF_HANDLE_UNSEEN);
     }
 }
 
@@ -330,7 +333,7 @@ static void hold(recording *r, tensor_ref ref)
     for (size_t i = 0; i < r->held.n; i++)
         if (r->held.at[i] == t) return;
     const bool ok =
-        t->keeps < UINT16_MAX && df_vec_reserve(cx->mem, &r->held, 1) &&
+        t->keeps < DF_MAX_KEEPS && df_vec_reserve(cx->mem, &r->held, 1) &&
         (t->keeps > 0 || df_vec_push(cx->mem, &cx->kept, ((df_kept){ t, cx->act_site })));
     if (!ok) {
         recording_no_memory(cx);

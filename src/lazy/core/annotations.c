@@ -10,7 +10,7 @@
 
 static void custom_destroy(deft_ctx *cx, df_custom *c)
 {
-    df_mem_free(cx->mem, c, sizeof *c + ((size_t)c->n_in + c->n_out) * sizeof *c->record);
+    df_mem_free(cx->mem, c, df_custom_size((size_t)c->n_in + c->n_out));
 }
 
 void df_grad_annotations_truncate(deft_ctx *cx, uint32_t n)

@@ -23,8 +23,20 @@ typedef struct df_custom {
     /* the library's own function: records of its gradient get the site of the call */
     bool is_ours;
     bool may_work;     /* the call is in no loop, branch or vmap: external work is allowed in it */
-    uint32_t record[]; /* the n_in inputs, then the n_out results */
+    uint32_t record[]; /* the n_in inputs, then the n_out results; after them, their faces */
 } df_custom;
+
+/* The size of a custom function with n inputs and results. */
+DF_INLINE size_t df_custom_size(size_t n)
+{
+    return sizeof(df_custom) + n * (sizeof(uint32_t) + 1);
+}
+
+/* The face of each input and each result. */
+DF_INLINE uint8_t *df_custom_faces(const df_custom *c)
+{
+    return (uint8_t *)(uintptr_t)(c->record + c->n_in + c->n_out);
+}
 
 /* Appends a copy of m to the list. Returns false, with the error recorded, when there is
  * no memory. */

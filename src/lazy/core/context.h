@@ -175,6 +175,7 @@ typedef struct df_grad_annotation {
     struct df_custom *custom; /* owned by deft_ctx.customs */
     /* BRANCHES: the first records of the two branches. The second branch ends at `record`. */
     uint32_t then, otherwise;
+    uint8_t face;            /* HOOK: that of the gradient */
     uint32_t n_batches;      /* HOOK: number of leading axes of examples that the hook ignores */
     df_map_each_fn map_each; /* HOOK with n_batches: runs the hook for each example */
 } df_grad_annotation;

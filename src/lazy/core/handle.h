@@ -11,6 +11,7 @@
 #define DF_LAZY_HANDLE_H
 
 #include "lazy/core/context.h"
+#include "ops/dtype.h"
 
 enum {
     DF_HANDLE_LIVE = 1,
@@ -23,8 +24,18 @@ enum {
     DF_HANDLE_PARAM = 32,   /* with WEAK: `number` is the index of a parameter of a capture */
     DF_HANDLE_VIEWED = 32,  /* without WEAK: views of it were made */
     DF_HANDLE_ESCAPED = 64, /* its scope has ended, and the program keeps it */
-    DF_HANDLE_FLIGHT = 128  /* the undo log of the submitted step holds an earlier binding */
+    DF_HANDLE_FLIGHT = 128, /* the undo log of the submitted step holds an earlier binding */
+    DF_HANDLE_FACE = 256,   /* the lowest of the 4 bits of its face */
+    DF_HANDLE_BITS = 4095   /* all flags, and the face */
 };
+
+/* The face of a handle is the dtype that the program sees, when only handles can have it. Such
+ * dtypes are the rows of FACE in ops/dtypes.def, c64 for one. A face of 0 means that the program
+ * sees the dtype of the record. A handle with a face is not LIVE, so that every call takes its slow
+ * path. There the call is refused, unless it says that it knows faces (core/face.h). */
+typedef uint32_t df_face;
+#define DF_MAX_FACE 15u
+_Static_assert(DEFT_N_DTYPES - DF_N_RECORDED <= DF_MAX_FACE, "a face has 4 bits");
 
 struct deft_tensor {
     df_value *value; /* counted; NULL while the handle is only bound to a record */
@@ -32,14 +43,16 @@ struct deft_tensor {
         deft_tensor *root; /* the handle this is a view of, or NULL: see df_root_of */
         int64_t number;    /* WEAK: the bits of an f64, or an i64; `place` holds the dtype */
     };
-    uint32_t node;  /* its record; means something only while epoch is the context's */
-    uint32_t epoch; /* 0: no record */
-    uint32_t place; /* the view record that locates it in root, or DF_NONE */
-    uint16_t keeps; /* calls of deft_keep less calls of deft_drop */
-    uint8_t flags;
-    uint8_t failure; /* DF_FAILURE_*, or the index in deft_ctx.missed of an assign it misses */
+    uint32_t node;       /* its record; means something only while epoch is the context's */
+    uint32_t epoch;      /* 0: no record */
+    uint32_t place;      /* the view record that locates it in root, or DF_NONE */
+    uint32_t keeps : 12; /* calls of deft_keep less calls of deft_drop */
+    uint32_t flags : 12; /* DF_HANDLE_* */
+    uint8_t failure;     /* DF_FAILURE_*, or the index in deft_ctx.missed of an assign it misses */
 };
 _Static_assert(sizeof(deft_tensor) == 32, "handles are what a pending op costs most");
+
+#define DF_MAX_KEEPS 4095u
 
 #define DF_SLAB_SIZE ((size_t)8192) /* bytes; also the alignment */
 #define DF_SLAB_MAGIC 0x6465667473616c62u
@@ -81,6 +94,7 @@ DF_INLINE deft_tensor *df_handle_init(const deft_ctx *cx, deft_tensor *t, uint32
     t->node = node;
     t->epoch = cx->epoch;
     t->place = DF_NONE;
+    t->keeps = 0; /* as before: the slot is free, and all is one store */
     t->flags = DF_HANDLE_LIVE;
     t->failure = DF_FAILURE_NOTHING;
     return t;
@@ -126,7 +140,8 @@ DF_INLINE void df_enter_call(deft_ctx *cx, uintptr_t site)
     if (cx) cx->call = site;
 }
 
-/* The context of t. NULL when t is NULL or has ended; no error is recorded. */
+/* The context of t, which may have a face. NULL when t is NULL or has ended; no error is
+ * recorded. */
 deft_ctx *df_look(const deft_tensor *t);
 /* Begins a recording call with its operand t, argument number `which` (from 1) of the public call
  * `what`. Returns the context of t. Returns NULL when t is NULL (the result of an earlier mistake)
@@ -137,6 +152,28 @@ deft_ctx *df_enter(const char *what, unsigned which, const deft_tensor *t, uintp
 /* Checks another operand of a call that has begun. Returns false when t is not usable, or belongs
  * to another context than cx; the error is recorded. */
 bool df_enter_more(deft_ctx *cx, const char *what, unsigned which, const deft_tensor *t);
+/* The three functions above for calls that know faces. t may have any face, and a handle without
+ * one takes no other path than above. */
+deft_ctx *df_peek_faced(const char *what, unsigned which, const deft_tensor *t, uintptr_t site);
+deft_ctx *df_enter_faced(const char *what, unsigned which, const deft_tensor *t, uintptr_t site);
+bool df_enter_more_faced(deft_ctx *cx, const char *what, unsigned which, const deft_tensor *t);
+
+DF_INLINE df_face df_face_of(const deft_tensor *t)
+{
+    return t->flags / DF_HANDLE_FACE;
+}
+
+/* Gives t the flags `to`, and takes from it the flags `from`. */
+DF_INLINE void df_flags_change(deft_tensor *t, uint32_t from, uint32_t to)
+{
+    t->flags = ((t->flags & ~from) | to) & DF_HANDLE_BITS;
+}
+
+/* The flags that say whether t may be used: those of a handle with that face. */
+DF_INLINE uint32_t df_face_flags(df_face face)
+{
+    return face ? face * DF_HANDLE_FACE : (uint32_t)DF_HANDLE_LIVE;
+}
 
 /* ---- bindings (handle.c) ---- */
 

@@ -6,6 +6,7 @@
  *   value.h        values: tensors that are computed, or that wrap memory of the caller
  *   handle.h       handles: the objects behind deft_tensor pointers
  *   record.h       appending records
+ *   face.h         dtypes that only handles have
  *   cut.h          from records to a trace
  *   errors.h       mistakes of the program
  *   site.h         call sites, lines and labels
@@ -28,6 +29,7 @@
 #include "lazy/core/budget.h"
 #include "lazy/core/cut.h"
 #include "lazy/core/errors.h"
+#include "lazy/core/face.h"
 #include "lazy/core/handle.h"
 #include "lazy/core/record.h"
 #include "lazy/core/site.h"

@@ -75,8 +75,7 @@ deft_tensor *df_number_copy(deft_ctx *cx, const deft_tensor *t)
 
 void df_number_move(deft_tensor *to, const deft_tensor *t)
 {
-    to->flags = (uint8_t)(DF_HANDLE_LIVE |
-                          (t->flags & (DF_HANDLE_WEAK | DF_HANDLE_CONST | DF_HANDLE_PARAM)));
+    to->flags = DF_HANDLE_LIVE | (t->flags & (DF_HANDLE_WEAK | DF_HANDLE_CONST | DF_HANDLE_PARAM));
     to->value = NULL;
     to->epoch = 0;
     to->number = t->number;

@@ -2,6 +2,7 @@
  *
  * The checks that a public call makes of its operands when it begins.
  */
+#include "lazy/core/face.h"
 #include "lazy/core/recorder.h"
 
 static DF_COLD bool refuse(deft_ctx *cx, const char *what, unsigned which, const deft_tensor *t)
@@ -10,7 +11,10 @@ static DF_COLD bool refuse(deft_ctx *cx, const char *what, unsigned which, const
     char site[DF_SITE_TEXT];
     const df_slab *const s = df_slab_of(t);
     const char *const argument = nth[which < DF_LEN(nth) ? which : 0];
-    if (s->open) /* the slot belongs to another scope, or to none */
+    if (df_face_of(t) && (s->open || t->keeps))
+        df_error(cx, DEFT_E_DTYPE, "%s: the %s argument is %s, for which it has no meaning", what,
+                 argument, deft_dtype_name(df_face_dtype(df_face_of(t))));
+    else if (s->open) /* the slot belongs to another scope, or to none */
         df_error(cx, DEFT_E_STATE, "%s: %s argument was dropped, or its scope has ended", what,
                  argument);
     else
@@ -22,12 +26,12 @@ static DF_COLD bool refuse(deft_ctx *cx, const char *what, unsigned which, const
 
 /* Called when a handle is used that is not usable. An UNSEEN handle is the caller's
  * handle of an argument of the captured function that runs: reports its use to the
- * recording. Returns whether the handle is usable then. */
-static DF_COLD bool wakes(const df_slab *s, const deft_tensor *t)
+ * recording. Returns whether the handle is usable then, by a call that knows faces or not. */
+static DF_COLD bool wakes(const df_slab *s, const deft_tensor *t, bool knows_faces)
 {
-    if (!(t->flags & DF_HANDLE_UNSEEN) || t->flags & (DF_HANDLE_LIVE | DF_HANDLE_WEAK))
-        return false;
-    s->cx->recorder->reached(s->cx, (deft_tensor *)(uintptr_t)t);
+    if (t->flags & DF_HANDLE_UNSEEN && !(t->flags & (DF_HANDLE_LIVE | DF_HANDLE_WEAK)))
+        s->cx->recorder->reached(s->cx, (deft_tensor *)(uintptr_t)t);
+    if (knows_faces && df_face_of(t)) return s->open || t->keeps;
     return df_usable(t, s);
 }
 
@@ -35,30 +39,49 @@ deft_ctx *df_look(const deft_tensor *t)
 {
     if (!t) return NULL;
     const df_slab *const s = df_slab_of(t);
-    return s->magic == DF_SLAB_MAGIC && (df_usable(t, s) || wakes(s, t)) ? s->cx : NULL;
+    return s->magic == DF_SLAB_MAGIC && (df_usable(t, s) || wakes(s, t, true)) ? s->cx : NULL;
 }
 
-deft_ctx *df_peek(const char *what, unsigned which, const deft_tensor *t, uintptr_t site)
+DF_INLINE deft_ctx *peek(const char *what, unsigned which, const deft_tensor *t, bool knows_faces,
+                         uintptr_t site)
 {
     if (DF_UNLIKELY(!t)) return NULL;
     const df_slab *const s = df_slab_of(t);
     if (DF_UNLIKELY(s->magic != DF_SLAB_MAGIC)) return NULL;
     df_enter_call(s->cx, site);
-    if (DF_UNLIKELY(!df_usable(t, s)) && !wakes(s, t)) {
+    if (DF_UNLIKELY(!df_usable(t, s)) && !wakes(s, t, knows_faces)) {
         refuse(s->cx, what, which, t);
         return NULL;
     }
     return s->cx;
 }
 
+deft_ctx *df_peek(const char *what, unsigned which, const deft_tensor *t, uintptr_t site)
+{
+    return peek(what, which, t, false, site);
+}
+
+deft_ctx *df_peek_faced(const char *what, unsigned which, const deft_tensor *t, uintptr_t site)
+{
+    return peek(what, which, t, true, site);
+}
+
 deft_ctx *df_enter(const char *what, unsigned which, const deft_tensor *t, uintptr_t site)
 {
-    deft_ctx *const cx = df_peek(what, which, t, site);
+    deft_ctx *const cx = peek(what, which, t, false, site);
     if (DF_UNLIKELY(cx && cx->rec.n >= cx->look_at) && !cx->make_room(cx)) return NULL;
     return cx;
 }
 
-bool df_enter_more(deft_ctx *cx, const char *what, unsigned which, const deft_tensor *t)
+deft_ctx *df_enter_faced(const char *what, unsigned which, const deft_tensor *t, uintptr_t site)
+{
+    deft_ctx *const cx = peek(what, which, t, true, site);
+    if (DF_UNLIKELY(cx && cx->rec.n >= cx->look_at) && !cx->make_room(cx)) return NULL;
+    return cx;
+}
+
+DF_INLINE bool enter_more(deft_ctx *cx, const char *what, unsigned which, const deft_tensor *t,
+                          bool knows_faces)
 {
     if (DF_UNLIKELY(!t)) {
         /* NULL is the result of an earlier mistake. When there is none, NULL itself is a
@@ -72,5 +95,15 @@ bool df_enter_more(deft_ctx *cx, const char *what, unsigned which, const deft_te
         df_error(cx, DEFT_E_STATE, "%s: argument %u belongs to another context", what, which);
         return false;
     }
-    return DF_LIKELY(df_usable(t, s)) || wakes(s, t) || refuse(cx, what, which, t);
+    return DF_LIKELY(df_usable(t, s)) || wakes(s, t, knows_faces) || refuse(cx, what, which, t);
+}
+
+bool df_enter_more(deft_ctx *cx, const char *what, unsigned which, const deft_tensor *t)
+{
+    return enter_more(cx, what, which, t, false);
+}
+
+bool df_enter_more_faced(deft_ctx *cx, const char *what, unsigned which, const deft_tensor *t)
+{
+    return enter_more(cx, what, which, t, true);
 }

@@ -89,6 +89,10 @@ bool df_common_dtype(deft_ctx *cx, const char *what, deft_dtype a, deft_dtype b,
  * axis has. */
 uint32_t df_indices(deft_ctx *cx, uint32_t a, uintptr_t site);
 
+/* The n pieces one after another along axis (join.c). n is at least 1, and no piece is
+ * DF_BAD. The caller has checked that their dtypes and their other extents are equal. */
+uint32_t df_join(deft_ctx *cx, const uint32_t *piece, size_t n, uint32_t axis, uintptr_t site);
+
 /* ---- numbers ---- */
 
 /* The value of the number argument of the public call `what` as bits of dtype t. Returns false

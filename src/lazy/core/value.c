@@ -132,6 +132,7 @@ static void store(deft_dtype t, char *p, wide w)
             memcpy(&bits, &x, sizeof x);
         }
         break;
+    case DF_KIND_complex: df_unreachable(); /* no value has it */
     }
     memcpy(p, &bits, df_bytes_of(t));
 }

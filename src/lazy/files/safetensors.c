@@ -249,6 +249,7 @@ typedef struct dtype_row {
 static const dtype_row dtypes[] = {
 #define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
     { file, DEFT_##NAME, (bits) / 8 },
+#define FACE(name, NAME, kind, bits, record, c_type, file) { file, DEFT_##NAME, (bits) / 8 },
 #include "ops/dtypes.def"
     { "F8_E4M3", -1, 1 },
     { "F8_E5M2", -1, 1 },
@@ -269,7 +270,7 @@ static deft_status read_dtype(reader *r, df_safetensors_entry *e, fields *f)
     df_safetensors_show(t.at, t.n, e->dtype_text, sizeof e->dtype_text);
     e->dtype = DF_SAFETENSORS_OTHER;
     for (size_t i = 0; i < DF_LEN(dtypes); i++)
-        if (df_text_equals(t.at, t.n, dtypes[i].name)) {
+        if (dtypes[i].name[0] && df_text_equals(t.at, t.n, dtypes[i].name)) {
             e->dtype = dtypes[i].dtype;
             f->size = dtypes[i].size;
         }

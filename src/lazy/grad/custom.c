@@ -21,25 +21,29 @@ static uint32_t number_like(deft_ctx *cx, deft_tensor *t, uint32_t like, uintptr
 
 /* The record of t, which must have the dtype and shape of record `like`. DF_BAD with the
  * error recorded. who: the call, for messages. */
-static uint32_t checked(df_grad *w, const char *who, deft_tensor *t, uint32_t like)
+static uint32_t checked(df_grad *w, const char *who, deft_tensor *t, uint32_t like, df_face face)
 {
     deft_ctx *const cx = w->cx;
     df_shape want, have;
     char a[DF_SHAPE_TEXT], b[DF_SHAPE_TEXT];
-    if (!t || !df_enter_more(cx, who, 1, t)) {
+    if (!t || !df_enter_more_faced(cx, who, 1, t)) {
         if (!t) df_error(cx, DEFT_E_ARG, "%s: it returned NULL", who);
         return DF_BAD;
     }
     const deft_dtype dtype = df_dtype_at(cx, like);
     df_rec_shape(&cx->rec, like, &want);
-    if (t->flags & DF_HANDLE_WEAK) return number_like(cx, t, like, w->site);
+    if (t->flags & DF_HANDLE_WEAK && !face) return number_like(cx, t, like, w->site);
     const uint32_t g = df_node_of(cx, t);
     if (g == DF_BAD) return DF_BAD;
     df_rec_shape(&cx->rec, g, &have);
-    if (df_dtype_at(cx, g) == dtype && df_shape_equal(&want, &have)) return g;
+    if (df_dtype_at(cx, g) == dtype && df_shape_equal(&want, &have) && df_face_of(t) == face)
+        return g;
+    df_face_show(df_face_of(t), &have);
+    df_face_show(face, &want);
     df_error(cx, DEFT_E_SHAPE, "%s: it made %s%s, it must be %s%s", who,
-             deft_dtype_name(df_dtype_at(cx, g)), df_shape_text(&have, b, sizeof b),
-             deft_dtype_name(dtype), df_shape_text(&want, a, sizeof a));
+             deft_dtype_name(df_shown_dtype(cx, t)), df_shape_text(&have, b, sizeof b),
+             deft_dtype_name(face ? df_face_dtype(face) : dtype),
+             df_shape_text(&want, a, sizeof a));
     return DF_BAD;
 }
 
@@ -47,7 +51,7 @@ static uint32_t checked(df_grad *w, const char *who, deft_tensor *t, uint32_t li
  * `like`. */
 static deft_tensor *made_like(deft_ctx *cx, deft_tensor *made, deft_tensor *like, uintptr_t site)
 {
-    if (!made || !(made->flags & DF_HANDLE_WEAK)) return made;
+    if (!made || !(made->flags & DF_HANDLE_WEAK) || df_face_of(like)) return made;
     const uint32_t k = df_node_of(cx, like);
     return k == DF_BAD ? NULL : df_result(cx, number_like(cx, made, k, site));
 }
@@ -88,10 +92,10 @@ static bool call_hook(df_grad *w, const df_grad_annotation *m, uint32_t k)
     deft_ctx *const cx = w->cx;
     uint32_t was, g = DF_BAD;
     if (!df_body_open(cx, w->site, &was)) return false;
-    deft_tensor *const grad = df_result(cx, w->sum[k - w->from]);
+    deft_tensor *const grad = df_result_faced(cx, w->sum[k - w->from], m->face);
     const hook h = { m->hook, m->user, m->n_batches, m->map_each, w->site };
     deft_tensor *const made = grad ? run_hook(cx, &h, grad) : NULL;
-    if (grad) g = checked(w, "grad_hook", made, k);
+    if (grad) g = checked(w, "grad_hook", made, k, m->face);
     df_body_close(cx, was);
     w->sum[k - w->from] = g;
     return g != DF_BAD;
@@ -117,7 +121,8 @@ static deft_status backward_one(deft_ctx *cx, deft_tensor *const *in, size_t n_i
     const deft_status st = run_backward(cx, o->c, in, out, o->site);
     for (size_t i = 0; i < n_out && st == DEFT_OK; i++)
         out[i] = out[i] ? made_like(cx, out[i], in[i], o->site)
-                        : df_result(cx, df_grad_zeros(cx, df_node_of(cx, in[i]), o->site));
+                        : df_result_faced(cx, df_grad_zeros(cx, df_node_of(cx, in[i]), o->site),
+                                          df_face_of(in[i]));
     return st;
 }
 
@@ -165,14 +170,15 @@ typedef struct lists {
 static bool fill_backward_lists(df_grad *w, const df_custom *c, const lists *l)
 {
     deft_ctx *const cx = w->cx;
+    const uint8_t *const face = df_custom_faces(c);
     for (uint32_t i = 0; i < c->n_in; i++)
-        if (!(l->in[i] = df_result(cx, c->record[i]))) return false;
+        if (!(l->in[i] = df_result_faced(cx, c->record[i], face[i]))) return false;
     for (uint32_t i = 0; i < c->n_out; i++) {
         const uint32_t k = c->record[c->n_in + i];
         uint32_t g = df_grad_of(w, k);
         if (g == DF_BAD) g = df_grad_zeros(cx, k, w->site);
-        l->out[i] = df_result(cx, k);
-        l->grad_out[i] = df_result(cx, g);
+        l->out[i] = df_result_faced(cx, k, face[c->n_in + i]);
+        l->grad_out[i] = df_result_faced(cx, g, face[c->n_in + i]);
         if (!l->out[i] || !l->grad_out[i]) return false;
     }
     return true;
@@ -184,7 +190,8 @@ static bool collect_input_gradients(df_grad *w, const df_custom *c, const lists 
         const uint32_t k = c->record[i];
         made[i] = DF_BAD;
         if (!l->grad_in[i] || !df_grad_is_active(w, k)) continue;
-        if ((made[i] = checked(w, "custom_grad", l->grad_in[i], k)) == DF_BAD) return false;
+        made[i] = checked(w, "custom_grad", l->grad_in[i], k, df_custom_faces(c)[i]);
+        if (made[i] == DF_BAD) return false;
     }
     return true;
 }
@@ -254,27 +261,29 @@ deft_tensor *deft_stop_gradient(deft_tensor *t)
 {
     uint32_t a;
     df_shape s;
-    deft_ctx *const cx = df_enter("stop_gradient", 1, t, DF_SITE);
+    deft_ctx *const cx = df_enter_faced("stop_gradient", 1, t, DF_SITE);
     if (!cx) return NULL;
     if (t->flags & DF_HANDLE_WEAK) return df_number_copy(cx, t); /* it is a constant anyway */
-    if (!df_begin("stop_gradient", t, &a, &s, DF_SITE)) return NULL;
+    if (!df_begin_faced("stop_gradient", t, &a, &s, DF_SITE)) return NULL;
     const uint32_t k = df_grad_placeholder(cx, a, DF_SITE);
     if (k == DF_BAD || !df_grad_annotation_add(
                            cx, (df_grad_annotation){ .record = k, .kind = DF_ANNOTATION_STOP }))
         return NULL;
-    return df_result(cx, k);
+    return df_result_faced(cx, k, df_face_of(t));
 }
 
 bool deft_grad_hook(deft_tensor *t, deft_grad_hook_fn fn, void *user)
 {
     uint32_t a;
     df_shape s;
-    deft_ctx *const cx = df_begin("grad_hook", t, &a, &s, DF_SITE);
+    deft_ctx *const cx = df_begin_faced("grad_hook", t, &a, &s, DF_SITE);
     if (!cx) return false;
     if (fn)
-        return df_grad_annotation_add(
-            cx, (df_grad_annotation){
-                    .record = a, .kind = DF_ANNOTATION_HOOK, .hook = fn, .user = user });
+        return df_grad_annotation_add(cx, (df_grad_annotation){ .record = a,
+                                                                .kind = DF_ANNOTATION_HOOK,
+                                                                .hook = fn,
+                                                                .user = user,
+                                                                .face = (uint8_t)df_face_of(t) });
     df_error(cx, DEFT_E_ARG, "grad_hook: the function is NULL");
     return false;
 }
@@ -292,7 +301,7 @@ static bool check_custom(deft_ctx *cx, deft_body_fn forward, deft_backward_fn ba
         return false;
     }
     for (size_t i = 0; i < n_in; i++)
-        if (!df_enter_more(cx, "custom_grad", (unsigned)i + 1, in[i])) return false;
+        if (!df_enter_more_faced(cx, "custom_grad", (unsigned)i + 1, in[i])) return false;
     return true;
 }
 
@@ -316,8 +325,9 @@ static bool run_forward(deft_ctx *cx, deft_body_fn forward, df_custom *c, deft_t
         if (!out[i])
             df_error(cx, DEFT_E_ARG, "custom_grad: forward leaves result %u of %u NULL", i,
                      c->n_out);
-        ok = out[i] && df_enter_more(cx, "custom_grad", i + 1, out[i]) &&
+        ok = out[i] && df_enter_more_faced(cx, "custom_grad", i + 1, out[i]) &&
              (c->record[c->n_in + i] = df_node_of(cx, out[i])) != DF_BAD;
+        if (ok) df_custom_faces(c)[c->n_in + i] = (uint8_t)df_face_of(out[i]);
     }
     df_body_close(cx, was);
     return ok;
@@ -344,7 +354,7 @@ bool df_custom_grad(deft_ctx *cx, deft_body_fn forward, deft_backward_fn backwar
     df_custom *c = NULL;
     bool ok = cx && check_custom(cx, forward, backward, in, n_in, out, n_out);
     if (ok) {
-        c = df_mem_zalloc(cx->mem, sizeof *c + (n_in + n_out) * sizeof *c->record);
+        c = df_mem_zalloc(cx->mem, df_custom_size(n_in + n_out));
         if (!c) df_error(cx, DEFT_E_MEMORY, "custom_grad: no memory for %zu tensors", n_in + n_out);
         ok = c != NULL;
     }
@@ -355,8 +365,10 @@ bool df_custom_grad(deft_ctx *cx, deft_body_fn forward, deft_backward_fn backwar
         c->may_work = cx->body_nest == cx->work_nest;
         c->n_in = (uint32_t)n_in;
         c->n_out = (uint32_t)n_out;
-        for (size_t i = 0; i < n_in && ok; i++)
+        for (size_t i = 0; i < n_in && ok; i++) {
             ok = (c->record[i] = df_node_of(cx, in[i])) != DF_BAD;
+            df_custom_faces(c)[i] = (uint8_t)df_face_of(in[i]);
+        }
         const uint32_t first = cx->rec.n;
         ok = ok && run_forward(cx, forward, c, in, out, site);
         if (is_ours) df_rec_sites_set(cx, first, site);
@@ -365,7 +377,8 @@ bool df_custom_grad(deft_ctx *cx, deft_body_fn forward, deft_backward_fn backwar
         cx->customs = c;
         ok = ok && mark_results(cx, c, site);
         for (size_t i = 0; i < n_out && ok; i++)
-            ok = (out[i] = df_result(cx, c->record[n_in + i])) != NULL;
+            ok = (out[i] = df_result_faced(cx, c->record[n_in + i],
+                                           df_custom_faces(c)[n_in + i])) != NULL;
     }
     for (size_t i = 0; i < n_out && !ok && out; i++) out[i] = NULL;
     return ok;

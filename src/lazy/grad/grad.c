@@ -34,9 +34,9 @@ static bool check_grad_lists(deft_ctx *cx, const char *what, deft_tensor *const 
         return false;
     }
     for (size_t i = 0; i < n_of; i++)
-        if (!df_enter_more(cx, what, (unsigned)i + 1, of[i])) return false;
+        if (!df_enter_more_faced(cx, what, (unsigned)i + 1, of[i])) return false;
     for (size_t i = 0; i < n_with; i++)
-        if (!df_enter_more(cx, what, (unsigned)(n_of + i) + 1, with[i])) return false;
+        if (!df_enter_more_faced(cx, what, (unsigned)(n_of + i) + 1, with[i])) return false;
     return true;
 }
 
@@ -46,7 +46,7 @@ static deft_ctx *enter_grad_call(const char *what, deft_tensor *const *of, size_
                                  uintptr_t site)
 {
     if (!of || n_of == 0) return NULL;
-    deft_ctx *const cx = df_enter(what, 1, of[0], site);
+    deft_ctx *const cx = df_enter_faced(what, 1, of[0], site);
     return cx && check_grad_lists(cx, what, of, n_of, with, n_with, out) ? cx : NULL;
 }
 
@@ -88,7 +88,9 @@ typedef struct asked {
     uint32_t now, before;
 } asked;
 
-static uint32_t seed_record(const call *c, size_t i, uint32_t k, deft_tensor *seed)
+/* The seed of result i, whose record is k: the tensor `seed`, whose face must be that of the
+ * result, or 1. */
+static uint32_t seed_record(const call *c, size_t i, uint32_t k, df_face face, deft_tensor *seed)
 {
     deft_ctx *const cx = c->cx;
     df_shape s, have;
@@ -99,10 +101,20 @@ static uint32_t seed_record(const call *c, size_t i, uint32_t k, deft_tensor *se
         const uint32_t g = df_node_of(cx, seed);
         if (g == DF_BAD) return DF_BAD;
         df_rec_shape(&cx->rec, g, &have);
-        if (df_dtype_at(cx, g) == t && df_shape_equal(&s, &have)) return g;
+        if (df_dtype_at(cx, g) == t && df_shape_equal(&s, &have) && df_face_of(seed) == face)
+            return g;
+        df_face_show(face, &s);
+        df_face_show(df_face_of(seed), &have);
         df_error(cx, DEFT_E_SHAPE, "%s: seed %zu is %s%s, result %zu is %s%s", c->what, i,
-                 deft_dtype_name(df_dtype_at(cx, g)), df_shape_text(&have, a, sizeof a), i,
-                 deft_dtype_name(t), df_shape_text(&s, b, sizeof b));
+                 deft_dtype_name(df_shown_dtype(cx, seed)), df_shape_text(&have, a, sizeof a), i,
+                 deft_dtype_name(face ? df_face_dtype(face) : t), df_shape_text(&s, b, sizeof b));
+        return DF_BAD;
+    }
+    if (face) {
+        df_error(cx, DEFT_E_DTYPE,
+                 "%s: result %zu is %s: without a seed of that dtype its gradient is not known; "
+                 "take the gradient of a real number, such as deft_abs or deft_real",
+                 c->what, i, deft_dtype_name(df_face_dtype(face)));
         return DF_BAD;
     }
     int64_t n = 1;
@@ -218,7 +230,7 @@ static bool gradients(const call *c, deft_tensor *const *of, deft_tensor *const 
     for (size_t i = 0; i < n_of; i++) {
         s->of[i] = float_record(c, "result", i, of[i]);
         if (s->of[i] == DF_BAD) return false;
-        s->seed[i] = seed_record(c, i, s->of[i], seeds ? seeds[i] : NULL);
+        s->seed[i] = seed_record(c, i, s->of[i], df_face_of(of[i]), seeds ? seeds[i] : NULL);
         if (s->seed[i] == DF_BAD) return false;
     }
     bool ok = df_grad_init(&w, cx, c->what, 0, &rules) &&
@@ -230,10 +242,12 @@ static bool gradients(const call *c, deft_tensor *const *of, deft_tensor *const 
     return ok;
 }
 
-static bool results(deft_ctx *cx, const uint32_t *made, size_t n, deft_tensor **out)
+/* out[i] looks like tensor like[i]. The two lists may be one. */
+static bool results(deft_ctx *cx, const uint32_t *made, deft_tensor *const *like, size_t n,
+                    deft_tensor **out)
 {
     for (size_t i = 0; i < n; i++)
-        if (!(out[i] = df_result(cx, made[i]))) return false;
+        if (!(out[i] = df_result_faced(cx, made[i], df_face_of(like[i])))) return false;
     return true;
 }
 
@@ -262,10 +276,11 @@ bool deft_grad(deft_tensor *const *of, deft_tensor *const *seeds, size_t n_of,
     c.cx = enter_grad_call("grad", of, n_of, with, n_with, out, c.site);
     bool ok = c.cx && take_options(&c, options);
     for (size_t i = 0; ok && seeds && i < n_of; i++)
-        ok = !seeds[i] || df_enter_more(c.cx, "grad", (unsigned)i + 1, seeds[i]);
+        ok = !seeds[i] || df_enter_more_faced(c.cx, "grad", (unsigned)i + 1, seeds[i]);
     if (c.cx) df_walk_begin(c.cx);
     ok = ok && grad_space_alloc(&c, n_of, n_with, &s) &&
-         gradients(&c, of, seeds, n_of, with, n_with, &s) && results(c.cx, s.made, n_with, out);
+         gradients(&c, of, seeds, n_of, with, n_with, &s) &&
+         results(c.cx, s.made, with, n_with, out);
     if (c.cx) df_walk_end(c.cx);
     if (c.cx) grad_space_free(c.cx, &s);
     return finish_grad_call(ok, out, n_with);
@@ -300,7 +315,7 @@ bool deft_value_and_grad(deft_ctx *cx, deft_body_fn fn, void *user, deft_tensor 
                     check_grad_lists(cx, c.what, values, n_values, in, n_in, grads) &&
                     grad_space_alloc(&c, 1, n_in, &s) &&
                     gradients(&c, values, NULL, 1, in, n_in, &s) &&
-                    results(cx, s.made, n_in, grads);
+                    results(cx, s.made, in, n_in, grads);
     df_walk_end(cx);
     grad_space_free(cx, &s);
     return finish_grad_call(ok, grads, n_in);
@@ -332,8 +347,8 @@ static bool linearize(const call *c, size_t n_of, size_t n_with, space *s)
 
 /* Records the images of the tangents: the gradients with respect to the seeds of what
  * linearize made, weighted by the tangents. */
-static bool transpose(const call *c, deft_tensor *const *tangents, size_t n_of, size_t n_with,
-                      space *s)
+static bool transpose(const call *c, deft_tensor *const *with, deft_tensor *const *tangents,
+                      size_t n_of, size_t n_with, space *s)
 {
     df_grad w = { .cx = c->cx };
     bool ok = df_grad_init(&w, c->cx, c->what, s->seed[0], &rules);
@@ -342,7 +357,7 @@ static bool transpose(const call *c, deft_tensor *const *tangents, size_t n_of, 
     w.site = c->site;
     for (size_t i = 0; i < n_with && ok; i++) {
         if (s->made[i] == DF_BAD) continue;
-        const uint32_t t = seed_record(c, i, s->with[i].now, tangents[i]);
+        const uint32_t t = seed_record(c, i, s->with[i].now, df_face_of(with[i]), tangents[i]);
         ok = t != DF_BAD && df_grad_give(&w, s->made[i], t);
     }
     ok = ok && df_grad_walk(&w);
@@ -368,14 +383,14 @@ bool deft_jvp(deft_tensor *const *of, size_t n_of, deft_tensor *const *with,
         ok = false;
     }
     for (size_t i = 0; ok && i < n_with; i++)
-        ok = df_enter_more(cx, "jvp", (unsigned)i + 1, tangents[i]);
+        ok = df_enter_more_faced(cx, "jvp", (unsigned)i + 1, tangents[i]);
     if (cx) df_walk_begin(cx);
     ok = ok && grad_space_alloc(&c, n_of, n_with, &s) &&
          find_requested_records(&c, with, n_with, &s);
     for (size_t i = 0; i < n_of && ok; i++)
         ok = (s.of[i] = float_record(&c, "result", i, of[i])) != DF_BAD;
-    ok = ok && linearize(&c, n_of, n_with, &s) && transpose(&c, tangents, n_of, n_with, &s) &&
-         results(cx, s.of, n_of, out);
+    ok = ok && linearize(&c, n_of, n_with, &s) && transpose(&c, with, tangents, n_of, n_with, &s) &&
+         results(cx, s.of, of, n_of, out);
     if (cx) df_walk_end(cx);
     if (cx) grad_space_free(cx, &s);
     return finish_grad_call(ok, out, n_of);

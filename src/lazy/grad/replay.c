@@ -48,7 +48,7 @@ static df_custom *copy_custom(const df_replay *p, const df_custom *c, bool is_ba
 {
     deft_ctx *const cx = p->cx;
     const uint32_t n = c->n_in + c->n_out;
-    df_custom *const to = df_mem_alloc(cx->mem, sizeof *to + n * sizeof *to->record);
+    df_custom *const to = df_mem_alloc(cx->mem, df_custom_size(n));
     if (!to) return df_error(cx, DEFT_E_MEMORY, "no memory for a custom gradient again");
     *to = *c;
     df_assert(!is_batched || p->map_each);
@@ -56,7 +56,10 @@ static df_custom *copy_custom(const df_replay *p, const df_custom *c, bool is_ba
         to->batch_of = c;
         to->map_each = p->map_each;
     }
-    for (uint32_t i = 0; i < n; i++) to->record[i] = df_grad_now(p, c->record[i]);
+    for (uint32_t i = 0; i < n; i++) {
+        to->record[i] = df_grad_now(p, c->record[i]);
+        df_custom_faces(to)[i] = df_custom_faces(c)[i];
+    }
     to->next = cx->customs;
     cx->customs = to;
     return to;

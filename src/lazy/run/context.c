@@ -15,7 +15,7 @@
 static void fill_tables(deft_ctx *cx)
 {
     for (int op = 0; op < DF_N_OPS; op++)
-        for (int t = 0; t < DEFT_N_DTYPES; t++) {
+        for (int t = 0; t < DF_N_RECORDED; t++) {
             deft_dtype u;
             if (df_dtype_operand(NULL, (df_op)op, (deft_dtype)t, &u) == DEFT_OK &&
                 u == (deft_dtype)t)

@@ -37,6 +37,9 @@ deft_status df_sync(deft_ctx *cx, df_want *want, uint32_t n);
  * borrowed, because t or its record holds the value. */
 deft_status df_read_value(const char *what, uintptr_t site, deft_tensor *t, deft_ctx **cx,
                           df_value **out);
+/* The same for a call that knows faces (core/face.h), which df_read_value refuses. */
+deft_status df_read_faced(const char *what, uintptr_t site, deft_tensor *t, deft_ctx **cx,
+                          df_value **out);
 
 /* ---- collect.c ---- */
 

@@ -3,11 +3,14 @@
  * Acting calls that give values to the program: eval, read, item, map.
  */
 #include "lazy/core/devices.h"
+#include "lazy/core/face.h"
 #include "lazy/core/recorder.h"
 #include "lazy/run/submit.h"
 #include "lazy/run/materialize.h"
 
-deft_status df_read_value(const char *what, uintptr_t site, deft_tensor *t, deft_ctx **cx_out,
+#include <string.h>
+
+deft_status df_read_faced(const char *what, uintptr_t site, deft_tensor *t, deft_ctx **cx_out,
                           df_value **out)
 {
     if (!t) return DEFT_E_ARG;
@@ -17,7 +20,7 @@ deft_status df_read_value(const char *what, uintptr_t site, deft_tensor *t, deft
     df_act(cx, what, site);
     deft_status st = df_may_act(cx);
     if (st != DEFT_OK) return st;
-    if (!df_enter(what, 1, t, site) || df_owes(cx, t)) return df_deliver(cx);
+    if (!df_enter_faced(what, 1, t, site) || df_owes(cx, t)) return df_deliver(cx);
     df_recording_reads(cx);
     st = df_wait_for(cx, df_handle_value(cx, t));
     if (st != DEFT_OK) return st;
@@ -32,6 +35,15 @@ deft_status df_read_value(const char *what, uintptr_t site, deft_tensor *t, deft
         df_value_drop(cx, &mine);
     }
     return DEFT_OK;
+}
+
+deft_status df_read_value(const char *what, uintptr_t site, deft_tensor *t, deft_ctx **cx_out,
+                          df_value **out)
+{
+    const deft_status st = df_read_faced(what, site, t, cx_out, out);
+    if (st != DEFT_OK || !df_face_of(t)) return st;
+    return df_fail(&(*cx_out)->diag, DEFT_E_DTYPE, "%s: not for %s: use deft_view_as_real", what,
+                   deft_dtype_name(df_face_dtype(df_face_of(t))));
 }
 
 deft_status deft_eval(deft_tensor *const *list, size_t n)
@@ -49,7 +61,7 @@ deft_status deft_eval(deft_tensor *const *list, size_t n)
     if (!want) return df_fail_mem(&cx->diag, "eval: list", n * sizeof *want);
     uint32_t count = 0;
     for (size_t i = 0; i < n; i++) {
-        if (!df_enter_more(cx, "eval", (unsigned)i + 1, list[i]) || df_owes(cx, list[i])) {
+        if (!df_enter_more_faced(cx, "eval", (unsigned)i + 1, list[i]) || df_owes(cx, list[i])) {
             st = df_deliver(cx);
             break;
         }
@@ -69,38 +81,65 @@ deft_status deft_eval(deft_tensor *const *list, size_t n)
     return st;
 }
 
+/* Writes the elements of v, the value of t, as dtype. A real number is read as a complex one with
+ * the part 0; a complex number is not read as a real one. */
+static deft_status read_as(deft_ctx *cx, const char *what, const deft_tensor *t, const df_value *v,
+                           deft_dtype dtype, void *dst)
+{
+    const deft_dtype own = df_shown_dtype(cx, t);
+    if (df_is_complex(own) && !df_is_complex(dtype))
+        return df_fail(&cx->diag, DEFT_E_DTYPE,
+                       "%s: complex numbers as %s: take deft_real, deft_imag or deft_abs", what,
+                       deft_dtype_name(dtype));
+    const deft_dtype as = df_record_dtype(dtype);
+    const deft_status st = df_value_read(cx, &cx->diag, v, as, dst);
+    if (st != DEFT_OK || df_is_complex(own) || !df_is_complex(dtype)) return st;
+    int64_t n;
+    (void)df_shape_numel(&v->shape, &n);
+    const size_t part = deft_dtype_size(as);
+    for (int64_t i = n; i-- > 0;) { /* from the end: each element moves up */
+        char *const at = (char *)dst + 2 * part * (size_t)i;
+        memmove(at, (char *)dst + part * (size_t)i, part);
+        memset(at + part, 0, part);
+    }
+    return DEFT_OK;
+}
+
 deft_status deft_read(deft_tensor *t, deft_dtype dtype, void *dst, size_t bytes)
 {
     deft_ctx *cx;
     df_value *v;
-    const deft_status st = df_read_value("read", DF_SITE, t, &cx, &v);
+    const deft_status st = df_read_faced("read", DF_SITE, t, &cx, &v);
     if (st != DEFT_OK) return st;
     int64_t n;
     char text[DF_SHAPE_TEXT];
     if ((unsigned)dtype >= DEFT_N_DTYPES)
         return df_fail(&cx->diag, DEFT_E_DTYPE, "read: %d is no dtype", (int)dtype);
-    (void)df_shape_numel(&v->shape, &n);
+    df_shape s = v->shape;
+    df_face_show(df_face_of(t), &s);
+    (void)df_shape_numel(&s, &n);
     const size_t want = (size_t)n * deft_dtype_size(dtype);
     if (bytes != want || (!dst && want))
         return df_fail(&cx->diag, DEFT_E_ARG, "read: %s as %s is %zu bytes, dst has %zu",
-                       df_shape_text(&v->shape, text, sizeof text), deft_dtype_name(dtype), want,
-                       bytes);
-    return df_value_read(cx, &cx->diag, v, dtype, dst);
+                       df_shape_text(&s, text, sizeof text), deft_dtype_name(dtype), want, bytes);
+    return read_as(cx, "read", t, v, dtype, dst);
 }
 
 static DF_NOINLINE deft_status item(deft_tensor *t, deft_dtype dtype, void *out, uintptr_t site)
 {
     deft_ctx *cx;
     df_value *v;
-    const deft_status st = df_read_value("item", site, t, &cx, &v);
+    const deft_status st = df_read_faced("item", site, t, &cx, &v);
     if (st != DEFT_OK) return st;
     int64_t n;
     char text[DF_SHAPE_TEXT];
-    (void)df_shape_numel(&v->shape, &n);
+    df_shape s = v->shape;
+    df_face_show(df_face_of(t), &s);
+    (void)df_shape_numel(&s, &n);
     if (n != 1 || !out)
         return df_fail(&cx->diag, DEFT_E_SHAPE, "item: %s has %lld elements, not one",
-                       df_shape_text(&v->shape, text, sizeof text), (long long)n);
-    return df_value_read(cx, &cx->diag, v, dtype, out);
+                       df_shape_text(&s, text, sizeof text), (long long)n);
+    return read_as(cx, "item", t, v, dtype, out);
 }
 
 #define DF_ITEM(t, NAME, T)                                                                        \
@@ -120,6 +159,16 @@ DF_ITEM(u32, U32, uint32_t)
 DF_ITEM(u64, U64, uint64_t)
 #undef DF_ITEM
 
+deft_status deft_item_c64(deft_tensor *t, float *parts)
+{
+    return item(t, DEFT_C64, parts, DF_SITE);
+}
+
+deft_status deft_item_c128(deft_tensor *t, double *parts)
+{
+    return item(t, DEFT_C128, parts, DF_SITE);
+}
+
 deft_status deft_item_bool(deft_tensor *t, bool *out)
 {
     uint8_t b = 0;
@@ -133,7 +182,7 @@ deft_status deft_map(deft_tensor *t, deft_mapped *out)
     deft_ctx *cx;
     df_value *v, *host;
     if (out) *out = (deft_mapped){ 0 };
-    deft_status st = df_read_value("map", DF_SITE, t, &cx, &v);
+    deft_status st = df_read_faced("map", DF_SITE, t, &cx, &v);
     if (st != DEFT_OK) return st;
     if (!out) return df_fail(&cx->diag, DEFT_E_ARG, "map: out is NULL");
     if (!df_value_contiguous(v))

@@ -111,7 +111,7 @@ deft_tensor *deft_scope_return(deft_scope s, deft_tensor *t)
     deft_ctx *const cx = s.cx;
     if (!cx) return NULL;
     df_enter_call(cx, DF_SITE);
-    const bool mine = df_enter_more(cx, "scope_return", 2, t);
+    const bool mine = df_enter_more_faced(cx, "scope_return", 2, t);
     if (!df_scope_is_open(cx, s) || (cx->step_at && s.depth <= cx->step_at) ||
         (cx->body_at && s.depth <= cx->body_at))
         return df_error(cx, DEFT_E_STATE, "scope_return: the scope is not open, or it is a step");
@@ -125,9 +125,9 @@ deft_tensor *deft_scope_return(deft_scope s, deft_tensor *t)
         df_mut *const m = t->keeps ? NULL : df_mut_of(cx, t);
         if (m) {
             m->t = &saved;
-            t->flags &= (uint8_t)~DF_HANDLE_MUT;
+            df_flags_change(t, DF_HANDLE_MUT, 0);
         } else {
-            saved.flags &= (uint8_t)~DF_HANDLE_MUT;
+            df_flags_change(&saved, DF_HANDLE_MUT, 0);
         }
     }
     df_scope_pop(cx, s.depth);
@@ -151,7 +151,8 @@ deft_tensor *deft_scope_return(deft_scope s, deft_tensor *t)
     out->epoch = saved.epoch;
     out->place = root ? saved.place : DF_NONE;
     out->failure = saved.failure;
-    out->flags = (out->flags & DF_HANDLE_FLIGHT) | (saved.flags & (DF_HANDLE_LIVE | DF_HANDLE_MUT));
+    df_flags_change(out, ~(uint32_t)DF_HANDLE_FLIGHT,
+                    (saved.flags & DF_HANDLE_MUT) | df_face_flags(df_face_of(&saved)));
     return out;
 }
 
@@ -159,10 +160,10 @@ deft_tensor *deft_scope_return(deft_scope s, deft_tensor *t)
 
 deft_tensor *deft_keep(deft_tensor *t)
 {
-    deft_ctx *const cx = df_peek("keep", 1, t, DF_SITE);
+    deft_ctx *const cx = df_peek_faced("keep", 1, t, DF_SITE);
     if (!cx) return NULL;
-    if (t->keeps == UINT16_MAX)
-        return df_error(cx, DEFT_E_LIMIT, "keep: kept %d times already", UINT16_MAX);
+    if (t->keeps == DF_MAX_KEEPS)
+        return df_error(cx, DEFT_E_LIMIT, "keep: kept %u times already", DF_MAX_KEEPS);
     if (cx->body_at && !df_is_outside_body(cx, t))
         return df_error(cx, DEFT_E_STATE,
                         "keep: a tensor made inside a loop, branch or vmap stays there: make it a "

@@ -126,7 +126,7 @@ void df_flight_begin(deft_ctx *cx, df_cut *m, uintptr_t site)
     for (size_t i = 0; i < f->undo.n; i++) {
         df_undo *const u = &f->undo.at[i];
         u->epoch = 0; /* the value stays, but its record is removed by this cut */
-        u->t->flags = (uint8_t)((u->t->flags & ~DF_HANDLE_UNDO) | DF_HANDLE_FLIGHT);
+        df_flags_change(u->t, DF_HANDLE_UNDO, DF_HANDLE_FLIGHT);
     }
     for (size_t i = 0; i < f->want.n; i++)
         if (!f->want.at[i].into) f->want.at[i].result->flags |= DF_VALUE_FUTURE;

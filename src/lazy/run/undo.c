@@ -26,7 +26,7 @@ void df_undo_all(deft_ctx *cx, df_undos *log, uint8_t flag)
         /* A missed assign from before is missed again. With a step in flight, later ones
          * stay missed, too. */
         if (flag == DF_HANDLE_UNDO || u->failure) t->failure = u->failure;
-        t->flags &= (uint8_t)~flag;
+        df_flags_change(t, flag, 0);
     }
 }
 
@@ -34,7 +34,7 @@ void df_undo_forget(deft_ctx *cx, df_undos *log, uint8_t flag)
 {
     while (log->n) {
         df_undo *const u = &log->at[--log->n];
-        u->t->flags &= (uint8_t)~flag;
+        df_flags_change(u->t, flag, 0);
         df_value_drop(cx, &u->value);
     }
 }

@@ -213,6 +213,7 @@ typedef struct call {
     uint32_t *node, *stand; /* per tensor: its record, and the record that the function sees */
     uint32_t *made;         /* per result: its record */
     deft_tensor **seen, **out;
+    uint8_t *made_face; /* per result */
 } call;
 
 static bool check_map_call(call *c, deft_body_fn fn, deft_tensor **out)
@@ -232,7 +233,7 @@ static bool check_map_call(call *c, deft_body_fn fn, deft_tensor **out)
         return false;
     }
     for (size_t i = 0; i < c->n_in; i++)
-        if (!df_enter_more(cx, c->what, (unsigned)i + 1, c->in[i])) return false;
+        if (!df_enter_more_faced(cx, c->what, (unsigned)i + 1, c->in[i])) return false;
     return true;
 }
 
@@ -245,7 +246,8 @@ static bool allocate_map_call(call *c)
     c->made = df_arena_new(a, uint32_t, c->n_out);
     c->seen = df_arena_new(a, deft_tensor *, c->n_in);
     c->out = df_arena_new(a, deft_tensor *, c->n_out);
-    if (c->axis && c->node && c->stand && c->made && c->seen && c->out) return true;
+    c->made_face = df_arena_new(a, uint8_t, c->n_out);
+    if (c->made_face && c->axis && c->node && c->stand && c->made && c->seen && c->out) return true;
     df_error(c->cx, DEFT_E_MEMORY, "%s: no memory for %zu tensors and %zu results", c->what,
              c->n_in, c->n_out);
     return false;
@@ -257,12 +259,12 @@ static bool enter_mapped(call *c, size_t i, int axis)
     deft_ctx *const cx = c->cx;
     df_shape s;
     char text[DF_SHAPE_TEXT];
-    df_rec_shape(&cx->rec, c->node[i], &s);
+    df_shown_shape(cx, c->in[i], &s);
     c->axis[i] = axis < 0 ? axis + (int)s.rank : axis;
     if (c->axis[i] < 0 || c->axis[i] >= (int)s.rank) {
         df_error(cx, DEFT_E_RANGE, "%s: tensor %zu is %s%s, and has no axis %d", c->what, i,
-                 deft_dtype_name(df_dtype_at(cx, c->node[i])), df_shape_text(&s, text, sizeof text),
-                 axis);
+                 deft_dtype_name(df_shown_dtype(cx, c->in[i])),
+                 df_shape_text(&s, text, sizeof text), axis);
         return false;
     }
     const int64_t n = s.dim[c->axis[i]];
@@ -271,7 +273,7 @@ static bool enter_mapped(call *c, size_t i, int axis)
     df_error(cx, DEFT_E_SHAPE,
              "%s: tensor %zu is %s%s, of which axis %d numbers %lld examples; those before it have "
              "%lld",
-             c->what, i, deft_dtype_name(df_dtype_at(cx, c->node[i])),
+             c->what, i, deft_dtype_name(df_shown_dtype(cx, c->in[i])),
              df_shape_text(&s, text, sizeof text), c->axis[i], (long long)n, (long long)c->extent);
     return false;
 }
@@ -308,7 +310,7 @@ static bool make_shown_example(call *c, size_t i)
         c->stand[i] =
             df_append(cx, DF_OP_cst, df_dtype_at(cx, c->node[i]), 0, NULL, NULL, 0, &one, c->site);
     }
-    return (c->seen[i] = df_result(cx, c->stand[i])) != NULL;
+    return (c->seen[i] = df_result_faced(cx, c->stand[i], df_face_of(c->in[i]))) != NULL;
 }
 
 static bool run_mapped_function(call *c, deft_body_fn fn, void *user)
@@ -328,9 +330,10 @@ static bool run_mapped_function(call *c, deft_body_fn fn, void *user)
                      c->n_out);
             return false;
         }
-        if (!df_enter_more(cx, c->what, (unsigned)i + 1, c->out[i]) ||
+        if (!df_enter_more_faced(cx, c->what, (unsigned)i + 1, c->out[i]) ||
             (c->made[i] = df_node_of(cx, c->out[i])) == DF_BAD)
             return false;
+        c->made_face[i] = (uint8_t)df_face_of(c->out[i]);
     }
     return true;
 }
@@ -382,7 +385,7 @@ static uint32_t leave(const call *c, df_vmap *w, size_t i)
     deft_ctx *const cx = c->cx;
     const int asked = c->out_axes ? c->out_axes[i] : 0;
     const bool batched = df_vmap_is_batched(w, c->made[i]);
-    const uint32_t rank = cx->rec.nodes[c->made[i]].rank;
+    const uint32_t rank = cx->rec.nodes[c->made[i]].rank - df_face_axes(c->made_face[i]);
     const int axis = asked < 0 && asked != DEFT_NOT_MAPPED ? asked + (int)rank + 1 : asked;
     if (asked == DEFT_NOT_MAPPED && batched) {
         df_error(cx, DEFT_E_ARG, "%s: result %zu depends on an example, and is not mapped", c->what,
@@ -418,7 +421,7 @@ static bool for_all(call *c, uint32_t from)
 static bool make_mapped_results(const call *c, deft_tensor **out)
 {
     for (size_t i = 0; i < c->n_out; i++)
-        if (!(c->out[i] = df_result(c->cx, c->made[i]))) return false;
+        if (!(c->out[i] = df_result_faced(c->cx, c->made[i], c->made_face[i]))) return false;
     memcpy(out, c->out, c->n_out * sizeof *out);
     return true;
 }

@@ -225,6 +225,7 @@ bool df_scatter_nest_add(const df_scatter_nest *x, char *out, const char *value)
 /* clang-format off */
 #define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
     case DEFT_##NAME: CALL_##kind(name, bits);
+#define FACE(name, NAME, kind, bits, record, c_type, file) case DEFT_##NAME: break;
 #include "ops/dtypes.def"
         /* clang-format on */
     }

@@ -44,14 +44,14 @@ typedef struct df_lane_ops {
     const char *name;
     /* By the dtype of the first operand; for select, of the second. NULL where the op does not take
      * that dtype. */
-    df_lane_fn map[DF_N_MAPS][DEFT_N_DTYPES];
-    df_lane_fn cast[DEFT_N_DTYPES][DEFT_N_DTYPES]; /* [from][to] */
+    df_lane_fn map[DF_N_MAPS][DF_N_RECORDED];
+    df_lane_fn cast[DF_N_RECORDED][DF_N_RECORDED]; /* [from][to] */
     /* By kernel op minus DF_K_sum. A scan folds as its reduction does. */
-    df_fold_fn fold[DF_N_FOLDS][DEFT_N_DTYPES];
+    df_fold_fn fold[DF_N_FOLDS][DF_N_RECORDED];
     /* acc has DF_LANES lanes: acc[i % DF_LANES] = acc[i % DF_LANES] op v[i] */
-    df_fold_fn fold_row[DF_N_FOLDS][DEFT_N_DTYPES];
-    df_before_fn before[2][DEFT_N_DTYPES];      /* argmin, argmax */
-    df_scan_fn scan[DF_N_SCANS][DEFT_N_DTYPES]; /* along the lanes; by df_scan_of(op) */
+    df_fold_fn fold_row[DF_N_FOLDS][DF_N_RECORDED];
+    df_before_fn before[2][DF_N_RECORDED];      /* argmin, argmax */
+    df_scan_fn scan[DF_N_SCANS][DF_N_RECORDED]; /* along the lanes; by df_scan_of(op) */
 } df_lane_ops;
 
 extern const df_lane_ops df_lane_ops_plain;
