@@ -34,6 +34,7 @@ static uint8_t dl_code(deft_dtype t)
     case DF_KIND_real: return 2;
     case DF_KIND_half: return t == DEFT_BF16 ? 4 : 2;
     case DF_KIND_boolean: return 6;
+    case DF_KIND_complex: return UINT8_MAX; /* no code: complex tensors are not exchanged */
     }
     df_unreachable();
 }

@@ -18,6 +18,7 @@ static char npy_letter(deft_dtype t)
     case DF_KIND_integer: return 'i';
     case DF_KIND_real: return 'f';
     case DF_KIND_half: return t == DEFT_F16 ? 'f' : '\0';
+    case DF_KIND_complex: return '\0';
     }
     df_unreachable();
 }
