@@ -88,6 +88,12 @@ typedef struct deft_pool_options {
 DEFT_API deft_tensor *deft_max_pool(deft_tensor *x, const deft_pool_options *options,
                                     deft_tensor **indices);
 
+/** The reverse of deft_max_pool with its indices: images [N, C, ...] with the extents `sides`. Each
+ * element of x is at its index in them, and the others are 0. x and indices have one shape. Of
+ * elements with one index the last stays, and gets the gradient. An index that is out of range is
+ * found when the computation runs, as by deft_take. */
+DEFT_API deft_tensor *deft_max_unpool(deft_tensor *x, deft_tensor *indices, deft_shape sides);
+
 /** The mean of each window: its sum in row-major order, divided. Padding is 0 and counts, unless
  * options say otherwise. What windows have beyond the padding never counts. */
 DEFT_API deft_tensor *deft_avg_pool(deft_tensor *x, const deft_pool_options *options);

@@ -647,6 +647,24 @@ static deft_tensor *residual_layer(const exec *e, deft_tensor *t, deft_tensor *x
                         DEFT_SHAPE(M, N));
 }
 
+/* Functions of images with options of their own: at least as many rows and one column. */
+static deft_tensor *resampled(unsigned p, deft_tensor *x, deft_tensor *w)
+{
+    const deft_conv_options conv = { .size = sizeof conv, .stride = { 1, 2 }, .groups = M };
+    const deft_pool_options pool = { .size = sizeof pool,
+                                     .kernel = { 2, 3 },
+                                     .stride = { 1, 2 },
+                                     .padding = { 1, 1 },
+                                     .ceil_mode = p & 8 };
+    const deft_sampling_options linear = { .size = sizeof linear, .mode = DEFT_LINEAR };
+    switch (p % 4) {
+    case 0: return deft_conv_transpose(x, deft_reshape(w, DEFT_SHAPE(M, 1, 1, N / M)), &conv);
+    case 1: return deft_max_pool(x, &pool, NULL);
+    case 2: return deft_interpolate(x, DEFT_SHAPE(3, 2), &linear);
+    default: return deft_group_norm(x, 1, NULL);
+    }
+}
+
 /* Convolutions and pools over an image of M channels, and what they give again as [M, N]. */
 static deft_tensor *windows(const exec *e, unsigned p, deft_tensor *t, deft_tensor *w)
 {
@@ -657,7 +675,8 @@ static deft_tensor *windows(const exec *e, unsigned p, deft_tensor *t, deft_tens
         .size = sizeof pool, .kernel = { 2, 3 }, .stride = { 1, 1 }, .padding = { 1, 1 }
     };
     deft_tensor *y;
-    switch (p % 4) {
+    switch (p & 32 ? 4 : p % 4) {
+    case 4: y = resampled(p, x, w); break;
     case 0: /* depthwise */
         if (p / 4 % 2) return residual_layer(e, t, x, w);
         conv.groups = M;
@@ -725,8 +744,15 @@ static deft_tensor *attended(const exec *e, unsigned p, deft_tensor *t)
     deft_tensor *const keys = deft_mul(deft_sin(at), row);
     deft_tensor *const values = deft_add(deft_cos(at), row);
     deft_tensor *const q = deft_rank(t) == 1 ? deft_unsqueeze(t, 0) : t;
-    return deft_reshape(deft_attention(q, keys, values, DEFT_ATTENTION(.is_causal = p & 2)),
-                        deft_shape_get(t));
+    const deft_attention_options o = {
+        .size = sizeof o,
+        .is_causal = p & 2,
+        .is_at_end = p & 4,
+        .window = p & 8 ? n_keys - 3 : 0,
+        .mask = p & 16 ? deft_reshape(deft_cos(at), DEFT_SHAPE(1, n_keys)) : NULL,
+        .cap = p & 32 ? 2 : 0,
+    };
+    return deft_reshape(deft_attention(q, keys, values, &o), deft_shape_get(t));
 }
 
 /* A costly function of t, which thousands of rows repeat: so often that it is stored first. */

@@ -204,6 +204,7 @@ static const row rows[] = {
     { "conv2d", OTHER, 0, 0, 0, NULL },
     { "conv", OTHER, 0, 0, 0, NULL },
     { "conv_transpose", OTHER, 0, 0, 0, NULL },
+    { "max_unpool", OTHER, 0, 0, 0, NULL },
     { "grid_sample", OTHER, 0, 0, 0, NULL },
     { "max_pool", OTHER, 0, 0, 0, NULL }, /* one operand; the indices are a result */
     { "cross_entropy_loss", OTHER, 0, 0, 0, NULL },

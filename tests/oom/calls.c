@@ -234,6 +234,8 @@ static const deft_wrap_options wrapping = { .size = sizeof wrapping, .is_mutable
     X(avg_pool, avg_pool, IMAGES, DEFT_POOL(.kernel = { 2, 2 }, .ceil_mode = true))                \
     X(adaptive_avg_pool, adaptive_avg_pool, IMAGES, DEFT_SHAPE(2, 2))                              \
     X(adaptive_max_pool, adaptive_max_pool, IMAGES, DEFT_SHAPE(2, 3))                              \
+    X(max_unpool, max_unpool, IMAGES, deft_reshape(w->i, DEFT_SHAPE(1, 2, 3, 4)),                  \
+      DEFT_SHAPE(9, 9))                                                                            \
     X(unfold, unfold, IMAGES, DEFT_POOL(.kernel = { 2, 2 }))                                       \
     X(fold, fold, deft_reshape(w->x, DEFT_SHAPE(1, 4, 6)), DEFT_SHAPE(3, 4),                       \
       DEFT_POOL(.kernel = { 2, 2 }))                                                               \

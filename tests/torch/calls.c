@@ -82,6 +82,8 @@ static deft_shape sides_of(const call *c, size_t from)
 CALL(adaptive_avg_pool, deft_adaptive_avg_pool(X(0), sides_of(c, 0)))
 CALL(adaptive_max_pool, deft_adaptive_max_pool(X(0), sides_of(c, 0)))
 
+CALL(max_unpool, deft_max_unpool(X(0), X(1), sides_of(c, 0)))
+
 static bool call_unfold(call *c)
 {
     const deft_pool_options o = pool_of(c);
@@ -228,10 +230,10 @@ static const struct {
 } calls[] = {
 #define ROW(name) { #name, call_##name },
     ROW(conv) ROW(conv_transpose) ROW(max_pool) ROW(avg_pool) ROW(adaptive_avg_pool)
-        ROW(adaptive_max_pool) ROW(unfold) ROW(fold) ROW(interpolate) ROW(grid_sample) ROW(norm)
-            ROW(attention) ROW(rnn) ROW(cross_entropy_loss) ROW(nll_loss) ROW(bce_loss)
-                ROW(bce_logits_loss) ROW(mse_loss) ROW(l1_loss) ROW(smooth_l1_loss) ROW(huber_loss)
-                    ROW(kl_div) ROW(hinge_embedding_loss) ROW(soft_margin_loss)
+        ROW(adaptive_max_pool) ROW(unfold) ROW(fold) ROW(max_unpool) ROW(interpolate)
+            ROW(grid_sample) ROW(norm) ROW(attention) ROW(rnn) ROW(cross_entropy_loss) ROW(nll_loss)
+                ROW(bce_loss) ROW(bce_logits_loss) ROW(mse_loss) ROW(l1_loss) ROW(smooth_l1_loss)
+                    ROW(huber_loss) ROW(kl_div) ROW(hinge_embedding_loss) ROW(soft_margin_loss)
                         ROW(cosine_embedding_loss) ROW(margin_ranking_loss) ROW(triplet_margin_loss)
 };
 

@@ -172,6 +172,10 @@ def pools():
         for x, out in (((2, 2, 7), (3,)), ((1, 2, 6, 7), (3, 2)), ((1, 1, 5, 8), (5, 4)), ((1, 1, 4, 5, 3), (2, 3, 2)),
                        ((1, 2, 3), (5,))):
             case(f"adaptive_{kind}_pool", out, [draw(*x)], lambda a, o=out: ADAPTIVE[kind][len(o)](a, o))
+    for x, kernel in (((1, 2, 6), (2,)), ((2, 1, 4, 6), (2, 3)), ((1, 1, 2, 4, 4), (2, 2, 2))):
+        y, at = MAX[len(x) - 2](draw(*x), kernel, kernel, return_indices=True)
+        unpool = [F.max_unpool1d, F.max_unpool2d, F.max_unpool3d][len(x) - 3]
+        case("max_unpool", x[2:], [y, at], lambda a, i, k=kernel, f=unpool, s=x[2:]: f(a, i, k, output_size=s))
     unfold((2, 2, 4, 5), (2, 3), (1, 1), (0, 0), (1, 1))
     unfold((1, 2, 5, 6), (3, 2), (2, 1), (1, 2), (1, 2))
     fold((2, 12, 9), (4, 5), (2, 3), (1, 1), (0, 0), (1, 1))

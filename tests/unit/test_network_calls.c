@@ -110,6 +110,7 @@ Test(network_calls, mistakes_of_images)
     MISTAKE(deft_avg_pool(x, DEFT_POOL(.kernel = { 2 }, .padding = { 2, 2 })), DEFT_E_ARG, "half");
     MISTAKE(deft_adaptive_avg_pool(x, DEFT_SHAPE(2)), DEFT_E_SHAPE, "a number of parts for each");
     MISTAKE(deft_adaptive_max_pool(x, DEFT_SHAPE(2, 0)), DEFT_E_SHAPE, "adaptive_max_pool");
+    MISTAKE(deft_max_unpool(x, x, DEFT_SHAPE(9, 9)), DEFT_E_SHAPE, "max_unpool: x is [1,4,5,6]");
     MISTAKE(deft_unfold(flat, DEFT_POOL(.kernel = { 2 })), DEFT_E_SHAPE, "unfold: x is [120]");
     MISTAKE(deft_fold(flat, DEFT_SHAPE(5, 6), DEFT_POOL(.kernel = { 2 })), DEFT_E_SHAPE,
             "fold: x is [120]; windows of 4 elements, 20 of them");

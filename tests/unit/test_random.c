@@ -260,6 +260,20 @@ Test(random, dirichlet_numbers_sum_to_one_and_have_their_mean)
     for (int i = 0; i < 3; i++) cr_assert_float_eq(mean[i], alpha[i] / 4, 0.012);
 }
 
+Test(random, integers_of_all_dtypes_are_as_likely)
+{
+    static const deft_dtype all[] = { DEFT_U8,  DEFT_I8,  DEFT_U16, DEFT_I16,
+                                      DEFT_U32, DEFT_I32, DEFT_U64, DEFT_I64 };
+    static const double p[] = { 0.2, 0.2, 0.2, 0.2, 0.2 };
+    deft_rng rng = { .seed = 26 };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        const int64_t low = (int64_t)(deft_iinfo(all[i]).max / 4);
+        deft_tensor *const t = deft_randint(r.cx, &rng, DEFT_SHAPE(N), all[i], low, low + 5);
+        cr_assert_eq(deft_dtype_of(t), all[i]);
+        counts_follow("randint", deft_sub_i(deft_cast(t, DEFT_I64), low), p, 5);
+    }
+}
+
 /* ---- orders and samples ---- */
 
 Test(random, a_permutation_has_each_number_once_and_all_orders_are_as_likely)

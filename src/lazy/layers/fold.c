@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Windows as columns, and pools that divide an image into a number of parts (deft/images.h).
+ * Windows as columns, maxima at their places, and pools that divide an image into a number of parts
+ * (deft/images.h).
  */
 #define DEFT_NO_GENERIC
 #include "deft/images.h"
@@ -44,7 +45,7 @@ static void count_windows(const df_slide *w, int64_t *places, int64_t *windows)
     }
 }
 
-static uint32_t in_shape(deft_ctx *cx, uint32_t a, const df_shape *s, uintptr_t site)
+static uint32_t as_shape(deft_ctx *cx, uint32_t a, const df_shape *s, uintptr_t site)
 {
     if (a == DF_BAD) return DF_BAD;
     return df_append(cx, DF_OP_reshape, df_dtype_at(cx, a), 0, &a, NULL, 0, s, site);
@@ -83,7 +84,7 @@ deft_tensor *deft_unfold(deft_tensor *x, const deft_pool_options *options)
         if (piece[n++] == DF_BAD) return NULL;
     } while (df_slide_next(&w, at));
     const df_shape columns = { .rank = 3, .dim = { s.dim[0], s.dim[1] * places, windows } };
-    return df_result(cx, in_shape(cx, df_join(cx, piece, n, 2, site), &columns, site));
+    return df_result(cx, as_shape(cx, df_join(cx, piece, n, 2, site), &columns, site));
 }
 
 /* Whether the columns x, of shape s, are those of images with these sides. Sets *images to their
@@ -156,7 +157,7 @@ deft_tensor *deft_fold(deft_tensor *x, deft_shape sides, const deft_pool_options
         padded.dim[2 + i] += 2 * w.padding[i];
         parts.dim[3 + i] = w.out[i];
     }
-    a = in_shape(cx, a, &parts, site);
+    a = as_shape(cx, a, &parts, site);
     uint32_t sum = df_expand_to(cx, df_cst(cx, t, 0, site), &padded, site);
     int64_t start[DEFT_MAX_RANK] = { 0 };
     const int64_t step[DEFT_MAX_RANK] = { 1, 1, 1, 1, 1, 1 };
@@ -170,6 +171,44 @@ deft_tensor *deft_fold(deft_tensor *x, deft_shape sides, const deft_pool_options
         start[2]++;
     } while (sum != DF_BAD && df_slide_next(&w, at));
     return df_result(cx, without_padding(cx, sum, &w, &images, site));
+}
+
+/* ---- maxima at their places ---- */
+
+static deft_tensor *max_unpool(deft_ctx *cx, deft_tensor *x, deft_tensor *indices,
+                               const deft_shape *sides)
+{
+    deft_shape s = deft_shape_get(x), images = *sides;
+    const deft_shape lines = { .rank = 3, .dim = { s.dim[0], s.dim[1], -1 } };
+    deft_shape flat = { .rank = 3, .dim = { s.dim[0], s.dim[1], 1 } };
+    images.rank = s.rank;
+    for (uint32_t i = 0; i < sides->rank; i++) {
+        images.dim[2 + i] = sides->dim[i];
+        flat.dim[2] *= sides->dim[i];
+    }
+    images.dim[0] = s.dim[0];
+    images.dim[1] = s.dim[1];
+    deft_tensor *const zeros = deft_zeros(cx, flat, deft_dtype_of(x));
+    return deft_reshape(
+        deft_scatter(zeros, deft_reshape(indices, lines), deft_reshape(x, lines), 2), images);
+}
+
+deft_tensor *deft_max_unpool(deft_tensor *x, deft_tensor *indices, deft_shape sides)
+{
+    uint32_t a, b;
+    df_shape s, checked;
+    char text[DF_SHAPE_TEXT];
+    deft_ctx *const cx = df_begin("max_unpool", x, &a, &s, DF_SITE);
+    if (!cx || (b = df_operand(cx, "max_unpool", 2, indices)) == DF_BAD) return NULL;
+    if (!df_check_shape(cx, "max_unpool", &sides, &checked)) return NULL;
+    df_rec_shape(&cx->rec, b, &checked);
+    if (s.rank < 3 || s.rank > 2 + DF_SIDES || sides.rank != s.rank - 2 ||
+        !df_shape_equal(&s, &checked) || !df_is_int(df_dtype_at(cx, b)))
+        return df_error(cx, DEFT_E_SHAPE,
+                        "max_unpool: x is %s; it takes [N, C, ...], integers of that shape, and an "
+                        "extent for each of one to three sides",
+                        df_shape_text(&s, text, sizeof text));
+    DF_LAYER_RETURN(deft_tensor *, cx, max_unpool(cx, x, indices, &sides));
 }
 
 /* ---- pools with a number of parts ---- */
