@@ -361,8 +361,8 @@ static bool is_nan_f16(const unsigned char *p)
     return (h & 0x7fffu) > 0x7c00u;
 }
 
-/* Parts of complex numbers may differ by places of the greater part. A zero of one part is equal to a
- * zero of either sign only where the numbers differ by places. */
+/* Parts of complex numbers may differ by places of the greater part. Zeros of both signs are equal
+ * only where the numbers may differ. */
 static bool equal_part(const datum *want, const unsigned char *got, size_t i)
 {
     const deft_dtype t = part_of(want->dtype);
