@@ -202,10 +202,9 @@ def draw_product():
     k, d = rng.randrange(1, 5), rng.choice(FLOATS + ["int32", "int64"])
     finite = [np.nan_to_num(elements(s, d), nan=1, posinf=2, neginf=3) for s in [(3, k), (k, 2), (k,), (2, 3, k)]]
     a, b, v, batch = finite
-    # deft multiplies matrices of integers as floats (docs/names.md), so that products of integers are left out.
     choices = [("tensordot", [a, b], lambda xp, a, b: xp.tensordot(a, b, axes=1)), ("vecdot", [batch, v], lambda xp, a, b: xp.vecdot(a, b)),
                ("matmul", [batch, b], lambda xp, a, b: xp.matmul(a, b)), ("@", [a, v], lambda xp, a, b: a @ b)]
-    return Case(*rng.choice(choices if d in FLOATS else choices[1:2]))
+    return Case(*rng.choice(choices))
 
 
 def draw_set():
