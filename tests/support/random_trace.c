@@ -228,7 +228,7 @@ static void scattered(generator *g, df_op o, uint32_t a)
 /* The integer dtype of that size with the other signedness; t when it is no integer. */
 static deft_dtype other_sign(deft_dtype t)
 {
-    for (int k = 0; k < DEFT_N_DTYPES; k++)
+    for (int k = 0; k < DF_N_RECORDED; k++)
         if (df_is_int(t) && df_is_int((deft_dtype)k) && k != (int)t &&
             df_bits_of((deft_dtype)k) == df_bits_of(t))
             return (deft_dtype)k;

@@ -201,7 +201,7 @@ static deft_tensor *contract(einsum *e)
 
 /* ---- einsum ---- */
 
-static int einsum_label(char c)
+static int letter_label(char c)
 {
     if (c >= 'a' && c <= 'z') return c - 'a';
     return c >= 'A' && c <= 'Z' ? c - 'A' + 26 : -1;
@@ -218,7 +218,7 @@ static bool read_labels(const einsum *e, const char *equation, const char **at, 
 {
     for (; **at && **at != ',' && **at != '-'; (*at)++) {
         if (**at == ' ') continue;
-        const int label = einsum_label(**at);
+        const int label = letter_label(**at);
         if (label < 0) return refused(e, equation, "a label is a letter");
         if (x->n == DEFT_MAX_RANK) return refused(e, equation, "an operand has more than 8 labels");
         x->label[x->n++] = (uint8_t)label;

@@ -190,9 +190,9 @@ static uint32_t counts(const call *c, bool include_self)
     return include_self || n == DF_BAD ? n : df_map2(cx, DF_OP_maximum, n, one, c->site);
 }
 
-static deft_tensor *reduced(const char *what, bool slices, deft_tensor *tensor,
-                            deft_tensor *indices, deft_tensor *values, int axis,
-                            deft_scatter_how how, bool include_self, uintptr_t site)
+static deft_tensor *reduce_at(const char *what, bool slices, deft_tensor *tensor,
+                              deft_tensor *indices, deft_tensor *values, int axis,
+                              deft_scatter_how how, bool include_self, uintptr_t site)
 {
     static const uint8_t hows[] = { [DEFT_SCATTER_SUM] = DF_SCATTER_ADD,
                                     [DEFT_SCATTER_PROD] = DF_SCATTER_MUL,
@@ -221,11 +221,11 @@ static deft_tensor *reduced(const char *what, bool slices, deft_tensor *tensor,
 deft_tensor *deft_scatter_reduce(deft_tensor *t, deft_tensor *indices, deft_tensor *values,
                                  int axis, deft_scatter_how how, bool include_self)
 {
-    return reduced("scatter_reduce", false, t, indices, values, axis, how, include_self, DF_SITE);
+    return reduce_at("scatter_reduce", false, t, indices, values, axis, how, include_self, DF_SITE);
 }
 
 deft_tensor *deft_index_reduce(deft_tensor *t, deft_tensor *indices, deft_tensor *values, int axis,
                                deft_scatter_how how, bool include_self)
 {
-    return reduced("index_reduce", true, t, indices, values, axis, how, include_self, DF_SITE);
+    return reduce_at("index_reduce", true, t, indices, values, axis, how, include_self, DF_SITE);
 }
