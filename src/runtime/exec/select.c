@@ -66,6 +66,7 @@ static void append(const df_routine_job *j, const char *in, int64_t at, int64_t 
 /* clang-format off */
 #define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
     DF_ORDER_##kind(NAME, ROW(DEFT_##NAME))
+#define FACE(name, NAME, kind, bits, record, c_type, file) case DEFT_##NAME: break;
 #include "ops/dtypes.def"
         /* clang-format on */
     }
@@ -111,6 +112,7 @@ static uint64_t keep_each(const df_routine_job *j, const char *in, int64_t at, i
 /* clang-format off */
 #define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
     DF_ORDER_##kind(NAME, ROW(DEFT_##NAME))
+#define FACE(name, NAME, kind, bits, record, c_type, file) case DEFT_##NAME: break;
 #include "ops/dtypes.def"
         /* clang-format on */
     }

@@ -24,6 +24,7 @@ void df_order_load(const df_routine_job *j, const char *in, int64_t begin, int64
 /* clang-format off */
 #define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
     DF_ORDER_##kind(NAME, ROW(DEFT_##NAME))
+#define FACE(name, NAME, kind, bits, record, c_type, file) case DEFT_##NAME: break;
 #include "ops/dtypes.def"
         /* clang-format on */
     }
@@ -45,6 +46,7 @@ void df_order_load_half(const df_routine_job *j, const char *in, int shift, uint
 /* clang-format off */
 #define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
     DF_ORDER_##kind(NAME, ROW(DEFT_##NAME))
+#define FACE(name, NAME, kind, bits, record, c_type, file) case DEFT_##NAME: break;
 #include "ops/dtypes.def"
         /* clang-format on */
     }
