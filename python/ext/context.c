@@ -4,6 +4,7 @@
  */
 #include "ext.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,10 +75,26 @@ context *context_here(void)
 
 static void wait_while_busy(context *cx)
 {
+    if (!cx->busy) return;
+    cx->n_waiting++;
     while (cx->busy) {
         PyThreadState *const state = PyEval_SaveThread();
         PyThread_acquire_lock(cx->lock, WAIT_LOCK);
         PyThread_release_lock(cx->lock);
+        PyEval_RestoreThread(state);
+    }
+    cx->n_waiting--;
+    cx->n_served++;
+}
+
+/* Lets a thread that waits go on first. A thread that computes in a loop releases the GIL only
+ * while it is busy, so that the others would never find the context free. */
+static void give_way(context *cx)
+{
+    const size_t served = cx->n_served;
+    while (cx->n_waiting && cx->n_served == served && !cx->busy) {
+        PyThreadState *const state = PyEval_SaveThread();
+        (void)sched_yield();
         PyEval_RestoreThread(state);
     }
 }
@@ -92,7 +109,8 @@ static void drop_freed(context *cx)
 
 bool context_enter(context *cx)
 {
-    if (cx->busy) wait_while_busy(cx); /* also in its own thread: another may compute in it */
+    if (cx->n_waiting) give_way(cx);
+    wait_while_busy(cx); /* also in its own thread: another may compute in it */
     if (cx != current && cx->n_functions) {
         PyErr_SetString(PyExc_RuntimeError,
                         "this array belongs to another thread, which is recording a function "

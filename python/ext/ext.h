@@ -50,6 +50,8 @@ typedef struct context {
     unsigned long thread;
     bool busy;               /* computes, without the GIL */
     PyThread_type_lock lock; /* held while busy */
+    size_t n_waiting;        /* threads that wait until it is not busy */
+    size_t n_served;         /* threads that have waited so far, and went on */
     unsigned n_functions;    /* functions that are recorded or differentiated at this moment */
     unsigned n_pins;         /* calls that hold handles which are not kept: the scope must stay */
     uint32_t n_recorded;     /* Arrays made since the scope began */

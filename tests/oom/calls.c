@@ -1583,7 +1583,8 @@ static deft_status record(world *w)
     if (!t && w->rng.next) w->wrong = "a draw that failed took a number";
     drive.n_recorded = recorded(w) - before;
     deft_assign(w->p[0], deft_add_f(deft_mul_f(w->p[0], 2), 1));
-    deft_assign(w->p[1], deft_add(w->p[1], deft_sum(deft_cast(t, DEFT_F32), ALL, 0)));
+    deft_tensor *const reals = deft_isdtype(deft_dtype_of(t), DEFT_KIND_COMPLEX) ? deft_abs(t) : t;
+    deft_assign(w->p[1], deft_add(w->p[1], deft_sum(deft_cast(reals, DEFT_F32), ALL, 0)));
     return deft_step_end(s);
 }
 
