@@ -595,3 +595,31 @@ void df_access_store_one(df_gen *g, uint32_t access, LLVMValueRef p, LLVMValueRe
     const deft_dtype dtype = (deft_dtype)g->k->access[access].dtype;
     store_aligned(g, to_mem(g, dtype, v), p, df_bytes_of(dtype));
 }
+
+/* ---- stores that alternate (rows/twos.c) ---- */
+
+bool df_access_steps(const df_gen *g, uint32_t access)
+{
+    return df_access_is_strided(g->k->access[access].kind) &&
+           g->k->access[access].step[g->vec_axis] == DF_STEP_ANY && !g->acc[access].has_tile;
+}
+
+/* Whether store i is followed by one to the same memory, through the next access. */
+static bool are_neighbours(const df_gen *g, uint32_t i)
+{
+    const df_kernel *k = g->k;
+    if (i + 1 >= k->n_ins || k->ins[i].op != DF_K_store || k->ins[i + 1].op != DF_K_store)
+        return false;
+    const uint32_t a = (uint32_t)k->ins[i].imm;
+    return k->ins[i + 1].imm == a + 1 && k->access[a].same_as == k->access[a + 1].same_as &&
+           k->access[a].dtype == k->access[a + 1].dtype && df_access_steps(g, a) &&
+           df_access_steps(g, a + 1);
+}
+
+bool df_access_begins_twos(const df_gen *g, uint32_t i)
+{
+    uint32_t n = 0;
+    if (!are_neighbours(g, i)) return false;
+    while (i > n && are_neighbours(g, i - n - 1)) n++;
+    return n % 2 == 0;
+}

@@ -282,6 +282,11 @@ void df_access_store(df_gen *g, uint32_t access, LLVMValueRef v);
 /* Where g->are_twos: stores v through an access, and `other` through the next one, whose elements
  * alternate with those of the first. */
 void df_access_store_two(df_gen *g, uint32_t access, LLVMValueRef v, LLVMValueRef other);
+/* Whether the elements of an access may lie more than one element apart along the lanes. */
+bool df_access_steps(const df_gen *g, uint32_t access);
+/* Whether stores i and i + 1 are of results that may alternate in memory. Where g->are_twos holds,
+ * they do. The stores of a run are taken in twos, from its beginning. */
+bool df_access_begins_twos(const df_gen *g, uint32_t i);
 /* Loads one element of the access's dtype at p, or `offset` elements behind p. NULL is 0. */
 LLVMValueRef df_access_load_one(df_gen *g, uint32_t access, LLVMValueRef p, LLVMValueRef offset);
 /* Loads one element of the access where the scalar `is` is true. Elsewhere, the value is `other`.
@@ -361,12 +366,6 @@ void df_stream_begin(df_gen *g);
 void df_stream_end(df_gen *g);
 /* Stores v at p, which is aligned to it. */
 void df_stream_store(df_gen *g, LLVMValueRef v, LLVMValueRef p, uint32_t size);
-
-/* ---- twos.c ---- */
-
-/* Whether stores i and i + 1 are of results that may alternate in memory. Where g->are_twos holds,
- * they do. The stores of a run are taken in twos, from its beginning. */
-bool df_twos_begin_at(const df_gen *g, uint32_t i);
 
 /* ---- tiles.c ---- */
 

@@ -307,8 +307,9 @@ static void emit_lanes(df_gen *g, uint32_t i)
         return;
     }
     if (op == DF_K_store) {
-        if (g->are_twos && df_twos_begin_at(g, i)) return; /* the next instruction stores both */
-        if (g->are_twos && i > 0 && df_twos_begin_at(g, i - 1))
+        if (g->are_twos && df_access_begins_twos(g, i))
+            return; /* the next instruction stores both */
+        if (g->are_twos && i > 0 && df_access_begins_twos(g, i - 1))
             df_access_store_two(g, access - 1, df_gen_vec(g, ins[-1].src[0]), s[0]);
         else
             df_access_store(g, access, s[0]);

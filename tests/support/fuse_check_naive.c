@@ -3,6 +3,8 @@
  * A trace evaluated the plain way: one node after the other, each stored whole, every index
  * computed from the definition of the op. It shares nothing with the fuser but the bodies of
  * elementwise ops, which it runs as kernels of one axis. Reductions follow base/limits.h literally.
+ *
+ * Why this file is long: the meaning of every operator, in one place.
  */
 #include <math.h>
 #include <stdlib.h>

@@ -19,38 +19,13 @@ enum {
     LONG_BODY = 200, /* instructions. In a longer body the stores take little of the time */
 };
 
-static bool steps(const df_gen *g, uint32_t access)
-{
-    return df_access_is_strided(g->k->access[access].kind) &&
-           g->k->access[access].step[g->vec_axis] == DF_STEP_ANY && !g->acc[access].has_tile;
-}
-
-/* Whether store i is followed by one to the same memory, through the next access. */
-static bool are_neighbours(const df_gen *g, uint32_t i)
-{
-    const df_kernel *k = g->k;
-    if (i + 1 >= k->n_ins || k->ins[i].op != DF_K_store || k->ins[i + 1].op != DF_K_store)
-        return false;
-    const uint32_t a = (uint32_t)k->ins[i].imm;
-    return k->ins[i + 1].imm == a + 1 && k->access[a].same_as == k->access[a + 1].same_as &&
-           k->access[a].dtype == k->access[a + 1].dtype && steps(g, a) && steps(g, a + 1);
-}
-
-bool df_twos_begin_at(const df_gen *g, uint32_t i)
-{
-    uint32_t n = 0;
-    if (!are_neighbours(g, i)) return false;
-    while (i > n && are_neighbours(g, i - n - 1)) n++;
-    return n % 2 == 0;
-}
-
 static bool two_pay(const df_gen *g)
 {
     if (g->k->mode != DF_MODE_MAP || g->w == 1 || g->level == DF_OPT_O0 || g->vec_axis < 0 ||
         g->has_inside || df_gen_body_size(g) > LONG_BODY)
         return false;
     for (uint32_t i = 0; i < g->k->n_ins; i++)
-        if (df_twos_begin_at(g, i)) return true;
+        if (df_access_begins_twos(g, i)) return true;
     return false;
 }
 
@@ -59,14 +34,14 @@ static LLVMValueRef alternate(df_gen *g)
 {
     LLVMValueRef is = LLVMConstInt(g->i1, 1, 0);
     for (uint32_t a = 0; a < g->k->n_access; a++) {
-        if (!steps(g, a)) continue;
+        if (!df_access_steps(g, a)) continue;
         const int64_t size = df_bytes_of((deft_dtype)g->k->access[a].dtype);
         LLVMValueRef same =
             LLVMBuildICmp(g->b, LLVMIntEQ, g->acc[a].step, df_gen_i64(g, 2 * size), "");
         is = LLVMBuildAnd(g->b, is, same, "");
     }
     for (uint32_t i = 0; i < g->k->n_ins; i++) {
-        if (!df_twos_begin_at(g, i)) continue;
+        if (!df_access_begins_twos(g, i)) continue;
         const uint32_t a = (uint32_t)g->k->ins[i].imm;
         const int64_t size = df_bytes_of((deft_dtype)g->k->access[a].dtype);
         LLVMValueRef next = df_gen_offset(g, g->acc[a].at, df_gen_i64(g, size));

@@ -426,8 +426,8 @@ deft_tensor *deft_one_hot(deft_tensor *indices, int64_t n_classes, deft_dtype dt
 
 /* ---- products ---- */
 
-/* The product of two records of one dtype of numbers, with at least one axis each. DF_BAD with the error
- * recorded. */
+/* The product of two records of one dtype of numbers, with at least one axis each. Returns DF_BAD
+ * with the error recorded. */
 static uint32_t real_product(deft_ctx *cx, uint32_t na, uint32_t nb, uintptr_t site)
 {
     df_shape sa, sb, want;

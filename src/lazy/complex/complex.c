@@ -94,22 +94,6 @@ static df_parts sum_of(deft_ctx *cx, df_op op, df_parts a, df_parts b, uintptr_t
     return out;
 }
 
-df_parts df_complex_mul(deft_ctx *cx, df_parts a, df_parts b, uintptr_t site)
-{
-    if (a.is_real || b.is_real) {
-        const df_parts z = a.is_real ? b : a, x = a.is_real ? a : b;
-        return (df_parts){ df_map2(cx, DF_OP_mul, z.re, x.re, site),
-                           z.is_real ? DF_BAD : df_map2(cx, DF_OP_mul, z.im, x.re, site),
-                           z.is_real };
-    }
-    const uint32_t rr = df_map2(cx, DF_OP_mul, a.re, b.re, site);
-    const uint32_t ii = df_map2(cx, DF_OP_mul, a.im, b.im, site);
-    const uint32_t ri = df_map2(cx, DF_OP_mul, a.re, b.im, site);
-    const uint32_t ir = df_map2(cx, DF_OP_mul, a.im, b.re, site);
-    return (df_parts){ df_map2(cx, DF_OP_sub, rr, ii, site), df_map2(cx, DF_OP_add, ri, ir, site),
-                       false };
-}
-
 /* Whether a equals b; of `ne`, whether they differ. */
 static uint32_t compared(const df_cjob *j, df_op op, df_parts a, df_parts b)
 {
@@ -169,13 +153,6 @@ deft_tensor *df_complex_where(deft_ctx *cx, uint32_t condition, deft_tensor *a, 
         df_where(cx, condition, pa.is_real ? zero : pa.im, pb.is_real ? zero : pb.im, site), false
     };
     return is_bad(out) ? NULL : df_parts_result(cx, out, site);
-}
-
-uint32_t df_complex_truth(deft_ctx *cx, df_parts x, uintptr_t site)
-{
-    const uint32_t re = df_to(cx, x.re, DEFT_BOOL, site);
-    if (x.is_real) return re;
-    return df_map2(cx, DF_OP_bitwise_or, re, df_to(cx, x.im, DEFT_BOOL, site), site);
 }
 
 deft_tensor *df_complex_cast(deft_ctx *cx, df_parts x, deft_dtype to, uintptr_t site)

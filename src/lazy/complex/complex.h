@@ -33,14 +33,14 @@ deft_tensor *df_complex_binary_of(deft_ctx *cx, df_op op, deft_tensor *a, deft_t
 /* where(condition, a, b), for a bool record. */
 deft_tensor *df_complex_where(deft_ctx *cx, uint32_t condition, deft_tensor *a, deft_tensor *b,
                               uintptr_t site);
-/* Whether x is not 0, as a bool record. */
-uint32_t df_complex_truth(deft_ctx *cx, df_parts x, uintptr_t site);
 /* x in another dtype, which may be real only when it is bool: else DEFT_E_DTYPE. */
 deft_tensor *df_complex_cast(deft_ctx *cx, df_parts x, deft_dtype to, uintptr_t site);
 
 /* ---- functions of parts, for other composites ---- */
 
-df_parts df_complex_mul(deft_ctx *cx, df_parts a, df_parts b, uintptr_t site);
+df_parts df_complex_mul(deft_ctx *cx, df_parts a, df_parts b, uintptr_t site); /* functions.c */
+/* Whether x is not 0, as a bool record. In functions.c. */
+uint32_t df_complex_truth(deft_ctx *cx, df_parts x, uintptr_t site);
 df_parts df_complex_conj(deft_ctx *cx, df_parts x, uintptr_t site);
 
 /* ---- along axes (reduce.c) ---- */

@@ -28,6 +28,29 @@
 
 #define HALF_PI 1.57079632679489661923
 
+uint32_t df_complex_truth(deft_ctx *cx, df_parts x, uintptr_t site)
+{
+    const uint32_t re = df_to(cx, x.re, DEFT_BOOL, site);
+    if (x.is_real) return re;
+    return df_map2(cx, DF_OP_bitwise_or, re, df_to(cx, x.im, DEFT_BOOL, site), site);
+}
+
+df_parts df_complex_mul(deft_ctx *cx, df_parts a, df_parts b, uintptr_t site)
+{
+    if (a.is_real || b.is_real) {
+        const df_parts z = a.is_real ? b : a, x = a.is_real ? a : b;
+        return (df_parts){ df_map2(cx, DF_OP_mul, z.re, x.re, site),
+                           z.is_real ? DF_BAD : df_map2(cx, DF_OP_mul, z.im, x.re, site),
+                           z.is_real };
+    }
+    const uint32_t rr = df_map2(cx, DF_OP_mul, a.re, b.re, site);
+    const uint32_t ii = df_map2(cx, DF_OP_mul, a.im, b.im, site);
+    const uint32_t ri = df_map2(cx, DF_OP_mul, a.re, b.im, site);
+    const uint32_t ir = df_map2(cx, DF_OP_mul, a.im, b.re, site);
+    return (df_parts){ df_map2(cx, DF_OP_sub, rr, ii, site), df_map2(cx, DF_OP_add, ri, ir, site),
+                       false };
+}
+
 static uint32_t is_zero(const df_cjob *j, uint32_t a)
 {
     return OF(eq, a, INT(0));
