@@ -16,10 +16,14 @@ extern "C" {
 #endif
 
 #ifndef ARROW_C_DATA_INTERFACE
+/** Whether the structs are declared, here or in another header. */
 #define ARROW_C_DATA_INTERFACE
 
+/** A flag of a schema: the order of the categories means something. */
 #define ARROW_FLAG_DICTIONARY_ORDERED 1
+/** A flag of a schema: elements may be null. */
 #define ARROW_FLAG_NULLABLE 2
+/** A flag of a schema: the keys of each map are sorted. */
 #define ARROW_FLAG_MAP_KEYS_SORTED 4
 
 /** The type of an array. */

@@ -353,19 +353,22 @@ inline deft_tensor *left(N value, tensor like)
 DEFT_UNARY_OPS(DEFT_HPP_UNARY)
 #undef DEFT_HPP_UNARY
 
-/** Parts of complex tensors (complex.h). */
+/** The real parts (deft_real). */
 inline tensor real(tensor x)
 {
     return deft_real(x.get());
 }
+/** The imaginary parts (deft_imag). */
 inline tensor imag(tensor x)
 {
     return deft_imag(x.get());
 }
+/** The conjugates (deft_conj). */
 inline tensor conj(tensor x)
 {
     return deft_conj(x.get());
 }
+/** The angles, in radians (deft_angle). */
 inline tensor angle(tensor x)
 {
     return deft_angle(x.get());
@@ -972,20 +975,21 @@ inline deft_shape shape_of_array()
 
 } // namespace detail
 
-/** A tensor of an array, with its shape and dtype: borrowed (deft_wrap), borrowed and written by
- * assignments (deft_wrap_mut), or copied (deft_from). */
+/** A tensor of an array, which is borrowed, with its shape and dtype (deft_wrap). */
 template <class A, detail::if_array<A> = 0>
 inline tensor wrap(deft_ctx *cx, const A &a)
 {
     return deft_wrap(cx, detail::shape_of_array<A>(), detail::dtype_of<detail::element_of<A>>(), a,
                      sizeof a, nullptr);
 }
+/** The same of an array that assignments write (deft_wrap_mut). */
 template <class A, detail::if_array<A> = 0>
 inline tensor wrap_mut(deft_ctx *cx, A &a)
 {
     return deft_wrap_mut(cx, detail::shape_of_array<A>(), detail::dtype_of<detail::element_of<A>>(),
                          a, sizeof a, nullptr);
 }
+/** A tensor with a copy of an array (deft_from). */
 template <class A, detail::if_array<A> = 0>
 inline tensor from(deft_ctx *cx, const A &a)
 {

@@ -45,18 +45,18 @@ typedef struct DEFT_DLPACK_ALIAS deft_dlpack_tensor {
 
 /** DLManagedTensorVersioned of the standard. */
 typedef struct DEFT_DLPACK_ALIAS deft_dlpack_versioned {
-    uint32_t major; /**< 1. Of another version, only deleter may be used. */
-    uint32_t minor;
+    uint32_t major;    /**< 1. Of another version, only deleter may be used. */
+    uint32_t minor;    /**< Any. */
     void *manager_ctx; /**< For the producer alone. */
     /** Gives the array back, with the struct itself. NULL: nothing is to be done. */
     void (*deleter)(struct DLManagedTensorVersioned *self);
-    uint64_t flags; /**< Bit 0: read only. Bit 1: a copy was made for the consumer. */
-    deft_dlpack_tensor tensor;
+    uint64_t flags;            /**< Bit 0: read only. Bit 1: a copy was made for the consumer. */
+    deft_dlpack_tensor tensor; /**< The array. */
 } deft_dlpack_versioned;
 
 /** DLManagedTensor of the standard, for consumers and producers of version 0. */
 typedef struct DEFT_DLPACK_ALIAS deft_dlpack_old {
-    deft_dlpack_tensor tensor;
+    deft_dlpack_tensor tensor;                     /**< The array. */
     void *manager_ctx;                             /**< For the producer alone. */
     void (*deleter)(struct DLManagedTensor *self); /**< As in deft_dlpack_versioned. */
 } deft_dlpack_old;

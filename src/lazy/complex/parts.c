@@ -60,15 +60,10 @@ static bool keeps_pairs(const deft_ctx *cx, uint32_t k)
         return false;
     const uint32_t last = n->rank - 1u, from = node_at(cx, n->src[0].i)->rank - 1u;
     const int64_t *const args = cx->rec.args + n->arg;
-    switch (n->op) {
-    case DF_OP_slice: return args[2 * last] == 0 && args[2 * last + 1] == 1;
-    case DF_OP_permute: return (n->attr >> 4 * last & 15u) == from;
-    case DF_OP_unsqueeze: return !(n->attr >> last & 1u);
-    case DF_OP_expand:
-    case DF_OP_squeeze:
-    case DF_OP_reshape: return true;
-    default: return false;
-    }
+    if (n->op == DF_OP_slice) return args[2 * last] == 0 && args[2 * last + 1] == 1;
+    if (n->op == DF_OP_permute) return (n->attr >> 4 * last & 15u) == from;
+    if (n->op == DF_OP_unsqueeze) return !(n->attr >> last & 1u);
+    return n->op == DF_OP_expand || n->op == DF_OP_squeeze || n->op == DF_OP_reshape;
 }
 
 /* View k of a record of pairs, recorded again on one part of that record. */

@@ -291,8 +291,9 @@ static uint32_t counted_elements(deft_ctx *cx, const pool *p, uint32_t i, bool h
                                  uintptr_t site)
 {
     const df_slide *const w = &p->slide;
-    const int64_t d = w->dilation[i],
-                  end = p->images.dim[2 + i] + (has_padding ? w->padding[i] : 0);
+    const int64_t d = w->dilation[i];
+    int64_t end = p->images.dim[2 + i];
+    if (has_padding) end += w->padding[i];
     const uint32_t moves = df_map2(cx, DF_OP_mul, window_numbers(cx, w, i, site),
                                    whole_number(cx, w->stride[i], site), site);
     const uint32_t by = whole_number(cx, d, site);
