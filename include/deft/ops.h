@@ -135,7 +135,7 @@ DEFT_API deft_tensor *deft_isnan(deft_tensor *x);
 DEFT_API deft_tensor *deft_isinf(deft_tensor *x);
 /** Whether x is neither NaN nor an infinity, as a bool. */
 DEFT_API deft_tensor *deft_isfinite(deft_tensor *x);
-/** Whether the sign bit of x is set, also that of -0 or of a NaN, as a bool. */
+/** Whether the sign bit of x is set, also that of -0 or of a NaN, as a bool. A NaN that was computed has any sign. */
 DEFT_API deft_tensor *deft_signbit(deft_tensor *x);
 /** Whether x is 0, as a bool. */
 DEFT_API deft_tensor *deft_logical_not(deft_tensor *x);

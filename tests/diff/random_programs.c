@@ -488,6 +488,14 @@ static void do_input(run *r, const ins *i, bool mut)
 
 /* ---- maps ---- */
 
+/* The sign of a NaN that was computed is unspecified, so the ops that show it get none. */
+static deft_tensor *without_nan(const char *op, deft_tensor *x)
+{
+    if (!x || (strcmp(op, "signbit") && strcmp(op, "copysign"))) return x;
+    if (!deft_isdtype(deft_dtype_of(x), DEFT_KIND_REAL)) return x;
+    return deft_where(deft_isnan(x), deft_num(deft_ctx_of(x), 1), x);
+}
+
 static void do_unary(run *r, const ins *i)
 {
     const var *const a = get(r, i->a);
@@ -496,7 +504,7 @@ static void do_unary(run *r, const ins *i)
     const char *note;
     deft_tensor *const x = fit(r, a->t, takes_of(o->name), &note);
     say(r, "t%u = deft_%s(t%u);%s", i->dst % VARS, o->name, i->a % VARS, note);
-    set(r, i->dst, o->f(x), NULL);
+    set(r, i->dst, o->f(without_nan(o->name, x)), NULL);
 }
 
 static deft_tensor *with_number(run *r, const binary_row *o, deft_tensor *x, const ins *i,
@@ -529,11 +537,11 @@ static void do_binary(run *r, const ins *i)
         deft_tensor *const y = beside(x, fit(r, b->t, k, &nb));
         say(r, "t%u = deft_%s(t%u, t%u);%s%s", i->dst % VARS, o->name, i->a % VARS, i->b % VARS, na,
             nb);
-        set(r, i->dst, o->f(x, y), NULL);
+        set(r, i->dst, o->f(x, without_nan(o->name, y)), NULL);
     } else if (i->kind == K_LEFT_NUMBER && k != TAKES_INTEGRAL && k != TAKES_INTS) {
         say(r, "t%u = deft_%s(deft_num(cx, %.9g), t%u);%s", i->dst % VARS, o->name, number(r, i),
             i->a % VARS, na);
-        set(r, i->dst, o->f(deft_num(r->cx, number(r, i)), x), NULL);
+        set(r, i->dst, o->f(deft_num(r->cx, number(r, i)), without_nan(o->name, x)), NULL);
     } else {
         char text[40];
         deft_tensor *const t = with_number(r, o, x, i, text, sizeof text);
