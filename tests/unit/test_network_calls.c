@@ -261,6 +261,33 @@ Test(network_calls, a_query_that_sees_no_key_has_the_result_and_the_gradient_0)
         }
 }
 
+/* The gradient of attention over several blocks of keys, with a cap, in a captured function. */
+static deft_status capped_gradient(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
+                                   deft_tensor **out, size_t n_out, void *user)
+{
+    const deft_attention_options o = { .size = sizeof o, .cap = 2 };
+    deft_tensor *const y = deft_attention(in[0], in[0], in[0], &o);
+    (void)n_in, (void)n_out, (void)user;
+    if (!y || !deft_grad(&y, &y, 1, in, 1, NULL, out)) return deft_error(cx);
+    return DEFT_OK;
+}
+
+Test(network_calls, capped_attention_is_differentiated_in_a_capture)
+{
+    const deft_shape s = DEFT_SHAPE(DEFT_ATTENTION_BLOCK + 40, 4);
+    deft_tensor *const x = deft_keep(deft_sin(deft_add(ones(s), deft_iota(r.cx, s, 0))));
+    deft_tensor *at_once, *captured;
+    OK(&r, capped_gradient(r.cx, &x, 1, &at_once, 1, NULL));
+    (void)deft_keep(at_once);
+    deft_capture *c = deft_capture_create(r.cx, capped_gradient, NULL);
+    OK(&r, deft_capture_call(c, &x, 1, &captured, 1));
+    static float want[(DEFT_ATTENTION_BLOCK + 40) * 4], have[(DEFT_ATTENTION_BLOCK + 40) * 4];
+    OK(&r, deft_read(at_once, DEFT_F32, want, sizeof want));
+    OK(&r, deft_read(captured, DEFT_F32, have, sizeof have));
+    cr_assert(memcmp(want, have, sizeof want) == 0 && want[0] != 0);
+    deft_capture_destroy(&c);
+}
+
 Test(network_calls, mistakes_of_attention)
 {
     deft_tensor *const q = ones(DEFT_SHAPE(4, 3, 2)), *const k = ones(DEFT_SHAPE(2, 5, 2));

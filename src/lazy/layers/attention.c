@@ -429,7 +429,7 @@ static deft_status attend_backward_block(deft_ctx *cx, deft_tensor *const *in, s
     deft_tensor *const by_p = deft_matmul(a->dout, deft_t(in[2]));
     deft_tensor *by_score = deft_mul(p, deft_sub(by_p, a->less));
     if (n_out > 3) out[3] = by_score;
-    if (a->cap) by_score = deft_mul(by_score, deft_rsub_f(deft_square(tanh), 1));
+    if (a->cap) by_score = deft_mul(by_score, deft_sub(deft_const_f(cx, 1), deft_square(tanh)));
     out[0] = deft_add(in[0], deft_matmul(by_score, in[1]));
     out[1] = deft_matmul(deft_t(by_score), a->q);
     out[2] = deft_matmul(deft_t(p), a->dout);
