@@ -332,7 +332,7 @@ static void append(archive *a, const void *bytes, size_t n)
 
 static void number(archive *a, uint64_t v, int bytes)
 {
-    for (int i = 0; i < bytes; i++) a->at[a->n++] = (unsigned char)(v >> 8 * i);
+    for (int i = 0; i < bytes; i++) a->at[a->n++] = (unsigned char)(i < 8 ? v >> 8 * i : 0);
 }
 
 static void common(archive *a, bool deflated, uint32_t crc, size_t packed, size_t size)
