@@ -81,25 +81,6 @@ static deft_tensor *standard(deft_ctx *cx, const char *what, deft_rng *rng, deft
     return t && computed_in(dtype) != dtype ? deft_cast(t, dtype) : t;
 }
 
-/* The x for which erf(x) = y, for y in (-1, 1), in f64: a guess (Winitzki 2008) and three steps of
- * Newton's method. */
-static deft_tensor *inverse_erf(deft_ctx *cx, deft_tensor *y)
-{
-    const double a = 0.147, b = 2 / (3.14159265358979323846 * a);
-    deft_tensor *const log = deft_log1p(deft_neg(deft_square(y)));
-    deft_tensor *const c = deft_add_f(deft_mul_f(log, 0.5), b);
-    deft_tensor *const inside = deft_sub(deft_square(c), deft_mul_f(log, 1 / a));
-    deft_tensor *x = deft_sqrt(deft_maximum_f(deft_sub(deft_sqrt(inside), c), 0));
-    x = deft_copysign(x, y);
-    for (int i = 0; i < 3; i++) {
-        deft_tensor *const slope = deft_mul_f(deft_exp(deft_neg(deft_square(x))),
-                                              1.1283791670955125739 /* 2 / sqrt(pi) */);
-        x = deft_sub(x, deft_div(deft_sub(deft_erf(x), y), deft_add_f(slope, 1e-300)));
-    }
-    (void)cx;
-    return x;
-}
-
 static deft_tensor *truncated_normal(deft_ctx *cx, deft_rng *rng, deft_shape shape,
                                      deft_dtype dtype, double low, double high)
 {
@@ -113,7 +94,7 @@ static deft_tensor *truncated_normal(deft_ctx *cx, deft_rng *rng, deft_shape sha
     const double root = 0.70710678118654752440, from = erf(low * root), to = erf(high * root);
     deft_tensor *const u = deft_uniform(cx, rng, shape, DEFT_F64, from, to);
     if (!u) return NULL;
-    deft_tensor *const x = deft_mul_f(inverse_erf(cx, u), 1.41421356237309504880);
+    deft_tensor *const x = deft_mul_f(deft_erfinv(u), 1.41421356237309504880);
     return deft_cast(deft_clamp(x, low, high), dtype);
 }
 
