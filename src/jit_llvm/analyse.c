@@ -426,7 +426,7 @@ static deft_status refuse_kernel_ins(const df_gen *g, uint32_t i, const char *wh
 static deft_status check_kernel_ins(const df_gen *g, uint32_t i)
 {
     const df_ins *ins = &g->k->ins[i];
-    if (ins->op >= DF_N_KOPS || ins->dtype >= DEFT_N_DTYPES)
+    if (ins->op >= DF_N_KOPS || ins->dtype >= DF_N_RECORDED)
         return refuse_kernel_ins(g, i, "no such op or dtype");
     if (ins->stage >= g->k->n_stages || ins->stage >= DF_MAX_STAGES)
         return refuse_kernel_ins(g, i, "no such stage");
@@ -494,7 +494,7 @@ deft_status df_gen_check(const df_gen *g)
                              "kernel: mode %u with %u outer, %u reduced, %u inner axes", k->mode,
                              n_role[0], n_role[1], n_role[2]);
     for (uint32_t a = 0; a < k->n_access; a++)
-        if (k->access[a].dtype >= DEFT_N_DTYPES)
+        if (k->access[a].dtype >= DF_N_RECORDED)
             return g->host->fail(g->d, DEFT_E_COMPILE, "kernel access %u: no such dtype", a);
     for (uint32_t i = 0; i < k->n_ins; i++) {
         deft_status st = check_kernel_ins(g, i);

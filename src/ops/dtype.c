@@ -177,13 +177,22 @@ deft_dtype deft_promote(deft_dtype a, deft_dtype b)
     return is_dtype(b) ? df_promote(a, b) : a;
 }
 
+/* Refuses a dtype that no record can have. */
+static deft_status check_recorded(df_diag *d, df_op op, deft_dtype t)
+{
+    if (!is_dtype(t))
+        return df_fail(d, DEFT_E_DTYPE, "%s: %d is no dtype", df_op_infos[op].name, (int)t);
+    if (df_is_face(t))
+        return df_fail(d, DEFT_E_DTYPE, "%s: not for %s", df_op_infos[op].name, deft_dtype_name(t));
+    return DEFT_OK;
+}
+
 deft_status df_dtype_check(df_diag *d, df_op op, const deft_dtype *src, deft_dtype out)
 {
     const df_op_info *const info = &df_op_infos[op];
-    if (!is_dtype(out)) return df_fail(d, DEFT_E_DTYPE, "%s: %d is no dtype", info->name, (int)out);
-    for (uint32_t i = 0; i < info->n_src; i++)
-        if (!is_dtype(src[i]))
-            return df_fail(d, DEFT_E_DTYPE, "%s: %d is no dtype", info->name, (int)src[i]);
+    deft_status st = check_recorded(d, op, out);
+    for (uint32_t i = 0; i < info->n_src && st == DEFT_OK; i++) st = check_recorded(d, op, src[i]);
+    if (st != DEFT_OK) return st;
     if (info->n_src == 0) return check_result(d, op, out, out);
 
     const uint32_t first = leading(op);
@@ -210,8 +219,8 @@ deft_status df_dtype_operand(df_diag *d, df_op op, deft_dtype t, deft_dtype *out
 {
     const uint8_t rule = df_op_infos[op].dtype_rule;
     deft_dtype want = t;
-    if (!is_dtype(t))
-        return df_fail(d, DEFT_E_DTYPE, "%s: %d is no dtype", df_op_infos[op].name, (int)t);
+    const deft_status st = check_recorded(d, op, t);
+    if (st != DEFT_OK) return st;
     if (accumulates(op) && !df_is_float(t))
         want = df_is_unsigned(t) ? DEFT_U64 : DEFT_I64;
     else if ((rule == DF_DTYPE_floating || rule == DF_DTYPE_test) && !df_is_float(t))

@@ -65,9 +65,7 @@ static deft_tensor *eye(deft_ctx *cx, deft_shape s, int64_t k, deft_dtype dtype)
 deft_tensor *deft_eye_k(deft_ctx *cx, int64_t rows, int64_t columns, int64_t k, deft_dtype dtype)
 {
     df_enter_call(cx, DF_SITE);
-    if (!cx) return NULL;
-    if ((unsigned)dtype >= DEFT_N_DTYPES)
-        return df_error(cx, DEFT_E_DTYPE, "eye_k: %d is no dtype", (int)dtype);
+    if (!cx || !df_check_dtype(cx, "eye_k", dtype)) return NULL;
     const deft_shape s = { .rank = 2, .dim = { rows, columns } };
     df_shape checked;
     if (!df_check_shape(cx, "eye_k", &s, &checked)) return NULL;

@@ -70,8 +70,9 @@ deft_tensor *deft_bitcast(deft_tensor *t, deft_dtype dtype)
     deft_ctx *const cx = df_begin("bitcast", t, &a, &s, site);
     if (!cx) return NULL;
     const deft_dtype own = df_dtype_at(cx, a);
-    if (deft_dtype_size(dtype) == 0)
-        return df_error(cx, DEFT_E_DTYPE, "bitcast: %d is no dtype", (int)dtype);
+    if (!df_check_dtype(cx, "bitcast", dtype)) return NULL;
+    if (df_is_face(dtype))
+        return df_error(cx, DEFT_E_DTYPE, "bitcast: not for %s", deft_dtype_name(dtype));
     if (own == dtype) return df_result(cx, a);
     if (own == DEFT_BOOL || dtype == DEFT_BOOL)
         return df_error(cx, DEFT_E_DTYPE, "bitcast: %s to %s: the bits of a bool are no number",

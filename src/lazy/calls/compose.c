@@ -61,8 +61,7 @@ deft_tensor *deft_cast(deft_tensor *t, deft_dtype dtype)
 {
     deft_ctx *const cx = df_enter_faced("cast", 1, t, DF_SITE);
     if (!cx) return NULL;
-    if ((unsigned)dtype >= DEFT_N_DTYPES)
-        return df_error(cx, DEFT_E_DTYPE, "cast: %d is no dtype", (int)dtype);
+    if (!df_check_dtype(cx, "cast", dtype)) return NULL;
     if (df_face_of(t) || df_is_complex(dtype))
         return df_complex_cast(cx, df_complex_operand(cx, t, df_record_dtype(dtype), DF_SITE),
                                dtype, DF_SITE);
@@ -418,6 +417,7 @@ deft_tensor *deft_one_hot(deft_tensor *indices, int64_t n_classes, deft_dtype dt
     df_shape s;
     deft_ctx *const cx = df_begin("one_hot", indices, &a, &s, DF_SITE);
     if (!cx) return NULL;
+    if (!df_check_dtype(cx, "one_hot", dtype)) return NULL;
     if (!df_is_int(df_dtype_at(cx, a)) || s.rank == DEFT_MAX_RANK || n_classes < 0)
         return df_error(cx, DEFT_E_ARG, "one_hot: %lld classes of %u-d %s indices",
                         (long long)n_classes, s.rank, deft_dtype_name(df_dtype_at(cx, a)));
