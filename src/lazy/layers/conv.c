@@ -318,7 +318,8 @@ static deft_tensor *joined_phases(deft_ctx *cx, const conv_call *c, deft_tensor 
         all.dim[2 + i] = slide->out[i];
     }
     int64_t m[DF_SIDES] = { 0 };
-    uint32_t sum = DF_BAD;
+    /* A handle, because the calls that make a part may compute what is pending. */
+    deft_tensor *sum = NULL;
     do {
         conv_phase p[DF_SIDES];
         bool is_empty = false;
@@ -331,11 +332,13 @@ static deft_tensor *joined_phases(deft_ctx *cx, const conv_call *c, deft_tensor 
         if (is_whole || !part) return part;
         const uint32_t node = df_node_of(cx, part);
         if (node == DF_BAD) return NULL;
-        if (sum == DF_BAD) sum = df_expand_to(cx, df_cst(cx, df_dtype_at(cx, node), 0, 0), &all, 0);
-        sum = put_phase_at(cx, sum, node, m, slide, 0);
-        if (sum == DF_BAD) return NULL;
+        const uint32_t before =
+            sum ? df_node_of(cx, sum)
+                : df_expand_to(cx, df_cst(cx, df_dtype_at(cx, node), 0, 0), &all, 0);
+        sum = df_result(cx, put_phase_at(cx, before, node, m, slide, 0));
+        if (!sum) return NULL;
     } while (df_slide_next(&phases, m));
-    return df_result(cx, sum);
+    return sum;
 }
 
 static deft_tensor *conv_transpose(deft_ctx *cx, const conv_call *c, deft_tensor *x, deft_tensor *w)
