@@ -81,6 +81,7 @@ typedef enum kind {
     K_COUNT,
     K_ARRAY,
     K_COMPLEX,
+    K_PLACES,
     K_ATTEND,
     K_REPEAT,
     K_SCOPE,
@@ -93,12 +94,14 @@ static const char *const kind_name[N_KINDS] = {
     "assign view",   "assign memory", "memory",  "keep",   "read",    "export",      "grad",
     "grad of state", "jvp",           "stop",    "hook",   "custom",  "scan",        "while",
     "cond",          "vmap",          "windows", "top",    "product", "count",       "array",
-    "complex",       "attend",        "repeat",  "scope",
+    "complex",       "places",        "attend",  "repeat", "scope",
 };
 
 /* How often each is drawn. */
-static const uint8_t weight[N_KINDS] = { 6, 6, 2, 4, 3, 3, 1, 1, 1, 1, 8, 2, 6, 3, 3, 2, 1, 5, 2, 2,
-                                         4, 3, 2, 1, 1, 1, 4, 1, 2, 3, 3, 2, 3, 2, 4, 4, 2, 1, 1 };
+static const uint8_t weight[N_KINDS] = {
+    6, 6, 2, 4, 3, 3, 1, 1, 1, 1, 8, 2, 6, 3, 3, 2, 1, 5, 2, 2,
+    4, 3, 2, 1, 1, 1, 4, 1, 2, 3, 3, 2, 3, 2, 4, 4, 4, 2, 1, 1
+};
 
 typedef struct stmt {
     uint8_t kind, dst, a, b, p, q;
@@ -871,6 +874,44 @@ static deft_tensor *through_complex(const exec *e, unsigned p, deft_tensor *t, d
     }
 }
 
+/* Numbers from 0 to n - 1 that t decides. */
+static deft_tensor *places(const exec *e, deft_tensor *t, int64_t n)
+{
+    deft_tensor *const from_0 = deft_mul(deft_add(tame(t), number(e, 1)), number(e, 0.5));
+    deft_tensor *const at = deft_cast(deft_mul(from_0, number(e, (double)n)), DEFT_I64);
+    return deft_clamp(at, 0, n - 1);
+}
+
+/* Elements at places that are computed: read, replaced, and combined with others. */
+static deft_tensor *at_places(const exec *e, unsigned p, deft_tensor *t, deft_tensor *with)
+{
+    if (deft_rank(t) == 0 || deft_numel(t) == 0) return deft_lgamma(deft_square(tame(t)));
+    const deft_shape s = deft_shape_get(t);
+    const int64_t n = s.dim[0];
+    int64_t sizes[DEFT_MAX_RANK] = { (n + 1) / 2 };
+    deft_tensor *start[DEFT_MAX_RANK] = { NULL };
+    deft_tensor *const like = fit(e, with, t), *const rows = deft_slice(like, DEFT_R(0, sizes[0]));
+    deft_tensor *const at =
+        places(e, deft_slice(deft_reshape(like, DEFT_SHAPE(-1)), DEFT_R(0, n)), n);
+    static const deft_scatter_how how[] = { DEFT_SCATTER_SUM, DEFT_SCATTER_PROD, DEFT_SCATTER_MEAN,
+                                            DEFT_SCATTER_AMIN, DEFT_SCATTER_AMAX };
+    start[0] = places(e, deft_mul(fit(e, with, number(e, 0)), number(e, 0.125)), n);
+    switch (p % 8) {
+    case 0: return deft_dynamic_slice(t, start, sizes);
+    case 1: return deft_dynamic_update(t, rows, start, sizes);
+    case 2: return deft_index_copy(t, at, tame(like), 0);
+    case 3: return deft_index_reduce(t, at, tame(like), 0, how[p / 8 % 5], p & 64);
+    case 4: return deft_scatter(t, places(e, like, n), tame(like), 0);
+    case 5:
+        return deft_scatter_reduce(t, places(e, like, n), tame(like), 0, how[p / 8 % 5], p & 64);
+    case 6:
+        if (s.rank > 2) return deft_erfinv(deft_mul(tame(t), number(e, 0.5)));
+        return deft_einsum(s.rank == 1 ? "a,a,b->b" : "ab,ab,cb->ac",
+                           (deft_tensor *[]){ tame(t), tame(like), tame(t) }, 3);
+    default: return deft_bitcast(deft_bitcast(tame(t), DEFT_I32), DEFT_F32);
+    }
+}
+
 static void run_grad(exec *e, const stmt *st, deft_tensor *with)
 {
     deft_tensor *const of = operand(e, st->a);
@@ -998,6 +1039,7 @@ static void run_stmt(exec *e, const stmt *st)
     case K_PRODUCT: bind(e, st->dst, product(e, st->p, a)); break;
     case K_ARRAY: bind(e, st->dst, arranged(e, st->p, a, b)); break;
     case K_COMPLEX: bind(e, st->dst, through_complex(e, st->p, a, b)); break;
+    case K_PLACES: bind(e, st->dst, at_places(e, st->p, a, b)); break;
     case K_COUNT: bind(e, st->dst, counted(e, st->p, a)); break;
     case K_ATTEND: bind(e, st->dst, attended(e, st->p, a)); break;
     case K_REPEAT: bind(e, st->dst, repeated(e, a)); break;
