@@ -144,19 +144,19 @@ DF_INLINE void df_enter_call(deft_ctx *cx, uintptr_t site)
  * recorded. */
 deft_ctx *df_look(const deft_tensor *t);
 /* Begins a recording call with its operand t, argument number `which` (from 1) of the public call
- * `what`. Returns the context of t. Returns NULL when t is NULL (the result of an earlier mistake)
- * or has ended; an ended handle is recorded as an error when its context is still known. */
-deft_ctx *df_peek(const char *what, unsigned which, const deft_tensor *t, uintptr_t site);
-/* df_peek, then computes what is pending if a budget is used up. */
+ * `what`. Computes what is pending if a budget is used up. Returns the context of t. Returns NULL
+ * when t is NULL (the result of an earlier mistake) or has ended; an ended handle is recorded as an
+ * error when its context is still known. */
 deft_ctx *df_enter(const char *what, unsigned which, const deft_tensor *t, uintptr_t site);
 /* Checks another operand of a call that has begun. Returns false when t is not usable, or belongs
  * to another context than cx; the error is recorded. */
 bool df_enter_more(deft_ctx *cx, const char *what, unsigned which, const deft_tensor *t);
-/* The three functions above for calls that know faces. t may have any face, and a handle without
- * one takes no other path than above. */
-deft_ctx *df_peek_faced(const char *what, unsigned which, const deft_tensor *t, uintptr_t site);
+/* The two functions above for calls that know faces. t may have any face, and a handle without one
+ * takes no other path than above. */
 deft_ctx *df_enter_faced(const char *what, unsigned which, const deft_tensor *t, uintptr_t site);
 bool df_enter_more_faced(deft_ctx *cx, const char *what, unsigned which, const deft_tensor *t);
+/* df_enter_faced, but computes nothing. */
+deft_ctx *df_peek_faced(const char *what, unsigned which, const deft_tensor *t, uintptr_t site);
 
 DF_INLINE df_face df_face_of(const deft_tensor *t)
 {

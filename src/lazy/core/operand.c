@@ -56,28 +56,27 @@ DF_INLINE deft_ctx *peek(const char *what, unsigned which, const deft_tensor *t,
     return s->cx;
 }
 
-deft_ctx *df_peek(const char *what, unsigned which, const deft_tensor *t, uintptr_t site)
-{
-    return peek(what, which, t, false, site);
-}
-
 deft_ctx *df_peek_faced(const char *what, unsigned which, const deft_tensor *t, uintptr_t site)
 {
     return peek(what, which, t, true, site);
 }
 
-deft_ctx *df_enter(const char *what, unsigned which, const deft_tensor *t, uintptr_t site)
+DF_INLINE deft_ctx *enter(const char *what, unsigned which, const deft_tensor *t, bool knows_faces,
+                          uintptr_t site)
 {
-    deft_ctx *const cx = peek(what, which, t, false, site);
+    deft_ctx *const cx = peek(what, which, t, knows_faces, site);
     if (DF_UNLIKELY(cx && cx->rec.n >= cx->look_at) && !cx->make_room(cx)) return NULL;
     return cx;
 }
 
+deft_ctx *df_enter(const char *what, unsigned which, const deft_tensor *t, uintptr_t site)
+{
+    return enter(what, which, t, false, site);
+}
+
 deft_ctx *df_enter_faced(const char *what, unsigned which, const deft_tensor *t, uintptr_t site)
 {
-    deft_ctx *const cx = peek(what, which, t, true, site);
-    if (DF_UNLIKELY(cx && cx->rec.n >= cx->look_at) && !cx->make_room(cx)) return NULL;
-    return cx;
+    return enter(what, which, t, true, site);
 }
 
 DF_INLINE bool enter_more(deft_ctx *cx, const char *what, unsigned which, const deft_tensor *t,
