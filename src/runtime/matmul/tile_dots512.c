@@ -10,8 +10,7 @@
  * floats needs three shuffles per vector, and a square of doubles two, instead of four and three.
  */
 #include "runtime/matmul/tile.h"
-
-#include <immintrin.h>
+#include "runtime/matmul/transpose512.h"
 
 #define AVX512 __attribute__((target("avx512f,avx512vl,avx512dq,avx2,fma")))
 
@@ -21,24 +20,13 @@ AVX512 DF_INLINE __m512 two_rows_f32(__m256 low, __m256 high)
     return _mm512_mask_broadcast_f32x8(_mm512_castps256_ps512(low), 0xff00, high);
 }
 
-/* Transposes rows i and i + 8, merged in t[i], to y[p] = step p of rows 0 to 15. First 4 x 4
- * squares are transposed within 128-bit lanes. */
+/* Transposes rows i and i + 8, merged in t[i], to y[p] = step p of rows 0 to 15. */
 AVX512 DF_INLINE void turn_f32(__m512 y[8], const __m512 t[8])
 {
     const __m512i low = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27);
     const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(4));
     __m512 v[8];
-#pragma GCC unroll 2
-    for (int h = 0; h < 8; h += 4) {
-        const __m512 u0 = _mm512_unpacklo_ps(t[h], t[h + 1]);
-        const __m512 u1 = _mm512_unpackhi_ps(t[h], t[h + 1]);
-        const __m512 u2 = _mm512_unpacklo_ps(t[h + 2], t[h + 3]);
-        const __m512 u3 = _mm512_unpackhi_ps(t[h + 2], t[h + 3]);
-        v[h] = _mm512_shuffle_ps(u0, u2, 0x44);
-        v[h + 1] = _mm512_shuffle_ps(u0, u2, 0xee);
-        v[h + 2] = _mm512_shuffle_ps(u1, u3, 0x44);
-        v[h + 3] = _mm512_shuffle_ps(u1, u3, 0xee);
-    }
+    df_transpose_squares(v, t);
 #pragma GCC unroll 4
     for (int p = 0; p < 4; p++) {
         y[p] = _mm512_permutex2var_ps(v[p], low, v[p + 4]);

@@ -13,12 +13,9 @@
 
 #define DF_AVX512 __attribute__((target("avx512f,avx2")))
 
-/* Stores the first n columns of 8 rows of 16 floats as n rows of 8. */
-DF_AVX512 DF_INLINE void df_transpose_8x16(float *to, int64_t to_row, const __m512 r[8], int64_t n)
+/* Transposes the 4 x 4 squares within the 128-bit lanes of 8 rows. */
+DF_AVX512 DF_INLINE void df_transpose_squares(__m512 t[8], const __m512 r[8])
 {
-    const __m512i low = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-    const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
-    __m512 t[8];
 #pragma GCC unroll 2
     for (int h = 0; h < 8; h += 4) {
         const __m512 s0 = _mm512_unpacklo_ps(r[h], r[h + 1]);
@@ -30,6 +27,15 @@ DF_AVX512 DF_INLINE void df_transpose_8x16(float *to, int64_t to_row, const __m5
         t[h + 2] = _mm512_shuffle_ps(s1, s3, 0x44);
         t[h + 3] = _mm512_shuffle_ps(s1, s3, 0xee);
     }
+}
+
+/* Stores the first n columns of 8 rows of 16 floats as n rows of 8. */
+DF_AVX512 DF_INLINE void df_transpose_8x16(float *to, int64_t to_row, const __m512 r[8], int64_t n)
+{
+    const __m512i low = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+    const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+    __m512 t[8];
+    df_transpose_squares(t, r);
 #pragma GCC unroll 4
     for (int q = 0; q < 4; q++) {
         const __m512d a = _mm512_castps_pd(_mm512_permutex2var_ps(t[q], low, t[q + 4]));
