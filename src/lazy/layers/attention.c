@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * deft_attention.
+ * Attention, block by block.
  *
  * S queries and T keys have S times T scores. For long sequences, that is far more than
  * everything else, and each score is needed only briefly. So a scan goes over blocks of
@@ -28,6 +28,8 @@
  * may see no key of a block, or none at all. Then exponents are taken relative to 0 while m is
  * -infinity, and a query that sees no key has the result 0.
  *
+ * attention_call.c has the public call.
+ *
  * Why this file is long: both passes of one function.
  */
 #define DEFT_NO_GENERIC
@@ -39,6 +41,7 @@
 #include "lazy/calls/control.h"
 #include "lazy/run/body.h"
 #include "lazy/grad/grad.h"
+#include "lazy/layers/attention.h"
 
 #include <math.h>
 
@@ -51,22 +54,10 @@ enum {
 
 /* ---- scores ---- */
 
-/* What the caller's mask is. */
-typedef enum mask_kind { NO_MASK = 0, VISIBLE = 1, ADDED = 2 } mask_kind;
-
-/* Which keys a query sees, and what its scores are, beyond the tag of the scan. */
-typedef struct manner {
-    mask_kind mask;
-    bool is_causal;  /* without a tag */
-    bool is_at_end;  /* the last query is at the last key; else the first one at the first */
-    bool has_window; /* keys as far as the window are not seen */
-    bool has_cap;    /* scores are capped */
-} manner;
-
 /* Whether a device's own attention cannot compute this. */
-static bool is_special(const manner *m)
+static bool is_special(const df_manner *m)
 {
-    return m->mask != NO_MASK || m->is_at_end || m->has_window || m->has_cap;
+    return m->mask != DF_MASK_NONE || m->is_at_end || m->has_window || m->has_cap;
 }
 
 /* What the bodies of both scans need. */
@@ -78,7 +69,7 @@ typedef struct task {
     int64_t n_queries, n_keys; /* S and T: the numbers of queries and keys */
     bool has_padding;          /* keys from n_keys on are padding */
     df_loop_tag tag;           /* what the scan computes */
-    manner how;
+    df_manner how;
     deft_tensor *mask;   /* the caller's, with an axis of all keys; NULL: none */
     deft_tensor *window; /* the number of keys from the own one on; NULL: none */
     deft_tensor *cap;    /* the cap of scores; NULL: none */
@@ -87,7 +78,7 @@ typedef struct task {
 /* The tensors of a call after q, k and v, in the order in which they are given. */
 static void take_extras(task *a, deft_tensor *const *more)
 {
-    if (a->how.mask != NO_MASK) a->mask = *more++;
+    if (a->how.mask != DF_MASK_NONE) a->mask = *more++;
     if (a->how.has_window) a->window = *more++;
     if (a->how.has_cap) a->cap = *more++;
 }
@@ -116,7 +107,7 @@ static deft_tensor *specially_seen(deft_ctx *cx, const task *a, deft_tensor *at,
     if (a->how.is_causal) is_seen = deft_le(at, own);
     if (a->window) is_seen = both_seen(is_seen, deft_lt(deft_abs(deft_sub(own, at)), a->window));
     if (a->has_padding) is_seen = both_seen(is_seen, deft_lt(at, deft_const_i(cx, a->n_keys)));
-    return a->how.mask == VISIBLE ? both_seen(is_seen, mask) : is_seen;
+    return a->how.mask == DF_MASK_VISIBLE ? both_seen(is_seen, mask) : is_seen;
 }
 
 /* tanh of q k^T over the cap, and with the cap as factor. */
@@ -135,7 +126,7 @@ static deft_tensor *scores(deft_ctx *cx, const task *a, deft_tensor *k, deft_ten
     deft_tensor *is_seen = NULL;
     if (is_special(&a->how)) {
         if (a->cap) s = capped(a, s, tanh);
-        if (a->how.mask == ADDED) s = deft_add(s, mask);
+        if (a->how.mask == DF_MASK_ADDED) s = deft_add(s, mask);
         is_seen = specially_seen(cx, a, at, mask);
         if (!is_seen) return s;
     } else {
@@ -208,7 +199,7 @@ static deft_tensor *key_positions(deft_ctx *cx, int64_t n_keys)
 
 /* The task of a call, as the forward pass needs it. in: q, scaled, k and v, and what else the
  * manner needs. */
-static task task_of(deft_tensor *const *in, df_loop_tag tag, manner how)
+static task task_of(deft_tensor *const *in, df_loop_tag tag, df_manner how)
 {
     const int64_t n_keys = deft_dim(in[1], -2);
     task a = { .q = in[0],
@@ -396,7 +387,7 @@ static void finish_special(deft_ctx *cx, deft_tensor *const *end, deft_tensor **
 
 /* in: q, k, v, and what else the manner needs. out: the result, and the logarithm of the sum. */
 static deft_status forward(deft_ctx *cx, deft_tensor *const *in, deft_tensor **out, df_loop_tag tag,
-                           manner how)
+                           df_manner how)
 {
     task a = task_of(in, tag, how);
     deft_tensor *const init[] = { initial_state(cx, in[0], 1, -INFINITY),
@@ -462,7 +453,7 @@ static deft_tensor *gradient_of_mask(const task *a, deft_tensor *blocks)
  * NULL. grad_in: the gradients of in. */
 static deft_status backward(deft_ctx *cx, deft_tensor *const *in, deft_tensor *const *out,
                             deft_tensor *const *grad_out, deft_tensor **grad_in, df_loop_tag tag,
-                            manner how)
+                            df_manner how)
 {
     task a = task_of(in, tag, how);
     a.dout = grad_out[0];
@@ -472,11 +463,11 @@ static deft_status backward(deft_ctx *cx, deft_tensor *const *in, deft_tensor *c
     deft_tensor *const rows[] = { in_blocks(in[1]), in_blocks(in[2]), key_positions(cx, a.n_keys),
                                   a.mask ? mask_in_blocks(&a) : NULL };
     deft_tensor *end[4];
-    const size_t n_outs = how.mask == ADDED ? 3 : 2;
+    const size_t n_outs = how.mask == DF_MASK_ADDED ? 3 : 2;
     if (!scan_blocks(cx, attend_backward_block, DF_LOOP_ATTENTION_GRAD, &a, init, 1, rows, n_outs,
                      end))
         return DEFT_E_STATE;
-    if (how.mask == ADDED) grad_in[3] = gradient_of_mask(&a, end[3]);
+    if (how.mask == DF_MASK_ADDED) grad_in[3] = gradient_of_mask(&a, end[3]);
     grad_in[0] = end[0];
     grad_in[1] = in_line(end[1], deft_shape_get(in[1]));
     grad_in[2] = in_line(end[2], deft_shape_get(in[2]));
@@ -489,7 +480,7 @@ static deft_status backward(deft_ctx *cx, deft_tensor *const *in, deft_tensor *c
  * tag in the lower bits, and the manner above. */
 enum { MANNER_SHIFT = 32 };
 
-static void *user_of(df_loop_tag tag, const manner *m)
+static void *user_of(df_loop_tag tag, const df_manner *m)
 {
     const uint64_t bits = (uint64_t)m->mask | (m->is_causal ? 4u : 0u) | (m->is_at_end ? 8u : 0u) |
                           (m->has_window ? 16u : 0u) | (m->has_cap ? 32u : 0u);
@@ -504,14 +495,14 @@ static df_loop_tag tag_of(const void *user)
     return tag;
 }
 
-static manner manner_of(const void *user)
+static df_manner manner_of(const void *user)
 {
     const uint64_t bits = (uint64_t)(uintptr_t)user >> MANNER_SHIFT;
-    return (manner){ .mask = (mask_kind)(bits & 3),
-                     .is_causal = (bits & 4) != 0,
-                     .is_at_end = (bits & 8) != 0,
-                     .has_window = (bits & 16) != 0,
-                     .has_cap = (bits & 32) != 0 };
+    return (df_manner){ .mask = (df_mask_kind)(bits & 3),
+                        .is_causal = (bits & 4) != 0,
+                        .is_at_end = (bits & 8) != 0,
+                        .has_window = (bits & 16) != 0,
+                        .has_cap = (bits & 32) != 0 };
 }
 
 static deft_status forward_of(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
@@ -531,7 +522,7 @@ static deft_status backward_of(deft_ctx *cx, deft_tensor *const *in, size_t n_in
 
 /* Computes all scores at once, for keys that fit in a single block. */
 static deft_status at_once(deft_ctx *cx, deft_tensor *const *in, deft_tensor **out, df_loop_tag tag,
-                           manner how)
+                           df_manner how)
 {
     task a = task_of(in, tag, how);
     a.has_padding = false;
@@ -549,251 +540,17 @@ static deft_status at_once(deft_ctx *cx, deft_tensor *const *in, deft_tensor **o
     return DEFT_OK;
 }
 
-/* ---- the call ---- */
-
-typedef struct operands {
-    uint32_t node[3]; /* q, k, v */
-    df_shape s[3];
-    manner how;
-    deft_tensor *mask; /* of the caller */
-    double window, cap;
-} operands;
-
-/* The most tensors of a call: q, k, v, mask, window, cap. */
-enum { MOST_INPUTS = 6 };
-
-/* The batch axes of all three operands, broadcast, as the first axes of *out. Returns
- * false when they differ. */
-static bool common_batch(const operands *o, df_shape *out)
+deft_tensor *df_attend(deft_ctx *cx, deft_tensor *const *in, size_t n, df_loop_tag tag,
+                       const df_manner *how, uintptr_t site)
 {
-    out->rank = 0;
-    for (int i = 0; i < 3; i++)
-        if (o->s[i].rank > out->rank) out->rank = o->s[i].rank;
-    for (uint32_t j = 0; j + 2 < out->rank; j++) {
-        out->dim[j] = 1;
-        for (int i = 0; i < 3; i++) {
-            const uint32_t off = out->rank - o->s[i].rank;
-            const int64_t d = j < off ? 1 : o->s[i].dim[j - off];
-            if (d != 1 && out->dim[j] != 1 && d != out->dim[j]) return false;
-            if (d != 1) out->dim[j] = d;
-        }
-    }
-    return true;
-}
-
-/* Checks shapes and dtypes, and sets *batch (common_batch). Returns false with the error
- * recorded. */
-static bool check_attention_operands(deft_ctx *cx, const operands *o, df_shape *batch)
-{
-    char q[DF_SHAPE_TEXT], k[DF_SHAPE_TEXT], v[DF_SHAPE_TEXT];
-    const df_shape *const s = o->s;
-    const uint32_t a = s[0].rank, b = s[1].rank, c = s[2].rank;
-    const deft_dtype t = df_dtype_at(cx, o->node[0]);
-    const bool fits = a >= 2 && b >= 2 && c >= 2 && a < DEFT_MAX_RANK && b < DEFT_MAX_RANK &&
-                      c < DEFT_MAX_RANK && s[0].dim[a - 1] == s[1].dim[b - 1] &&
-                      s[1].dim[b - 2] == s[2].dim[c - 2] && s[1].dim[b - 2] > 0;
-    if (!fits || !common_batch(o, batch)) {
-        df_error(cx, DEFT_E_SHAPE,
-                 "attention: q is %s, k is %s, v is %s; it takes [..., S, D], [..., T, D], [..., "
-                 "T, E] with T at least 1 and at most %d axes",
-                 df_shape_text(&s[0], q, sizeof q), df_shape_text(&s[1], k, sizeof k),
-                 df_shape_text(&s[2], v, sizeof v), DEFT_MAX_RANK - 1);
-        return false;
-    }
-    if (df_is_float(t) && df_dtype_at(cx, o->node[1]) == t && df_dtype_at(cx, o->node[2]) == t)
-        return true;
-    df_error(cx, DEFT_E_DTYPE, "attention: q is %s, k is %s, v is %s; it takes floats of one dtype",
-             deft_dtype_name(t), deft_dtype_name(df_dtype_at(cx, o->node[1])),
-             deft_dtype_name(df_dtype_at(cx, o->node[2])));
-    return false;
-}
-
-/* Makes handles of the operands in the open body: with equal batch axes, and q scaled.
- * Returns false with the error recorded. */
-static bool make_attention_inputs(deft_ctx *cx, const operands *o, const df_shape *batch,
-                                  double scale, deft_tensor *in[MOST_INPUTS], size_t *n,
-                                  uintptr_t site)
-{
-    const deft_dtype t = df_dtype_at(cx, o->node[0]);
-    for (int i = 0; i < 3; i++) {
-        df_shape want = *batch;
-        uint32_t a = o->node[i];
-        const df_shape *const s = &o->s[i];
-        want.dim[want.rank - 2] = s->dim[s->rank - 2];
-        want.dim[want.rank - 1] = s->dim[s->rank - 1];
-        if (!df_shape_equal(&want, s)) a = df_expand_to(cx, a, &want, site);
-        if (i == 0)
-            a = df_map2(cx, DF_OP_mul, a, df_number_f(cx, "attention", t, scale, site), site);
-        if (!(in[i] = df_result(cx, a))) return false;
-    }
-    *n = 3;
-    if (o->how.mask != NO_MASK) {
-        deft_shape s = deft_shape_get(o->mask);
-        s.dim[s.rank - 1] = o->s[1].dim[o->s[1].rank - 2];
-        in[(*n)++] = deft_expand(o->how.mask == ADDED ? deft_cast(o->mask, t) : o->mask, s);
-        if (!in[*n - 1]) return false;
-    }
-    if (o->how.has_window) in[(*n)++] = deft_const_i(cx, (int64_t)o->window);
-    if (o->how.has_cap) in[(*n)++] = deft_cast(deft_const_f(cx, o->cap), t);
-    return true;
-}
-
-/* Computes the result within a body (lazy/run/body.h), whose handles end with it. Returns the
- * record of the result, or DF_BAD with the error recorded. */
-static uint32_t attend(deft_ctx *cx, const operands *o, const df_shape *batch, double scale,
-                       df_loop_tag tag, uintptr_t site)
-{
-    uint32_t was, made = DF_BAD;
-    deft_tensor *in[MOST_INPUTS], *out[2] = { 0 };
-    size_t n;
-    if (!df_body_open(cx, site, &was)) return DF_BAD;
-    bool ok = make_attention_inputs(cx, o, batch, scale, in, &n, site);
     const uint32_t first = cx->rec.n;
-    if (ok && o->s[1].dim[o->s[1].rank - 2] <= BLOCK) {
-        ok = at_once(cx, in, out, tag, o->how) == DEFT_OK;
-        df_rec_sites_set(cx, first, site); /* df_custom_grad does this for its own records */
-    } else if (ok) {
-        ok = df_custom_grad(cx, forward_of, backward_of, user_of(tag, &o->how), in, n, out, 2, site,
-                            true);
-    }
-    if (ok && out[0]) made = df_node_of(cx, out[0]);
-    df_body_close(cx, was);
-    return made;
-}
-
-/* Checks the mask of the caller against the queries and keys, and sets the manner. Returns false
- * with the error recorded. */
-static bool take_manner(deft_ctx *cx, const deft_attention_options *o, const df_shape *batch,
-                        operands *x)
-{
-    char text[DF_SHAPE_TEXT];
-    const deft_tensor *const mask = o->mask;
-    if (o->window < 0 || !(o->cap >= 0) || !isfinite(o->cap)) {
-        df_error(cx, DEFT_E_ARG, "attention: window %lld and cap %g must be positive",
-                 (long long)o->window, o->cap);
-        return false;
-    }
-    x->how = (manner){ .is_causal = o->is_causal,
-                       .is_at_end = o->is_at_end && (o->is_causal || o->window),
-                       .has_window = o->window > 0,
-                       .has_cap = o->cap > 0 };
-    x->window = (double)o->window;
-    x->cap = o->cap;
-    x->mask = o->mask;
-    if (!mask) return true;
-    if (df_operand(cx, "attention", 4, o->mask) == DF_BAD) return false;
-    const deft_dtype t = deft_dtype_of(mask);
-    x->how.mask = t == DEFT_BOOL ? VISIBLE : ADDED;
-    df_shape s = { .rank = deft_rank(mask) };
-    for (uint32_t i = 0; i < s.rank; i++) s.dim[i] = deft_dim(mask, (int)i);
-    df_shape want = *batch;
-    want.dim[want.rank - 2] = x->s[0].dim[x->s[0].rank - 2];
-    want.dim[want.rank - 1] = x->s[1].dim[x->s[1].rank - 2];
-    bool fits = (t == DEFT_BOOL || df_is_float(t)) && s.rank >= 2 && s.rank <= want.rank;
-    for (uint32_t i = 0; fits && i < s.rank; i++) {
-        const int64_t d = s.dim[i];
-        fits = d == 1 || d == want.dim[want.rank - s.rank + i];
-    }
-    if (fits) return true;
-    char of[DF_SHAPE_TEXT];
-    df_error(
-        cx, DEFT_E_SHAPE,
-        "attention: the mask is %s%s, which does not broadcast to scores %s, or is neither bool "
-        "nor float",
-        deft_dtype_name(t), df_shape_text(&s, text, sizeof text),
-        df_shape_text(&want, of, sizeof of));
-    return false;
-}
-
-/* ---- groups of queries ----
- *
- * Some heads of queries share a head of keys and values (Ainslie et al., "GQA", 2023). They get an
- * axis of their own, along which keys and values broadcast.
- */
-
-/* t [..., heads, M, N] as [..., heads / n, n, M, N]. */
-static deft_tensor *parted_heads(deft_tensor *t, int64_t n)
-{
-    deft_shape s = deft_shape_get(t);
-    const uint32_t r = s.rank;
-    s.rank = r + 1;
-    s.dim[r] = s.dim[r - 1];
-    s.dim[r - 1] = s.dim[r - 2];
-    s.dim[r - 2] = n;
-    s.dim[r - 3] /= n;
-    return deft_reshape(t, s);
-}
-
-static deft_tensor *grouped_attention(deft_tensor *q, deft_tensor *k, deft_tensor *v,
-                                      const deft_attention_options *options)
-{
-    deft_attention_options o = *options;
-    deft_ctx *const cx = deft_ctx_of(q);
-    if (!q || !k || !v) return NULL;
-    const int64_t heads = deft_dim(q, -3), shared = deft_dim(k, -3);
-    if (heads < 1 || shared < 1 || heads % shared || deft_dim(v, -3) != shared ||
-        deft_rank(q) > DEFT_MAX_RANK - 2)
-        return df_error(cx, DEFT_E_SHAPE,
-                        "attention: %lld heads of queries do not share %lld heads of keys and %lld "
-                        "of values",
-                        (long long)heads, (long long)shared, (long long)deft_dim(v, -3));
-    o.has_grouped_heads = false;
-    if (o.mask && deft_rank(o.mask) > 2)
-        o.mask = deft_dim(o.mask, -3) == heads ? parted_heads(o.mask, heads / shared)
-                                               : deft_unsqueeze(o.mask, -3);
-    deft_tensor *const y = deft_attention(parted_heads(q, heads / shared), deft_unsqueeze(k, -3),
-                                          deft_unsqueeze(v, -3), &o);
-    deft_shape s = deft_shape_get(q);
-    s.dim[s.rank - 1] = deft_dim(v, -1);
-    return deft_reshape(y, s);
-}
-
-static deft_tensor *ungrouped_attention(deft_tensor *q, deft_tensor *k, deft_tensor *v,
-                                        const deft_attention_options *o, uintptr_t site)
-{
-    operands x;
-    df_shape batch;
-    deft_tensor *const list[] = { q, k, v };
-    deft_ctx *const cx = df_begin("attention", q, &x.node[0], &x.s[0], site);
-    if (!cx) return NULL;
-    for (unsigned i = 1; i < 3; i++) {
-        if (!df_enter_more(cx, "attention", i + 1, list[i])) return NULL;
-        if ((x.node[i] = df_node_of(cx, list[i])) == DF_BAD) return NULL;
-        df_rec_shape(&cx->rec, x.node[i], &x.s[i]);
-    }
-    for (unsigned i = 0; i < 3; i++) {
-        x.node[i] = df_mixed_operand(cx, DF_OP_matmul, x.node[i], site);
-        if (x.node[i] == DF_BAD) return NULL;
-    }
-    if (!check_attention_operands(cx, &x, &batch)) return NULL;
-    if (!take_manner(cx, o, &batch, &x)) return NULL;
-    const double scale = o->scale != 0 ? o->scale : 1 / sqrt((double)x.s[0].dim[x.s[0].rank - 1]);
-    /* Halves are cast to f32, and the result is rounded once, as in other composites. */
-    const deft_dtype callers_dtype = df_dtype_at(cx, x.node[0]);
-    for (unsigned i = 0; i < 3; i++) {
-        x.node[i] = df_to(cx, x.node[i], df_arithmetic_dtype(callers_dtype), site);
-        if (x.node[i] == DF_BAD) return NULL;
-    }
-    const df_loop_tag tag = { .kind = DF_LOOP_ATTENTION,
-                              .is_causal = o->is_causal,
-                              .is_scaled = o->scale == 0, /* the default, 1 / sqrt(D) */
-                              .from = callers_dtype };
-    const uint8_t mixed = cx->mixed;
-    cx->mixed = 0; /* the composite computes everything in that dtype */
-    const uint32_t made = attend(cx, &x, &batch, scale, tag, site);
-    cx->mixed = mixed;
-    return df_result(cx, df_to(cx, made, callers_dtype, site));
-}
-
-deft_tensor *deft_attention(deft_tensor *q, deft_tensor *k, deft_tensor *v,
-                            const deft_attention_options *options)
-{
-    deft_attention_options o;
-    deft_ctx *const cx = df_enter("attention", 1, q, DF_SITE);
-    if (!cx) return NULL;
-    if (options && !df_check_options(cx, "attention", "deft_attention_options", options->size))
-        return NULL;
-    df_take_options(&o, sizeof o, options, options ? options->size : 0);
-    if (!o.has_grouped_heads) return ungrouped_attention(q, k, v, &o, DF_SITE);
-    DF_LAYER_RETURN(deft_tensor *, cx, grouped_attention(q, k, v, &o));
+    deft_tensor *out[2] = { NULL };
+    if (deft_dim(in[1], -2) > BLOCK)
+        return df_custom_grad(cx, forward_of, backward_of, user_of(tag, how), in, n, out, 2, site,
+                              true)
+                   ? out[0]
+                   : NULL;
+    if (at_once(cx, in, out, tag, *how) != DEFT_OK) return NULL;
+    df_rec_sites_set(cx, first, site); /* df_custom_grad does this for its own records */
+    return out[0];
 }
