@@ -20,8 +20,8 @@ typedef struct df_manner {
 } df_manner;
 
 /* Records the attention of in: q, which is scaled, k and v, with equal batch axes and dtypes; then
- * the mask, the window and the cap, as far as `how` has them. A body must be open. Returns the result,
- * or NULL with the error recorded. Thread of the context. */
+ * the mask, the window and the cap, as far as `how` has them. A body must be open. Returns the
+ * result, or NULL with the error recorded. Thread of the context. */
 deft_tensor *df_attend(deft_ctx *cx, deft_tensor *const *in, size_t n, df_loop_tag tag,
                        const df_manner *how, uintptr_t site);
 
