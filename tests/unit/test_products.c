@@ -277,5 +277,8 @@ Test(products, mistakes)
                      "vecdot: vectors of 3 and 2 elements");
     deft_tensor *const bools[1] = { deft_ones(r.cx, DEFT_SHAPE(2), DEFT_BOOL) };
     rig_expect_error(&r, deft_einsum("i", bools, 1), DEFT_E_DTYPE, "operand 1 is bool");
+    deft_tensor *const wide = deft_expand(deft_num(r.cx, 1), DEFT_SHAPE(1 << 20));
+    deft_tensor *const many[] = { wide, wide, wide, wide };
+    rig_expect_error(&r, deft_einsum("a,b,c,d->abcd", many, 4), DEFT_E_SHAPE, "too many elements");
     rig_close(&r);
 }

@@ -51,11 +51,12 @@ static void append_labels(labelled *to, const labelled *from, uint64_t of)
         if (of & bit(from->label[i])) to->label[to->n++] = from->label[i];
 }
 
+/* The number of elements of a tensor with these labels, at most INT64_MAX. */
 static int64_t label_size(const einsum *e, uint64_t labels)
 {
     int64_t n = 1;
     for (uint32_t l = 0; l < LABELS; l++)
-        if (labels & bit(l)) n *= e->extent[l];
+        if (labels & bit(l) && !df_mul_i64(n, e->extent[l], &n)) return INT64_MAX;
     return n;
 }
 
