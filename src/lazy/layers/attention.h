@@ -19,9 +19,9 @@ typedef struct df_manner {
     bool has_cap;    /* scores are capped */
 } df_manner;
 
-/* Records the attention of in: q, which is scaled, k and v, with equal batch axes and dtypes; then
- * the mask, the window and the cap, as far as `how` has them. A body must be open. Returns the
- * result, or NULL with the error recorded. Thread of the context. */
+/* Records the attention of in. It holds q, which is scaled, k and v, with equal batch axes and
+ * dtypes. The mask, the window and the cap come after them, as far as `how` has them. A body must
+ * be open. Returns the result, or NULL with the error recorded. Thread of the context. */
 deft_tensor *df_attend(deft_ctx *cx, deft_tensor *const *in, size_t n, df_loop_tag tag,
                        const df_manner *how, uintptr_t site);
 
