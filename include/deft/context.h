@@ -198,7 +198,8 @@ DEFT_API void deft_runtime_trim(deft_runtime *rt);
 typedef enum deft_numerics {
     /** The same bits whatever is fused, at any number of threads and any vector width. */
     DEFT_STRICT = 0,
-    /** Allows contraction, reassociation, matrix products of other libraries, and estimates. */
+    /** Allows contraction, reassociation, matrix products of other libraries, convolutions by the
+     * method of Winograd, and estimates. */
     DEFT_FAST = 1
 } deft_numerics;
 

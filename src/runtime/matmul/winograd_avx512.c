@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The transformations of winograd.h with AVX-512: 16 tiles, side by side, in one vector.
+ */
+#include "runtime/matmul/winograd.h"
+
+#include <immintrin.h>
+
+#define AVX512 __attribute__((target("avx512f,avx2,fma")))
+
+enum { LANES = 16 };
+
+/* The lanes [first, end) of a vector. */
+DF_INLINE __mmask16 lanes_between(int64_t first, int64_t end)
+{
+    const int64_t a = df_max_i64(first, 0), b = df_min_i64(end, LANES);
+    return (__mmask16)(a < b ? ((1u << b) - 1u) & ~((1u << a) - 1u) : 0);
+}
+
+/* p + n, where p need not be the address of an object. */
+DF_INLINE const float *element_at(const float *p, int64_t n)
+{
+    return (const float *)((uintptr_t)p + (uintptr_t)n * sizeof(float));
+}
+
+/* Where the columns are that 16 tiles read: 34 of them. */
+typedef struct columns {
+    int64_t at;
+    __mmask16 mask[3];
+} columns;
+
+/* Sets h[v] to column v of d B, in one row of the image, for 16 tiles. */
+AVX512 DF_INLINE void transform_row(const df_winograd_image *p, const columns *c, int64_t y,
+                                    __m512 h[4])
+{
+    const __m512i even =
+        _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+    const __m512i next = _mm512_setr_epi32(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16);
+    const __m512i next_odd =
+        _mm512_setr_epi32(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 17);
+    const bool is_inside = y >= 0 && y < p->extent[0];
+    const float *const from = element_at(p->from, y * p->from_row + c->at);
+    __m512 v[3];
+#pragma GCC unroll 3
+    for (int i = 0; i < 3; i++)
+        v[i] = _mm512_maskz_loadu_ps(is_inside ? c->mask[i] : 0, element_at(from, i * LANES));
+    const __m512 d0 = _mm512_permutex2var_ps(v[0], even, v[1]);
+    const __m512 d1 = _mm512_permutex2var_ps(v[0], odd, v[1]);
+    const __m512 d2 = _mm512_permutex2var_ps(d0, next, v[2]);
+    const __m512 d3 = _mm512_permutex2var_ps(d1, next_odd, v[2]);
+    h[0] = _mm512_sub_ps(d0, d2);
+    h[1] = _mm512_add_ps(d1, d2);
+    h[2] = _mm512_sub_ps(d2, d1);
+    h[3] = _mm512_sub_ps(d1, d3);
+}
+
+/* Where lanes of n tiles from number t on go. They may lie in two panels. */
+typedef struct place {
+    int64_t at[2];
+    __mmask16 mask[2];
+} place;
+
+DF_INLINE place place_of_tiles(const df_winograd_image *p, int64_t t, int64_t n)
+{
+    const int64_t panel = t / p->width, lane = t % p->width, left = p->width - lane;
+    return (place){ .at = { panel * p->panel + lane, (panel + 1) * p->panel - left },
+                    .mask = { lanes_between(0, df_min_i64(n, left)), lanes_between(left, n) } };
+}
+
+AVX512 DF_INLINE void store_tiles(float *to, const place *at, __m512 v)
+{
+    _mm512_mask_storeu_ps(to + at->at[0], at->mask[0], v);
+    if (at->mask[1])
+        _mm512_mask_storeu_ps((float *)((uintptr_t)to + (uintptr_t)at->at[1] * sizeof(float)),
+                              at->mask[1], v);
+}
+
+AVX512 static void transform_image(const df_winograd_image *p)
+{
+    for (int64_t x = 0; x < p->n; x += LANES) {
+        columns c = { .at = p->column + 2 * x };
+        for (int64_t i = 0; i < 3; i++)
+            c.mask[i] = lanes_between(-c.at - i * LANES, p->extent[1] - c.at - i * LANES);
+        __m512 h[4][4];
+        transform_row(p, &c, p->row, h[0]);
+        transform_row(p, &c, p->row + 1, h[1]);
+        for (int64_t r = 0; r < p->n_rows; r++) {
+            transform_row(p, &c, p->row + 2 * r + 2, h[2]);
+            transform_row(p, &c, p->row + 2 * r + 3, h[3]);
+            const place at =
+                place_of_tiles(p, p->first + r * p->n + x, df_min_i64(p->n - x, LANES));
+            float *to = p->to;
+#pragma GCC unroll 4
+            for (int v = 0; v < 4; v++, to += p->position) {
+                store_tiles(to, &at, _mm512_sub_ps(h[0][v], h[2][v]));
+                store_tiles(to + 4 * p->position, &at, _mm512_add_ps(h[1][v], h[2][v]));
+                store_tiles(to + 8 * p->position, &at, _mm512_sub_ps(h[2][v], h[1][v]));
+                store_tiles(to + 12 * p->position, &at, _mm512_sub_ps(h[1][v], h[3][v]));
+                h[0][v] = h[2][v];
+                h[1][v] = h[3][v];
+            }
+        }
+    }
+}
+
+/* Sets y to the pair of rows of A' m for column v of 16 tiles. */
+AVX512 DF_INLINE void sum_column(const float *from, int64_t position, __m512 y[2])
+{
+    const __m512 a = _mm512_loadu_ps(from), b = _mm512_loadu_ps(from + 4 * position);
+    const __m512 c = _mm512_loadu_ps(from + 8 * position);
+    const __m512 d = _mm512_loadu_ps(from + 12 * position);
+    y[0] = _mm512_add_ps(_mm512_add_ps(a, b), c);
+    y[1] = _mm512_sub_ps(_mm512_sub_ps(b, c), d);
+}
+
+/* Stores a row of results: two for each of 16 tiles, from column x on. */
+AVX512 DF_INLINE __mmask16 store_results(float *to, int64_t x, int64_t n, __m512 even, __m512 odd)
+{
+    const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+    const __m512 v[2] = { _mm512_permutex2var_ps(even, low, odd),
+                          _mm512_permutex2var_ps(even, high, odd) };
+    __mmask16 is_special = 0;
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++, x += LANES) {
+        const __mmask16 m = lanes_between(0, n - x);
+        if (m) _mm512_mask_storeu_ps(to + x, m, v[i]);
+        const __m512 zero = _mm512_sub_ps(v[i], v[i]); /* or NaN, for what is not finite */
+        is_special |= _mm512_mask_cmp_ps_mask(m, zero, zero, _CMP_UNORD_Q);
+    }
+    return is_special;
+}
+
+AVX512 static bool transform_results(const df_winograd_results *p)
+{
+    __mmask16 is_special = 0;
+    for (int64_t t = 0; 2 * t < p->n; t += LANES) {
+        __m512 s[4][2];
+#pragma GCC unroll 4
+        for (int v = 0; v < 4; v++) sum_column(p->from + v * p->position + t, p->position, s[v]);
+        for (int64_t y = 0; y < p->n_rows; y++) {
+            const __m512 s0 = y ? s[0][1] : s[0][0], s1 = y ? s[1][1] : s[1][0];
+            const __m512 s2 = y ? s[2][1] : s[2][0], s3 = y ? s[3][1] : s[3][0];
+            is_special |= store_results(p->to + y * p->n, 2 * t, p->n,
+                                        _mm512_add_ps(_mm512_add_ps(s0, s1), s2),
+                                        _mm512_sub_ps(_mm512_sub_ps(s1, s2), s3));
+        }
+    }
+    return is_special == 0;
+}
+
+/* G times a column: x[0], (x[0] + x[1] + x[2]) / 2, (x[0] - x[1] + x[2]) / 2, x[2]. */
+AVX512 static void transform_weights(float *to, int64_t position, const float *from, int64_t n,
+                                     int64_t width, const int64_t where[9])
+{
+    for (int64_t c = 0; c < n; c++, from += 9 * width, to += width)
+        for (int64_t i = 0; i < width; i++) {
+            float g[4][3];
+            for (int v = 0; v < 3; v++) {
+                const float a = from[where[v] * width + i], b = from[where[3 + v] * width + i];
+                const float z = from[where[6 + v] * width + i];
+                g[0][v] = a;
+                g[1][v] = 0.5f * ((a + z) + b);
+                g[2][v] = 0.5f * ((a + z) - b);
+                g[3][v] = z;
+            }
+            for (int u = 0; u < 4; u++) {
+                const float a = g[u][0], b = g[u][1], z = g[u][2];
+                float *const row = to + 4 * u * position + i;
+                row[0] = a;
+                row[position] = 0.5f * ((a + z) + b);
+                row[2 * position] = 0.5f * ((a + z) - b);
+                row[3 * position] = z;
+            }
+        }
+}
+
+const df_winograd_code df_winograd_avx512 = { transform_image, transform_results,
+                                              transform_weights };
