@@ -72,6 +72,62 @@ static void add_line(const nest *x, void *out, const void *value, int64_t n, siz
             (uint32_t)df_min_i64(n - i, MOST));
 }
 
+/* ---- rows of neighbours, each with one index ---- */
+
+/* Rows of one chunk of indices that this walk adds: which one, and to which element. */
+typedef struct rows {
+    int64_t n, at[CHUNK], row[CHUNK];
+} rows;
+
+static void find_rows(const nest *x, int64_t begin, int64_t end, rows *r, bool *ok)
+{
+    const int64_t bytes = (int64_t)deft_dtype_size(x->index_dtype) * x->index_step[1];
+    int64_t copy[CHUNK];
+    const int64_t *const index = df_scatter_indices(
+        x->ops, x->index_dtype, x->index + begin * bytes, x->index_step[1], end - begin, copy);
+    r->n = 0;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t at = index[i - begin];
+        const bool is_taken = df_scatter_takes(x, &at, ok);
+        r->at[r->n] = at;
+        r->row[r->n] = i;
+        r->n += is_taken;
+    }
+}
+
+/* Prefetches what the processor does not foresee: the beginning of a row anywhere. It goes on by
+ * itself from line to line. */
+static void fetch_row(const char *row, int64_t bytes)
+{
+    enum { LINE = 64, MOST = 8 };
+    for (int64_t x = 0; x < df_min_i64(bytes, MOST * LINE); x += LINE) __builtin_prefetch(row + x);
+}
+
+static bool add_rows(const nest *x, char *out, const char *value)
+{
+    enum { AHEAD = 6 };
+    const int64_t size = (int64_t)deft_dtype_size(x->dtype), step = x->step * size;
+    const int64_t out_step = x->out_step[1] * size, value_step = x->value_step[1] * size;
+    bool ok = true;
+    rows r;
+    for (int64_t begin = 0; begin < x->extent[1]; begin += CHUNK) {
+        find_rows(x, begin, df_min_i64(begin + CHUNK, x->extent[1]), &r, &ok);
+        for (int64_t i = -AHEAD; i < r.n; i++) {
+            const int64_t next = i + AHEAD;
+            if (next < r.n) {
+                fetch_row(out + r.row[next] * out_step + r.at[next] * step, x->extent[0] * size);
+                fetch_row(value + r.row[next] * value_step, x->extent[0] * size);
+            }
+            if (i >= 0)
+                add_line(x, out + r.row[i] * out_step + r.at[i] * step,
+                         value + r.row[i] * value_step, x->extent[0], (size_t)size);
+        }
+    }
+    return ok;
+}
+
+/* ---- other additions ---- */
+
 /* Additions at indices that are all in [0, n) and added by this walk. With ways, neighbours are
  * added to different ways. Else results and values are neighbours. */
 #define SIMPLE(name, T, bits)                                                                      \
@@ -114,10 +170,6 @@ static void add_line(const nest *x, void *out, const void *value, int64_t n, siz
     static void name##_slice(const nest *x, T *restrict out, const T *restrict value)              \
     {                                                                                              \
         const int64_t n = x->extent[0], out_step = x->out_step[0], value_step = x->value_step[0];  \
-        if (out_step == 1 && value_step == 1) {                                                    \
-            add_line(x, out, value, n, sizeof *out);                                               \
-            return;                                                                                \
-        }                                                                                          \
         for (int64_t i = 0; i < n; i++)                                                            \
             out[i * out_step] = (T)(out[i * out_step] + value[i * value_step]);                    \
     }                                                                                              \
@@ -216,6 +268,8 @@ static void add_line(const nest *x, void *out, const void *value, int64_t n, siz
 
 bool df_scatter_nest_add(const df_scatter_nest *x, char *out, const char *value)
 {
+    if (x->index_step[0] == 0 && x->out_step[0] == 1 && x->value_step[0] == 1)
+        return add_rows(x, out, value);
 #define CALL_boolean(name, bits) break
 #define CALL_natural(name, bits) return add_u##bits(x, out, value)
 #define CALL_integer(name, bits) return add_u##bits(x, out, value)
