@@ -390,6 +390,8 @@ Test(complex, products_of_matrices)
     for (int k = 0; k < 5; k++) inner += conj((c128)some[k]) * (c128)some[5 + k];
     expect_near(&r, "matmul", deft_matmul(a, b), 4, ab);
     expect_near(&r, "with a real", deft_matmul(a, real), 4, ar);
+    expect_near(&r, "tensordot", deft_tensordot(a, b, DEFT_AXES(-1), DEFT_AXES(0)), 4, ab);
+    expect_near(&r, "einsum", deft_einsum("ij,jk", (deft_tensor *[]){ a, b }, 2), 4, ab);
     expect_near(&r, "vectors", deft_matmul(deft_conj(c64s(&r, 5, some)), c64s(&r, 5, some + 5)), 1,
                 &inner);
     OK(&r, deft_scope_end(s));
@@ -438,6 +440,13 @@ Test(complex, views_and_joins)
         deft_tensor *const at = deft_from(r.cx, S(2, 1), DEFT_I64, (int64_t[]){ 1, 1 }, 16);
         SAME(&r, "scatter_add", deft_scatter_add(x, at, deft_num(r.cx, 2), 1), v[0], v[1] + 2, v[2],
              v[3], v[4] + 2, v[5]);
+        deft_tensor *const from_1[] = { NULL, deft_slice(two, DEFT_AT(0)) }; /* 2 is clamped to 1 */
+        const int64_t two_columns[] = { 0, 2 };
+        SAME(&r, "dynamic_slice", deft_dynamic_slice(x, from_1, two_columns), v[1], v[2], v[4],
+             v[5]);
+        SAME(&r, "dynamic_update",
+             deft_dynamic_update(x, deft_slice(x, DEFT_FULL, DEFT_R(0, 2)), from_1, two_columns),
+             v[0], v[0], v[1], v[3], v[3], v[4]);
         deft_tensor *const row = deft_slice(x, DEFT_AT(0));
         SAME(&r, "concat", deft_concat((deft_tensor *[]){ row, row }, 2, 0), v[0], v[1], v[2], v[0],
              v[1], v[2]);

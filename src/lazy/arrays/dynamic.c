@@ -84,7 +84,7 @@ static bool check(const dynamic *d, const char *what, const df_shape *s)
 deft_tensor *deft_dynamic_slice(deft_tensor *t, deft_tensor *const *starts, const int64_t *sizes)
 {
     df_shape s;
-    deft_ctx *const cx = df_array_begin("dynamic_slice", t, &s, DF_SITE);
+    deft_ctx *const cx = df_array_begin_faced("dynamic_slice", t, &s, DF_SITE);
     const dynamic d = { cx, starts, sizes, cx ? s.rank : 0 };
     if (!cx || !check(&d, "dynamic_slice", &s)) return NULL;
     DF_LAYER_RETURN(deft_tensor *, cx, slice_from(&d, t));
@@ -106,9 +106,10 @@ deft_tensor *deft_dynamic_update(deft_tensor *t, deft_tensor *values, deft_tenso
                                  const int64_t *sizes)
 {
     df_shape s;
-    deft_ctx *const cx = df_array_begin("dynamic_update", t, &s, DF_SITE);
+    deft_ctx *const cx = df_array_begin_faced("dynamic_update", t, &s, DF_SITE);
     const dynamic d = { cx, starts, sizes, cx ? s.rank : 0 };
-    if (!cx || !df_enter_more(cx, "dynamic_update", 2, values) || !check(&d, "dynamic_update", &s))
+    if (!cx || !df_enter_more_faced(cx, "dynamic_update", 2, values) ||
+        !check(&d, "dynamic_update", &s))
         return NULL;
     bool any = false;
     for (uint32_t i = 0; i < s.rank; i++) any |= starts[i] != NULL;

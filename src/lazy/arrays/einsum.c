@@ -385,7 +385,7 @@ deft_tensor *deft_tensordot(deft_tensor *a, deft_tensor *b, deft_axes a_axes, de
     deft_ctx *const cx = df_array_begin_list("tensordot", t, 2, &st, DF_SITE);
     if (!cx) return NULL;
     df_shape s[2];
-    for (int i = 0; i < 2; i++) df_tensor_shape(cx, t[i], &s[i]);
+    for (int i = 0; i < 2; i++) df_shown_shape(cx, t[i], &s[i]);
     if (a_axes.n != b_axes.n || a_axes.n > DEFT_MAX_RANK)
         return df_error(cx, DEFT_E_ARG, "tensordot: %u axes of a, %u axes of b", a_axes.n,
                         b_axes.n);
