@@ -62,7 +62,8 @@ typedef deft_status (*deft_body_fn)(deft_ctx *cx, deft_tensor *const *in, size_t
  *     iteration.
  *   - body: gets the n states and sets the n next states, with the shapes and dtypes of
  *     init. A bare number takes both.
- *   - most: a bound on the number of iterations, at least 0. It is an argument of the trace.
+ *   - most: a bound on the number of iterations, at least 0. It is an argument of the trace. A
+ *     gradient keeps the states of `most` iterations, so give it a bound near what it needs.
  *   - out: gets the n states after the loop; those of init when the test fails at first.
  *
  * DEFT_E_SHAPE: a next state has another shape or dtype than its state. DEFT_E_DTYPE: the

@@ -47,7 +47,8 @@ typedef struct deft_grad_options {
  *
  * DEFT_E_ARG: a missing list, or a bare number in `of` or `with`. DEFT_E_DTYPE: a tensor
  * that is no float. DEFT_E_SHAPE: a seed that does not fit, or is missing. DEFT_E_STATE: no
- * result depends on with[i], or the gradient would go through a deft_while. */
+ * result depends on with[i]. DEFT_E_LIMIT: the gradient goes through a deft_while with a bound
+ * that is too large: its states are kept for as many iterations as the bound permits. */
 DEFT_API bool deft_grad(deft_tensor *const *of, deft_tensor *const *seeds, size_t n_of,
                         deft_tensor *const *with, size_t n_with, const deft_grad_options *options,
                         deft_tensor **out);

@@ -188,6 +188,43 @@ static bool put_scan(deft_ctx *cx, pool *p, uint64_t seed, int depth)
     return true;
 }
 
+typedef struct while_fn {
+    fn body;
+    int64_t turns;
+} while_fn;
+
+static deft_status has_turns_left(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
+                                  deft_tensor **out, size_t n_out, void *user)
+{
+    const while_fn *const w = user;
+    (void)cx, (void)n_in, (void)n_out;
+    out[0] = deft_lt(in[2], (double)w->turns);
+    return DEFT_OK;
+}
+
+static deft_status turn(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                        size_t n_out, void *user)
+{
+    while_fn *const w = user;
+    (void)n_in, (void)n_out;
+    const deft_status st = call_fn(cx, in, 2, out, 2, &w->body);
+    out[2] = deft_add(in[2], 1);
+    return st;
+}
+
+/* A matrix and a number go through some of the iterations that are permitted. */
+static bool put_while(deft_ctx *cx, pool *p, uint64_t seed, int depth)
+{
+    while_fn w = { { p, oracle_next(&seed), depth - 1 }, pick(&seed, 5) };
+    deft_tensor *const init[3] = { any_a(p, &seed), any_b(p, &seed),
+                                   deft_zeros(cx, DEFT_SHAPE(), DEFT_F64) };
+    deft_tensor *out[3];
+    if (!deft_while(cx, has_turns_left, turn, &w, init, 3, 3, out)) return false;
+    put_a(p, &seed, out[0]);
+    put_b(p, &seed, deft_tanh(out[1]));
+    return true;
+}
+
 /* Which branch is taken does not depend on what is differentiated; but where no differences are
  * taken, it may. */
 static bool by_value;
@@ -211,9 +248,11 @@ static bool grow(deft_ctx *cx, pool *p, uint64_t seed, int depth, unsigned n)
     for (unsigned i = 0; i < n; i++) {
         const unsigned kind = depth > 0 ? pick(&seed, 10) : 9;
         const uint64_t own = oracle_next(&seed);
-        if (kind == 0 ? !put_scan(cx, p, own, depth) : kind == 1 && !put_cond(cx, p, own, depth))
+        if ((kind == 0 && !put_scan(cx, p, own, depth)) ||
+            (kind == 1 && !put_cond(cx, p, own, depth)) ||
+            (kind == 2 && !put_while(cx, p, own, depth)))
             return false;
-        if (kind > 1) put_op(cx, p, &seed);
+        if (kind > 2) put_op(cx, p, &seed);
     }
     return true;
 }

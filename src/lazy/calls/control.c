@@ -506,16 +506,23 @@ static bool check_cond(deft_ctx *cx, uint32_t condition, deft_body_fn then, deft
     return false;
 }
 
+bool df_cond(deft_ctx *cx, uint32_t condition, deft_body_fn then, deft_body_fn otherwise,
+             void *user, deft_tensor *const *in, size_t n_in, deft_tensor **out, size_t n_out,
+             uintptr_t site)
+{
+    space s = { 0 };
+    call c = { .cx = cx, .what = "cond", .user = user, .site = site };
+    const bool ok = cx && check_cond(cx, condition, then, otherwise, in, n_in, out, n_out) &&
+                    control_space_alloc(cx, "cond", n_in > n_out ? n_in : n_out, &s) &&
+                    record_cond(&c, then, otherwise, condition, &s, in, n_in, out, n_out);
+    if (cx) control_space_free(cx, &s);
+    return finish_control_call(ok, out, n_out);
+}
+
 bool deft_cond(deft_tensor *condition, deft_body_fn then, deft_body_fn otherwise, void *user,
                deft_tensor *const *in, size_t n_in, deft_tensor **out, size_t n_out)
 {
-    space s = { 0 };
     deft_ctx *const cx = context_of(df_enter("cond", 1, condition, DF_SITE), "cond");
-    call c = { .cx = cx, .what = "cond", .user = user, .site = DF_SITE };
-    const uint32_t node = cx ? df_node_of(cx, condition) : DF_BAD;
-    const bool ok = cx && check_cond(cx, node, then, otherwise, in, n_in, out, n_out) &&
-                    control_space_alloc(cx, "cond", n_in > n_out ? n_in : n_out, &s) &&
-                    record_cond(&c, then, otherwise, node, &s, in, n_in, out, n_out);
-    if (cx) control_space_free(cx, &s);
-    return finish_control_call(ok, out, n_out);
+    return df_cond(cx, cx ? df_node_of(cx, condition) : DF_BAD, then, otherwise, user, in, n_in,
+                   out, n_out, DF_SITE);
 }

@@ -14,4 +14,10 @@ bool df_scan(deft_ctx *cx, deft_body_fn body, void *user, deft_tensor *const *in
              deft_tensor *const *rows, size_t n_rows, int64_t length, size_t n_outs,
              deft_tensor **out, uint32_t attr, uintptr_t site);
 
+/* deft_cond on a condition that is a record, for the call that returns to `site`. cx NULL: the
+ * mistake is recorded already. */
+bool df_cond(deft_ctx *cx, uint32_t condition, deft_body_fn then, deft_body_fn otherwise,
+             void *user, deft_tensor *const *in, size_t n_in, deft_tensor **out, size_t n_out,
+             uintptr_t site);
+
 #endif

@@ -14,8 +14,18 @@
  *
  * trace/control.h explains the ops loop, carry, each, next, stack and final.
  *
+ * A while loop is differentiated as a loop over all the iterations that its bound permits, which
+ * has one more state: whether the loop still goes on.
+ *
+ *   goes_on' = goes_on and test(s)
+ *   s'       = body(s) when goes_on', else s         within a branch
+ *
+ * So nothing of an iteration is computed that was not taken, and its gradient passes as it is.
+ *
  * A branch is differentiated within a branch. So only the gradients of the branch that is taken
  * are computed. No gradient of 0 meets values of the other branch: 0 times an infinity is NaN.
+ *
+ * Why this file is long: loops and branches share how their records are recorded again.
  */
 #include "lazy/grad/grad.h"
 
@@ -96,7 +106,8 @@ typedef struct loop_form {
     uint32_t first_final; /* the first of the loop's results, which are adjacent final records */
     uint32_t *states, *stacks, *rows; /* its records of ops next, stack and each */
     uint32_t n_states, n_stacks, n_rows;
-    int64_t length; /* iterations */
+    uint32_t holds; /* what the test of a while loop makes; DF_BAD for other loops */
+    int64_t length; /* iterations; the most of a while loop */
     df_captures outer;
     uint8_t *inside; /* per record from loop to body_end: whether it depends on the loop */
     uint32_t *map;   /* work space of a df_replay */
@@ -147,27 +158,23 @@ static bool read_list(loop_form *l, df_arena *a)
     for (; nodes[k].op == DF_OP_next || nodes[k].op == DF_OP_stack;
          k = nodes[k].src[nodes[k].n_src - 1].i)
         ++*(nodes[k].op == DF_OP_next ? &l->n_states : &l->n_stacks);
-    if (nodes[k].op == DF_OP_proceed) {
-        df_error(l->w->cx, DEFT_E_STATE,
-                 "%s: through a while loop: how often it turns is known only when it has run; a "
-                 "deft_scan has gradients",
-                 l->w->what);
-        return false;
-    }
-    l->loop = k;
-    l->length = cx->rec.args[nodes[k].arg];
+    const uint32_t head = k; /* the list begins after it */
+    l->holds = nodes[k].op == DF_OP_proceed ? nodes[k].src[0].i : DF_BAD;
+    l->loop = l->holds != DF_BAD ? nodes[k].src[1].i : k;
+    l->length = cx->rec.args[nodes[l->loop].arg];
     l->states = df_arena_new(a, uint32_t, l->n_states + 1);
     l->stacks = df_arena_new(a, uint32_t, l->n_stacks + 1);
     if (!l->states || !l->stacks) return grad_loop_no_memory(l->w);
     uint32_t state = l->n_states, stack = l->n_stacks;
     l->body_end = l->end + 1;
-    for (k = l->end; k != l->loop; k = nodes[k].src[nodes[k].n_src - 1].i) {
+    for (k = l->end; k != head; k = nodes[k].src[nodes[k].n_src - 1].i) {
         if (nodes[k].op == DF_OP_next)
             l->states[--state] = k;
         else
             l->stacks[--stack] = k;
         l->body_end = k;
     }
+    if (head != l->loop) l->body_end = head;
     return true;
 }
 
@@ -490,12 +497,164 @@ static bool choose_differentiable(backward *b, df_arena *a)
     return true;
 }
 
+/* ---- while loops ---- */
+
+/* A while loop that is recorded again as a loop over all iterations. */
+typedef struct bounded {
+    loop_form *l;
+    uint32_t *state, *outer; /* placeholders of the initial states, and of the captures */
+} bounded;
+
+/* A replay of the while loop on the states in[0..n), with placeholders for the captures. */
+static df_replay bounded_replay(const bounded *b, deft_tensor *const *in)
+{
+    const loop_form *const l = b->l;
+    df_replay p = start_replay(l);
+    p.outer = &l->outer;
+    p.local = b->outer;
+    p.map[0] = p.around;
+    for (uint32_t i = 0; i < l->n_states; i++)
+        p.map[carry_record(l, i) - p.low] = df_node_of(p.cx, in[i]);
+    return p;
+}
+
+/* The branch of an iteration that is taken (deft_body_fn). */
+static deft_status take_iteration(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
+                                  deft_tensor **out, size_t n_out, void *user)
+{
+    const bounded *const b = user;
+    const uint32_t before = df_mistakes(cx);
+    df_replay p = bounded_replay(b, in);
+    (void)n_in;
+    if (!record_body_again(b->l, &p)) return DEFT_E_STATE;
+    for (uint32_t i = 0; i < n_out; i++)
+        out[i] = df_result(cx, df_grad_now(&p, next_state_value(b->l, i)));
+    return df_mistakes(cx) == before ? DEFT_OK : DEFT_E_STATE;
+}
+
+/* The branch of the others (deft_body_fn). */
+static deft_status leave_states(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
+                                deft_tensor **out, size_t n_out, void *user)
+{
+    (void)cx, (void)n_in, (void)user;
+    for (size_t i = 0; i < n_out; i++) out[i] = in[i];
+    return DEFT_OK;
+}
+
+/* One iteration (deft_body_fn). The last state is whether the loop has gone on so far. The test was
+ * recorded before the body. */
+static deft_status bounded_iteration(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
+                                     deft_tensor **out, size_t n_out, void *user)
+{
+    const bounded *const b = user;
+    const loop_form *const l = b->l;
+    const size_t n = l->n_states;
+    df_replay p = bounded_replay(b, in);
+    (void)n_in, (void)n_out;
+    for (uint32_t k = l->loop + 1; k <= l->holds && k < l->body_end; k++)
+        if (is_inside_loop(l, k) && p.map[k - p.low] == DF_BAD && !record_again(&p, k))
+            return DEFT_E_STATE;
+    if (!df_grad_copy_annotations(&p)) return DEFT_E_STATE;
+    const uint32_t goes_on = df_map2(cx, DF_OP_bitwise_and, df_node_of(cx, in[n]),
+                                     df_grad_now(&p, l->holds), l->w->site);
+    if (!(out[n] = df_result(cx, goes_on))) return DEFT_E_STATE;
+    return df_cond(cx, goes_on, take_iteration, leave_states, user, in, n, out, n, l->w->site)
+               ? DEFT_OK
+               : DEFT_E_STATE;
+}
+
+/* Records the while loop again, over all iterations, on placeholders. out gets the states, and
+ * whether the loop would go on. */
+static bool record_bounded(bounded *b, df_arena *a, deft_tensor **out)
+{
+    const loop_form *const l = b->l;
+    deft_ctx *const cx = l->w->cx;
+    const uintptr_t site = l->w->site;
+    deft_tensor **const in = df_arena_new(a, deft_tensor *, l->n_states + 1);
+    if (!in) return grad_loop_no_memory(l->w);
+    for (uint32_t i = 0; i < l->n_states; i++) {
+        b->state[i] = df_grad_placeholder(cx, df_grad_src(l->w, carry_record(l, i), 0), site);
+        if (!(in[i] = df_result(cx, b->state[i]))) return false;
+    }
+    for (uint32_t i = 0; i < l->outer.n; i++)
+        if ((b->outer[i] = df_grad_placeholder(cx, l->outer.record[i], site)) == DF_BAD)
+            return false;
+    in[l->n_states] = df_result(cx, df_cst(cx, DEFT_BOOL, 1, site));
+    return in[l->n_states] && df_scan(cx, bounded_iteration, b, in, l->n_states + 1, NULL, 0,
+                                      l->length, 0, out, 0, site);
+}
+
+/* Walks back through the loop over all iterations, from the gradients of the results of the while
+ * loop. */
+static bool walk_bounded(const bounded *b, df_grad *w, deft_tensor *const *out)
+{
+    const loop_form *const l = b->l;
+    for (uint32_t i = 0; i < l->n_states; i++)
+        if (is_float_record(w->cx, b->state[i])) df_grad_with(w, b->state[i]);
+    for (uint32_t i = 0; i < l->outer.n; i++) df_grad_with(w, b->outer[i]);
+    df_grad_trace(w);
+    w->site = l->w->site;
+    for (uint32_t i = 0; i < l->n_states; i++) {
+        const uint32_t g = final_gradient(l, l->states[i]);
+        if (g != DF_BAD && !df_grad_give(w, df_node_of(w->cx, out[i]), g)) return false;
+    }
+    return df_grad_walk(w);
+}
+
+/* Adds the gradient of record `placeholder` of the inner walk to that of record k. */
+static bool pass_gradient(df_grad *w, uint32_t k, df_grad *inner, uint32_t placeholder)
+{
+    const uint32_t g = df_grad_of(inner, placeholder);
+    return g == DF_BAD || df_grad_give(w, k, g);
+}
+
+/* All states of all iterations are kept: there must be an address for each of their bytes. */
+static bool check_bound(const loop_form *l)
+{
+    for (uint32_t i = 0; i < l->n_states; i++) {
+        df_shape s;
+        int64_t n = l->length;
+        df_rec_shape(&l->w->cx->rec, l->states[i], &s);
+        bool fits = df_mul_i64(n, 16, &n);
+        for (uint32_t k = 0; k < s.rank && fits; k++)
+            fits = s.dim[k] == 0 || df_mul_i64(n, s.dim[k], &n);
+        if (fits) continue;
+        df_error(l->w->cx, DEFT_E_LIMIT,
+                 "%s: through a while loop of at most %lld iterations: the states of all of them "
+                 "are kept, so the loop needs a smaller bound",
+                 l->w->what, (long long)l->length);
+        return false;
+    }
+    return true;
+}
+
+static bool differentiate_while(loop_form *l, df_arena *a)
+{
+    df_grad *const w = l->w;
+    df_grad inner = { .cx = w->cx };
+    bounded b = { l, df_arena_new(a, uint32_t, l->n_states + 1),
+                  df_arena_new(a, uint32_t, l->outer.n + 1) };
+    deft_tensor **const out = df_arena_new(a, deft_tensor *, l->n_states + 1);
+    const uint32_t from = w->cx->rec.n;
+    if (!b.state || !b.outer || !out) return grad_loop_no_memory(w);
+    bool ok = check_bound(l) && record_bounded(&b, a, out) &&
+              df_grad_init(&inner, w->cx, w->what, from, w->rules) && walk_bounded(&b, &inner, out);
+    for (uint32_t i = 0; i < l->n_states && ok; i++)
+        ok = pass_gradient(w, df_grad_src(w, carry_record(l, i), 0), &inner, b.state[i]);
+    for (uint32_t i = 0; i < l->outer.n && ok; i++)
+        ok = pass_gradient(w, l->outer.record[i], &inner, b.outer[i]);
+    df_grad_finish(&inner);
+    return ok;
+}
+
 /* Records the backward loop, and adds its results to the gradients. Returns false with the error
  * recorded. */
 static bool differentiate(loop_form *l, df_arena *a)
 {
     backward b = { .l = l };
-    if (!read_form(l, a) || !choose_differentiable(&b, a)) return false;
+    if (!read_form(l, a)) return false;
+    if (l->holds != DF_BAD) return differentiate_while(l, a);
+    if (!choose_differentiable(&b, a)) return false;
     const uint32_t n_states = b.n_states + l->outer.n;
     const uint32_t n_rows = l->n_states + l->n_rows + b.n_made + 1;
     deft_tensor **const kept = df_arena_new(a, deft_tensor *, l->n_states + 1);
