@@ -11,6 +11,10 @@
  * What a case computes follows from its fields alone; every path therefore sees the same program
  * and the same bytes.
  *
+ * The last lines say how many cases there were of each dtype. At full scale every op must have had
+ * a case of each dtype that it accepts. Without a limit of time there must be LEAST_AT_FULL cases.
+ * Complex dtypes are no dtypes of a record: complex_matrix.c has those.
+ *
  * Operands lie in pools of hard values (zeros of both signs, infinities, NaN, denormals, extreme
  * integers); a layout says how a view of the pool, or of a copy, becomes the operand.
  * Why this file is long: one table of ops by dtype by layout.
@@ -1259,7 +1263,11 @@ static struct {
     size_t n, at_most;
 } batch = { .at_most = BATCH };
 
+enum { LEAST_AT_FULL = 60000 };
+
 static long n_cases, n_failures, n_skipped;
+static long n_added;                   /* cases of the table so far */
+static long n_of_dtype[DF_N_RECORDED]; /* of the first operand */
 static double path_seconds[MAX_PATHS];
 static bool verbose;
 static unsigned turn;   /* not 0: of the paths that take turns, the one that runs */
@@ -1354,6 +1362,7 @@ static void run_reference(void)
             n_skipped++;
         } else {
             n_cases++;
+            n_of_dtype[k->t]++;
             deft_status st = t ? DEFT_OK : deft_error(p->cx);
             void *got = NULL;
             if (t) {
@@ -1414,6 +1423,7 @@ static void add(const kase *k)
 {
     if (batch.n == batch.at_most) flush();
     batch.list[batch.n++] = *k;
+    n_added++;
 }
 
 /* ---- which cases ---- */
@@ -1537,6 +1547,10 @@ static void cases_of(uint16_t op, int t, scale how)
     op_cases(op, (deft_dtype)t, is_half && how == USUAL ? QUICK : how);
     flush();
     turn = 0;
+    if (n_cases == before && how == FULL) {
+        printf("FAIL %s has no case of %s\n", ops[op].name, deft_dtype_name((deft_dtype)t));
+        n_failures++;
+    }
     if (verbose)
         printf("%s/%s: %ld cases, %.0f ms\n", ops[op].name, deft_dtype_name((deft_dtype)t),
                n_cases - before, (oracle_now() - t0) * 1e3);
@@ -1639,6 +1653,24 @@ static void large_cases(scale how)
     batch.at_most = BATCH;
 }
 
+/* Prints how many cases there were, and holds the number against what the table promises. */
+static void count_cases(bool is_whole)
+{
+    printf("op matrix: %ld cases:", n_cases);
+    for (int t = 0; t < DF_N_RECORDED; t++)
+        printf(" %s %ld", deft_dtype_name((deft_dtype)t), n_of_dtype[t]);
+    printf("; %ld left out by their op\n", n_skipped);
+    if (n_cases + n_skipped != n_added) {
+        printf("FAIL: the table has %ld cases, %ld were run or left out\n", n_added,
+               n_cases + n_skipped);
+        n_failures++;
+    }
+    if (is_whole && n_cases < LEAST_AT_FULL) {
+        printf("FAIL: fewer than %d cases at full scale\n", LEAST_AT_FULL);
+        n_failures++;
+    }
+}
+
 static void crashed(int sig)
 {
     static const char text[] = "crashed in: ";
@@ -1678,6 +1710,7 @@ int main(int argc, char **argv)
     all_cases(how);
     n_paths = all_paths;
     large_cases(how);
+    count_cases(how == FULL && !filter && !test_is_limited());
     printf("%ld cases on %zu paths, %ld failures, %.1f s (processor time %.1f s)\n", n_cases,
            all_paths, n_failures, oracle_now() - t0, oracle_cpu());
     for (size_t i = 0; i < all_paths; i++) {
