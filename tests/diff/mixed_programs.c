@@ -5,7 +5,7 @@
  * states, old values that are kept, memory of the caller's that is read or written. Inside are
  * elementwise work, views, assigns through views and from one part of a tensor to another, reads,
  * draws, marks, loops, branches, examples, gradients and products of Jacobians, and of all that
- * again.
+ * again; work in every dtype, complex ones too, and under policies of mixed precision.
  *
  * The context under test fuses, captures, donates, submits, and cuts where budgets say so. The
  * reference does none of it: each result is computed as soon as it is recorded, without fusion, a
@@ -83,6 +83,8 @@ typedef enum kind {
     K_COMPLEX,
     K_PLACES,
     K_ATTEND,
+    K_DTYPE,
+    K_POLICY,
     K_REPEAT,
     K_SCOPE,
     N_KINDS
@@ -94,14 +96,13 @@ static const char *const kind_name[N_KINDS] = {
     "assign view",   "assign memory", "memory",  "keep",   "read",    "export",      "grad",
     "grad of state", "jvp",           "stop",    "hook",   "custom",  "scan",        "while",
     "cond",          "vmap",          "windows", "top",    "product", "count",       "array",
-    "complex",       "places",        "attend",  "repeat", "scope",
+    "complex",       "places",        "attend",  "dtype",  "policy",  "repeat",      "scope",
 };
 
 /* How often each is drawn. */
-static const uint8_t weight[N_KINDS] = {
-    6, 6, 2, 4, 3, 3, 1, 1, 1, 1, 8, 2, 6, 3, 3, 2, 1, 5, 2, 2,
-    4, 3, 2, 1, 1, 1, 4, 1, 2, 3, 3, 2, 3, 2, 4, 4, 4, 2, 1, 1
-};
+static const uint8_t weight[N_KINDS] = { 6, 6, 2, 4, 3, 3, 1, 1, 1, 1, 8, 2, 6, 3,
+                                         3, 2, 1, 5, 2, 2, 4, 3, 2, 1, 1, 1, 4, 1,
+                                         2, 3, 3, 2, 3, 2, 4, 4, 5, 2, 5, 3, 1, 1 };
 
 typedef struct stmt {
     uint8_t kind, dst, a, b, p, q;
@@ -284,9 +285,38 @@ static void assign(exec *e, deft_tensor *dst, deft_tensor *value)
 
 /* ---- functions of loops, branches and examples ---- */
 
+/* A dtype that records have, and not f32. */
+static deft_dtype other_dtype(unsigned p)
+{
+    static const deft_dtype all[] = { DEFT_I8,  DEFT_U8,  DEFT_I16, DEFT_U16,  DEFT_I32, DEFT_U32,
+                                      DEFT_I64, DEFT_U64, DEFT_F16, DEFT_BF16, DEFT_F64 };
+    return all[p % LEN(all)];
+}
+
+/* An elementwise function of x and y, computed in another dtype. */
+static deft_tensor *elementwise_in(const exec *e, unsigned p, deft_tensor *x, deft_tensor *y)
+{
+    const deft_dtype t = other_dtype(p);
+    const bool is_whole = deft_isdtype(t, DEFT_KIND_INTEGRAL);
+    deft_tensor *const scale = number(e, is_whole ? 90 : 1);
+    deft_tensor *const a = deft_cast(deft_mul(tame(x), scale), t);
+    deft_tensor *const b = deft_cast(deft_mul(tame(y), scale), t), *r;
+    deft_tensor *const divisor = deft_maximum(deft_abs(b), deft_cast(number(e, 1), t));
+    switch (p / 11 % 6) {
+    case 0: r = deft_mul(a, b); break;
+    case 1: r = deft_floor_div(deft_sub(a, b), divisor); break;
+    case 2: r = deft_remainder(deft_add(a, b), divisor); break;
+    case 3: r = is_whole ? deft_bitwise_xor(a, deft_bitwise_not(b)) : deft_hypot(a, b); break;
+    case 4: r = deft_where(deft_lt(a, b), deft_square(a), deft_neg(b)); break;
+    default: r = deft_add(deft_minimum(a, b), a); break;
+    }
+    return tame(deft_mul(deft_cast(r, DEFT_F32), number(e, is_whole ? 0.01 : 0.5)));
+}
+
 static deft_tensor *work(const exec *e, unsigned p, deft_tensor *x, deft_tensor *y)
 {
-    switch (p % 8) {
+    switch (p % 9) {
+    case 8: return elementwise_in(e, p / 9 * 7 + p, x, y);
     case 7: return deft_imag(deft_sin(deft_conj(deft_complex(tame(x), tame(y)))));
     case 0: return deft_tanh(deft_mul(x, number(e, 1.25)));
     case 1: return deft_sin(deft_add(x, y));
@@ -347,6 +377,35 @@ FN(other)
     return DEFT_OK;
 }
 
+static deft_tensor *first_row(deft_tensor *t)
+{
+    return deft_rank(t) == 2 ? deft_slice(t, DEFT_AT(0)) : t;
+}
+
+/* t, of one row or several, times a square matrix made of its first row, in either layout. */
+static deft_tensor *product(const exec *e, unsigned p, deft_tensor *t)
+{
+    const int rank = deft_rank(t);
+    if (rank == 0) return deft_square(tame(t));
+    const int64_t n = deft_dim(t, rank - 1);
+    deft_tensor *const column = deft_reshape(first_row(tame(t)), DEFT_SHAPE(n, 1));
+    deft_tensor *const square = deft_mul(column, deft_add(deft_t(column), number(e, 0.5)));
+    return deft_mul(deft_matmul(t, p & 1 ? deft_t(square) : square), number(e, 0.25));
+}
+
+/* The product under a policy of mixed precision, in f32 again, or the logarithm of a softmax of it
+ * that is recorded under the same policy. */
+static deft_tensor *under_policy(const exec *e, unsigned p, deft_tensor *t)
+{
+    const deft_dtype was = deft_mixed_set(e->s->cx, p & 1 ? DEFT_BF16 : DEFT_F16);
+    deft_tensor *y = product(e, p, tame(t));
+    if (p & 2 && deft_rank(y)) y = deft_log_softmax(y, -1);
+    if (p & 4) y = deft_add(deft_square(y), deft_sum(y, DEFT_ALL_AXES, 0));
+    if (p & 8) y = deft_mul(y, t);
+    deft_mixed_set(e->s->cx, was);
+    return deft_cast(y, DEFT_F32);
+}
+
 static bool gradient(deft_tensor *y, deft_tensor *x, deft_tensor **g)
 {
     const deft_grad_options o = { .size = sizeof o, .unused_is_zero = true };
@@ -354,7 +413,8 @@ static bool gradient(deft_tensor *y, deft_tensor *x, deft_tensor **g)
     return sum && deft_grad(&sum, NULL, 1, &x, 1, &o, g);
 }
 
-/* Of one example: with a loop, with a gradient of its own, with both. */
+/* Of one example: with a loop, with a gradient of its own, with both; now and then with a product
+ * under a policy. */
 FN(example)
 {
     UNUSED;
@@ -366,6 +426,7 @@ FN(example)
     } else {
         x = work(j->e, j->p / 4, x, fit(j->e, j->outside, x));
     }
+    if (j->p % 5 == 4) x = under_policy(j->e, j->p, x);
     if (j->p & 2 && !gradient(x, in[0], &x)) return deft_error(cx);
     out[0] = x;
     return DEFT_OK;
@@ -446,7 +507,7 @@ static void run_while(exec *e, const stmt *st)
     e->pure = true;
     const bool ok = deft_while(e->s->cx, goes_on, counted_turn, &j, in, 2, 6, out);
     e->pure = false;
-    if (ok) bind(e, st->dst, deft_stop_gradient(out[0]));
+    if (ok) bind_made(e, st, out[0]);
 }
 
 static void run_cond(exec *e, const stmt *st)
@@ -721,22 +782,6 @@ static deft_tensor *top(unsigned p, deft_tensor *t)
     return deft_concat((deft_tensor *[]){ half, second }, 2, rank - 1);
 }
 
-static deft_tensor *first_row(deft_tensor *t)
-{
-    return deft_rank(t) == 2 ? deft_slice(t, DEFT_AT(0)) : t;
-}
-
-/* t, of one row or several, times a square matrix made of its first row, in either layout. */
-static deft_tensor *product(const exec *e, unsigned p, deft_tensor *t)
-{
-    const int rank = deft_rank(t);
-    if (rank == 0) return deft_square(tame(t));
-    const int64_t n = deft_dim(t, rank - 1);
-    deft_tensor *const column = deft_reshape(first_row(tame(t)), DEFT_SHAPE(n, 1));
-    deft_tensor *const square = deft_mul(column, deft_add(deft_t(column), number(e, 0.5)));
-    return deft_mul(deft_matmul(t, p & 1 ? deft_t(square) : square), number(e, 0.25));
-}
-
 /* Attention of the rows of t to more keys than a block has, which are made of its first row. */
 static deft_tensor *attended(const exec *e, unsigned p, deft_tensor *t)
 {
@@ -882,6 +927,22 @@ static deft_tensor *places(const exec *e, deft_tensor *t, int64_t n)
     return deft_clamp(at, 0, n - 1);
 }
 
+/* The states of s' = a s + b, one of (a, b) after another. */
+FN(after)
+{
+    UNUSED;
+    out[0] = deft_mul(in[0], in[2]);
+    out[1] = deft_add(deft_mul(in[1], in[2]), in[3]);
+    return DEFT_OK;
+}
+
+static deft_tensor *recurrence(const exec *e, unsigned p, deft_tensor *t, deft_tensor *with)
+{
+    deft_tensor *const in[2] = { deft_mul(tame(with), number(e, 0.75)), t }, *out[2] = { 0 };
+    deft_associative_scan(after, NULL, in, 2, p & 8 ? -1 : 0, out);
+    return out[1];
+}
+
 /* Elements at places that are computed: read, replaced, and combined with others. */
 static deft_tensor *at_places(const exec *e, unsigned p, deft_tensor *t, deft_tensor *with)
 {
@@ -893,10 +954,13 @@ static deft_tensor *at_places(const exec *e, unsigned p, deft_tensor *t, deft_te
     deft_tensor *const like = fit(e, with, t), *const rows = deft_slice(like, DEFT_R(0, sizes[0]));
     deft_tensor *const at =
         places(e, deft_slice(deft_reshape(like, DEFT_SHAPE(-1)), DEFT_R(0, n)), n);
+    const deft_axes all = { s.rank, { 0, 1, 2, 3, 4, 5, 6, 7 } };
     static const deft_scatter_how how[] = { DEFT_SCATTER_SUM, DEFT_SCATTER_PROD, DEFT_SCATTER_MEAN,
                                             DEFT_SCATTER_AMIN, DEFT_SCATTER_AMAX };
     start[0] = places(e, deft_mul(fit(e, with, number(e, 0)), number(e, 0.125)), n);
-    switch (p % 8) {
+    switch (p % 10) {
+    case 8: return recurrence(e, p, t, like);
+    case 9: return deft_mul(t, deft_tensordot(tame(t), tame(like), all, all));
     case 0: return deft_dynamic_slice(t, start, sizes);
     case 1: return deft_dynamic_update(t, rows, start, sizes);
     case 2: return deft_index_copy(t, at, tame(like), 0);
@@ -910,6 +974,38 @@ static deft_tensor *at_places(const exec *e, unsigned p, deft_tensor *t, deft_te
                            (deft_tensor *[]){ tame(t), tame(like), tame(t) }, 3);
     default: return deft_bitcast(deft_bitcast(tame(t), DEFT_I32), DEFT_F32);
     }
+}
+
+/* x in another dtype: through a reduction, an order, a product or a scatter there. */
+static deft_tensor *in_dtype(const exec *e, unsigned p, unsigned q, deft_tensor *x, deft_tensor *y)
+{
+    if (q % 8 == 0 || deft_rank(x) == 0) return elementwise_in(e, p, x, y);
+    const deft_dtype t = other_dtype(p);
+    const bool is_whole = deft_isdtype(t, DEFT_KIND_INTEGRAL);
+    deft_tensor *const a = deft_cast(deft_mul(tame(x), number(e, is_whole ? 40 : 1)), t);
+    deft_tensor *const b = deft_cast(deft_mul(tame(y), number(e, is_whole ? 40 : 1)), t), *r;
+    const deft_shape s = deft_shape_get(x);
+    switch (q % 8) {
+    case 1: r = deft_cumsum(a, q & 16 ? -1 : 0); break;
+    case 2: r = deft_cumprod(a, q & 16 ? -1 : 0); break;
+    case 3: r = deft_sort(deft_maximum(a, b), q & 16 ? -1 : 0, q & 8); break;
+    case 4: r = deft_expand(deft_sum(deft_mul(a, b), DEFT_AXES(0), 1), s); break;
+    case 5:
+        r = deft_index_reduce(a,
+                              places(e, deft_slice(deft_flatten(y), DEFT_R(0, s.dim[0])), s.dim[0]),
+                              b, 0, q & 16 ? DEFT_SCATTER_PROD : DEFT_SCATTER_AMAX, q & 8);
+        break;
+    case 6:
+        r = deft_matmul(a, deft_matmul(deft_t(s.rank == 2 ? b : deft_unsqueeze(b, 0)),
+                                       s.rank == 2 ? a : deft_unsqueeze(a, 0)));
+        break;
+    default:
+        r = deft_concat(
+            (deft_tensor *[]){ deft_slice(b, DEFT_R(0, 1)), deft_slice(a, DEFT_R(1, DEFT_END)) }, 2,
+            0);
+        break;
+    }
+    return tame(deft_mul(deft_cast(r, DEFT_F32), number(e, is_whole ? 0.02 : 0.5)));
 }
 
 static void run_grad(exec *e, const stmt *st, deft_tensor *with)
@@ -1042,6 +1138,8 @@ static void run_stmt(exec *e, const stmt *st)
     case K_PLACES: bind(e, st->dst, at_places(e, st->p, a, b)); break;
     case K_COUNT: bind(e, st->dst, counted(e, st->p, a)); break;
     case K_ATTEND: bind(e, st->dst, attended(e, st->p, a)); break;
+    case K_DTYPE: bind(e, st->dst, in_dtype(e, st->p, st->q, a, fit(e, b, a))); break;
+    case K_POLICY: bind(e, st->dst, under_policy(e, st->p, a)); break;
     case K_REPEAT: bind(e, st->dst, repeated(e, a)); break;
     case K_TOP: bind(e, st->dst, top(st->p, a)); break;
     case K_SCOPE:

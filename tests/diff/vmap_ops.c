@@ -6,6 +6,9 @@
  * loop's. Interpreted with --quick, else compiled. The table is held against ops.def: an op with a
  * rule and no row here fails. --table prints a line for each row.
  *
+ * The rows are f64. Each is run again in another dtype, complex ones too, that its functions take;
+ * each round takes the next one.
+ *
  * Why this file is long: a row for every op.
  */
 #define DEFT_NO_GENERIC
@@ -17,8 +20,11 @@
 #include "deft/deft.h"
 #include "ops/op.h"
 #include "../support/budget.h"
+#include "../support/half_ref.h"
+#include "../support/int_ref.h"
+#include "../support/oracle.h"
 
-enum { MAX_IN = 3, OUTER = 2, INNER = 3, MOST = OUTER * INNER, MAX_BYTES = 1 << 14 };
+enum { MAX_IN = 3, OUTER = 2, INNER = 3, MOST = OUTER * INNER, MAX_BYTES = 1 << 15 };
 
 typedef deft_tensor *(*make_fn)(deft_ctx *cx, deft_tensor *const *x);
 
@@ -75,9 +81,30 @@ static int64_t numel(const deft_shape *s)
     return n;
 }
 
+static bool is_complex(deft_dtype t)
+{
+    return t == DEFT_C64 || t == DEFT_C128;
+}
+
+/* The dtype of the parts of t, and their number. */
+static deft_dtype part_dtype(deft_dtype t)
+{
+    return t == DEFT_C64 ? DEFT_F32 : t == DEFT_C128 ? DEFT_F64 : t;
+}
+
+static size_t n_parts(deft_dtype t)
+{
+    return is_complex(t) ? 2 : 1;
+}
+
 static bool is_float(deft_dtype t)
 {
-    return t == DEFT_F32 || t == DEFT_F64 || t == DEFT_F16 || t == DEFT_BF16;
+    return t == DEFT_F32 || t == DEFT_F64 || half_is(t);
+}
+
+static bool has_gradient(deft_dtype t)
+{
+    return is_float(t) || is_complex(t);
 }
 
 static size_t example_size(const operand *o)
@@ -87,12 +114,21 @@ static size_t example_size(const operand *o)
 
 static void put(const operand *o, char *at, int64_t i)
 {
-    const double v = uniform(o->low, o->high + !is_float(o->dtype));
-    if (o->dtype == DEFT_F32) ((float *)(void *)at)[i] = (float)v;
-    if (o->dtype == DEFT_F64) ((double *)(void *)at)[i] = v;
-    if (o->dtype == DEFT_I32) ((int32_t *)(void *)at)[i] = (int32_t)floor(v);
-    if (o->dtype == DEFT_I64) ((int64_t *)(void *)at)[i] = (int64_t)floor(v);
-    if (o->dtype == DEFT_BOOL) at[i] = v >= 1;
+    const double v = uniform(o->low, o->high + !is_float(part_dtype(o->dtype)));
+    switch (o->dtype) {
+    case DEFT_F32:
+    case DEFT_C64: ((float *)(void *)at)[i] = (float)v; break;
+    case DEFT_F64:
+    case DEFT_C128: ((double *)(void *)at)[i] = v; break;
+    case DEFT_F16:
+    case DEFT_BF16: ((uint16_t *)(void *)at)[i] = half_bits(o->dtype, v); break;
+    case DEFT_BOOL:
+        at[i] = v >= 1;
+        break;
+    INT_REF_CASES:
+        int_ref_put(o->dtype, at, (size_t)i, (int64_t)floor(v));
+        break;
+    }
 }
 
 static bool outer_maps(const trial *t, int i)
@@ -151,6 +187,8 @@ static deft_tensor *whole(const trial *t, int i)
 /* The sum of all elements, with a weight for each by its place in an example. */
 static deft_tensor *total(deft_tensor *x, uint32_t n_axes)
 {
+    if (is_complex(deft_dtype_of(x)))
+        return deft_add(total(deft_real(x), n_axes), total(deft_neg(deft_imag(x)), n_axes));
     deft_shape s = deft_shape_get(x);
     const deft_dtype dtype = deft_dtype_of(x);
     for (uint32_t i = 0; i < n_axes; i++) s.dim[i] = s.dim[s.rank - n_axes + i];
@@ -163,12 +201,12 @@ static deft_tensor *total(deft_tensor *x, uint32_t n_axes)
 static const deft_grad_options zero_is_fine = { .size = sizeof(deft_grad_options),
                                                 .unused_is_zero = true };
 
-/* Float operands. */
+/* Operands that have a gradient. */
 static size_t floats(const row *r, deft_tensor *const *x, deft_tensor **out)
 {
     size_t n = 0;
     for (int i = 0; i < r->n_in; i++)
-        if (is_float(r->in[i].dtype)) out[n++] = x[i];
+        if (has_gradient(r->in[i].dtype)) out[n++] = x[i];
     return n;
 }
 
@@ -246,22 +284,6 @@ static void mapped(const trial *t, deft_tensor **out)
 
 /* ---- comparison ---- */
 
-static bool is_same(deft_dtype t, const char *a, const char *b)
-{
-    float fa, fb;
-    double da, db;
-    if (!memcmp(a, b, deft_dtype_size(t))) return true;
-    if (t == DEFT_F32) {
-        memcpy(&fa, a, sizeof fa);
-        memcpy(&fb, b, sizeof fb);
-        return isnan(fa) && isnan(fb);
-    }
-    if (t != DEFT_F64) return false;
-    memcpy(&da, a, sizeof da);
-    memcpy(&db, b, sizeof db);
-    return isnan(da) && isnan(db);
-}
-
 static void read_all(const trial *t, deft_tensor *x, char *to)
 {
     const deft_shape s = deft_shape_get(x);
@@ -292,8 +314,8 @@ static long differences(const trial *t)
                 const deft_dtype dtype = deft_dtype_of(out[k]);
                 const size_t size = deft_dtype_size(dtype), count = (size_t)deft_numel(out[k]);
                 const char *const at = all[k] + (size_t)(a * INNER + b) * count * size;
-                for (size_t e = 0; e < count; e++)
-                    n += !is_same(dtype, at + e * size, alone + e * size);
+                const size_t parts = count * n_parts(dtype);
+                n += oracle_difference(part_dtype(dtype), at, alone, parts) < parts;
             }
             check(deft_scope_end(s), t->r);
         }
@@ -310,6 +332,12 @@ static double value_at(deft_dtype t, const char *at, size_t i)
     }
     memcpy(&d, at + i * sizeof d, sizeof d);
     return d;
+}
+
+/* Part i of floats or complex numbers that are no halves. */
+static double part_at(deft_dtype t, const char *at, size_t i)
+{
+    return value_at(part_dtype(t), at, i);
 }
 
 /* The gradient of what deft_vmap gives, against those of each example: side by side for a mapped
@@ -336,21 +364,22 @@ static double distance(const trial *t)
         for (int i = 0; i < t->r->n_in; i++) x[i] = single(t, i, 0, b);
         results(t, x, out);
         for (int i = 0, k = 0; i < t->r->n_in; i++) {
-            if (!is_float(t->r->in[i].dtype)) continue;
-            const size_t count = (size_t)numel(&t->r->in[i].shape);
+            if (!has_gradient(t->r->in[i].dtype)) continue;
+            const size_t count = (size_t)numel(&t->r->in[i].shape) * n_parts(t->r->in[i].dtype);
             read_all(t, out[k], alone);
             for (size_t e = 0; e < count; e++)
                 sum[k][(inner_maps(t, i) ? (size_t)b * count : 0) + e] +=
-                    value_at(t->r->in[i].dtype, alone, e);
+                    part_at(t->r->in[i].dtype, alone, e);
             k++;
         }
         check(deft_scope_end(s), t->r);
     }
     for (int i = 0, k = 0; i < t->r->n_in; i++) {
-        if (!is_float(t->r->in[i].dtype)) continue;
-        const size_t count = (size_t)numel(&t->r->in[i].shape) * (inner_maps(t, i) ? INNER : 1);
+        if (!has_gradient(t->r->in[i].dtype)) continue;
+        const size_t count = (size_t)numel(&t->r->in[i].shape) * n_parts(t->r->in[i].dtype) *
+                             (inner_maps(t, i) ? INNER : 1);
         for (size_t e = 0; e < count; e++) {
-            const double v = value_at(t->r->in[i].dtype, got[k], e);
+            const double v = part_at(t->r->in[i].dtype, got[k], e);
             const double d = fabs(v - sum[k][e]) / (1 + fabs(sum[k][e]));
             if (!(d <= worst) && !(isnan(v) && isnan(sum[k][e]))) worst = d;
         }
@@ -361,19 +390,39 @@ static double distance(const trial *t)
 
 /* ---- all ways ---- */
 
+/* What the function of a row gives for one example: no dtype, when it refuses the operands. */
+typedef struct answer {
+    bool is_given;
+    deft_dtype dtype;
+} answer;
+
+static answer answer_of(const row *r)
+{
+    deft_tensor *x[MAX_IN] = { NULL };
+    answer a = { 0 };
+    const deft_scope s = deft_scope_begin(cx);
+    for (int i = 0; i < r->n_in; i++)
+        x[i] = deft_cast(deft_full(cx, r->in[i].shape, DEFT_F64, r->in[i].low), r->in[i].dtype);
+    deft_tensor *const y = r->f(cx, x);
+    if (y && deft_error(cx) == DEFT_OK) a = (answer){ true, deft_dtype_of(y) };
+    deft_clear(cx);
+    check(deft_scope_end(s), r);
+    return a;
+}
+
 static bool is_smooth(const row *r)
 {
     deft_tensor *x[MAX_IN] = { NULL }, *with[MAX_IN];
-    if (!floats(r, x, with) || strstr(r->op, "proceed")) return false;
-    const trial t = { .r = r };
-    bool ok = false;
-    const deft_scope s = deft_scope_begin(cx);
-    for (int i = 0; i < r->n_in; i++)
-        x[i] = deft_full(cx, r->in[i].shape, r->in[i].dtype, r->in[i].low);
-    deft_tensor *const y = t.r->f(cx, x);
-    ok = y && is_float(deft_dtype_of(y));
-    check(deft_scope_end(s), r);
-    return ok;
+    if (!floats(r, x, with)) return false;
+    const answer a = answer_of(r);
+    return a.is_given && has_gradient(a.dtype);
+}
+
+static bool has_halves(const row *r)
+{
+    bool any = false;
+    for (int i = 0; i < r->n_in; i++) any |= half_is(r->in[i].dtype);
+    return any;
 }
 
 static void run(const row *r, bool table)
@@ -382,7 +431,8 @@ static void run(const row *r, bool table)
     for (int i = 0; i < r->n_in; i++) {
         const int64_t n = numel(&r->in[i].shape) * MOST;
         t.data[i] = calloc((size_t)n + 1, deft_dtype_size(r->in[i].dtype));
-        for (int64_t k = 0; k < n; k++) put(&r->in[i], t.data[i], k);
+        const int64_t parts = n * (int64_t)n_parts(r->in[i].dtype);
+        for (int64_t k = 0; k < parts; k++) put(&r->in[i], t.data[i], k);
     }
     const bool smooth = is_smooth(r);
     const unsigned all = 1u << r->n_in;
@@ -396,17 +446,44 @@ static void run(const row *r, bool table)
             wrong += differences(&t);
             t.gradient = true;
             if (smooth) wrong_gradient += differences(&t);
-            if (smooth && form == 0) worst = fmax(worst, distance(&t));
+            if (smooth && form == 0 && !has_halves(r)) worst = fmax(worst, distance(&t));
             ways++;
         }
-    const double most = r->in[0].dtype == DEFT_F32 ? 1e-5 : 1e-12;
+    const double most = part_dtype(r->in[0].dtype) == DEFT_F32 ? 1e-5 : 1e-12;
     const bool ok = !wrong && !wrong_gradient && worst < most;
     for (int i = 0; i < r->n_in; i++) free(t.data[i]);
     ok ? passed++ : failed++;
     if (ok && !table) return;
-    printf("%-26s %-30s %3ld ways, %ld elements differ", r->op, r->what, ways, wrong);
+    printf("%-26s %-30s %-4s %3ld ways, %ld results differ", r->op, r->what,
+           deft_dtype_name(r->in[0].dtype), ways, wrong);
     if (smooth) printf("; of gradients inside %ld; gradient of it %.1e", wrong_gradient, worst);
     puts(ok ? "" : "  WRONG");
+}
+
+/* ---- other dtypes ---- */
+
+static long n_other, n_refused; /* rows in other dtypes: run, and refused by their function */
+
+/* Runs a row of f64 with its floats in the which-th other dtype, and its indices in an integer
+ * dtype, unless the function of the row refuses them. */
+static void run_in_other(const row *of, unsigned which, bool table)
+{
+    static const deft_dtype all[] = { DEFT_C128, DEFT_I8,  DEFT_U16, DEFT_F16, DEFT_C64,
+                                      DEFT_U64,  DEFT_I16, DEFT_F32, DEFT_U8,  DEFT_BF16,
+                                      DEFT_I32,  DEFT_U32, DEFT_I64 };
+    const deft_dtype t = all[which % (sizeof all / sizeof *all)];
+    row r = *of;
+    for (int i = 0; i < r.n_in; i++) {
+        operand *const o = &r.in[i];
+        if (o->dtype == DEFT_F64 || (o->dtype == DEFT_I64 && int_ref_bits(t))) o->dtype = t;
+        if (int_ref_is_unsigned(o->dtype) && o->low < 0) o->low = 0;
+    }
+    if (!answer_of(&r).is_given) {
+        n_refused++;
+        return;
+    }
+    n_other++;
+    run(&r, table);
 }
 
 /* ---- elementwise ---- */
@@ -449,7 +526,7 @@ static bool is_integral(const char *op)
     return !strncmp(op, "bitwise", 7) || !strncmp(op, "shift", 5);
 }
 
-static void run_map(const map_row *m, bool table)
+static void run_map(const map_row *m, unsigned which, bool table)
 {
     static const struct {
         const char *what;
@@ -467,6 +544,8 @@ static void run_map(const map_row *m, bool table)
         for (int k = 0; k < m->n_in; k++)
             r.in[k] = (operand){ t, shapes[i].shape[k], k ? 1 : 0.4, k ? 3 : 0.9 };
         run(&r, table);
+        for (int k = 0; k < m->n_in; k++) r.in[k].dtype = DEFT_F64;
+        if (i == 1 + which % 3) run_in_other(&r, which, table);
     }
 }
 
@@ -1098,11 +1177,14 @@ int main(int argc, char **argv)
         state = (uint64_t)n + 1;
         for (size_t i = 0; i < sizeof maps / sizeof *maps && goes_on(); i++) {
             const map_row *const at = &maps[nth(i, sizeof maps / sizeof *maps)];
-            if (!only || names(at->op, only)) run_map(at, table && n == 0);
+            if (!only || names(at->op, only))
+                run_map(at, (unsigned)(i + (size_t)n), table && n == 0);
         }
         for (size_t i = 0; i < sizeof rows / sizeof *rows && goes_on(); i++) {
             const row *const at = &rows[nth(i, sizeof rows / sizeof *rows)];
-            if (!only || names(at->op, only)) run(at, table && n == 0);
+            if (only && !names(at->op, only)) continue;
+            run(at, table && n == 0);
+            run_in_other(at, (unsigned)(i + (size_t)n), table && n == 0);
         }
     }
     if (!only) {
@@ -1111,6 +1193,7 @@ int main(int argc, char **argv)
     }
     deft_ctx_destroy(&cx);
     deft_runtime_destroy(&rt);
-    printf("%ld passed, %ld failed\n", passed, failed);
+    printf("%ld passed, %ld failed; %ld rows in dtypes of their own, %ld refused there\n", passed,
+           failed, n_other, n_refused);
     return failed != 0;
 }
