@@ -268,7 +268,7 @@ DEFT_API deft_tensor *deft_tensordot(deft_tensor *a, deft_tensor *b, deft_axes a
 DEFT_API deft_tensor *deft_outer(deft_tensor *a, deft_tensor *b);
 
 /** The sum of a * b along an axis, which counts from the end: -1 is the last. The other axes
- * broadcast. */
+ * broadcast. A complex a is conjugated. */
 DEFT_API deft_tensor *deft_vecdot(deft_tensor *a, deft_tensor *b, int axis);
 
 /* ---- slices that begin at tensors ---- */

@@ -526,7 +526,8 @@ DEFT_API deft_tensor *deft_compress(deft_tensor *t, deft_tensor *mask, int64_t m
  * t.
  *
  * All NaNs are one value, which comes last. The zeros -0 and +0 are one value, with the
- * sign of the first in row-major order. t has less than 2^32 elements, else DEFT_E_LIMIT. */
+ * sign of the first in row-major order. Complex numbers come in the order of their real parts, then
+ * of their imaginary parts. t has less than 2^32 elements, else DEFT_E_LIMIT. */
 DEFT_API deft_tensor *deft_unique(deft_tensor *t, int64_t max, deft_tensor **count);
 
 /* ---- elementwise with other arguments ---- */

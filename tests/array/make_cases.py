@@ -549,6 +549,13 @@ def complex_arrays(t):
         for name in ("min", "max", "argmin"):
             refused(name, [axis, keep], [m])
         refused("sort", [axis, 0], [m])
+    several = np.array([[2j, 1, 2j], [1 - 1j, 1, 0]], DTYPES[t])
+    values, indices, inverse, counts = np.unique(several, return_index=True, return_inverse=True, return_counts=True)
+    case("unique_all", [len(values)], [several], [values, indices, inverse.reshape(several.shape), counts])
+    case("unique", [len(values)], [several], values)
+    for invert in (0, 1):
+        case("isin", [invert], [several, several[1]], np.isin(several, several[1], invert=bool(invert)))
+        case("isin", [invert], [several, np.tile(several[1], 6)], np.isin(several, several[1], invert=bool(invert)))
     for d in (-1, 0, 1):
         case("tril", [d], [m], np.tril(m, d))
         case("triu", [d], [m], np.triu(m, d))

@@ -898,7 +898,8 @@ static deft_tensor *through_complex(const exec *e, unsigned p, deft_tensor *t, d
     deft_tensor *const z = deft_complex(tame(t), tame(fit(e, with, t)));
     deft_tensor *const w = deft_add(deft_mul(deft_conj(z), number(e, 0.5)), number(e, 2));
     const bool has_axes = deft_rank(t) > 0;
-    switch (p % 10) {
+    deft_tensor *inverse = NULL, *flat;
+    switch (p % 14) {
     case 0: return deft_real(deft_mul(z, deft_add(w, z)));
     case 1: return deft_abs(deft_exp(z));
     case 2: return has_axes ? deft_imag(deft_flip(deft_tanh(w), DEFT_AXES(0))) : deft_angle(w);
@@ -915,6 +916,14 @@ static deft_tensor *through_complex(const exec *e, unsigned p, deft_tensor *t, d
     case 8:
         return has_axes ? deft_abs(deft_roll(deft_stack((deft_tensor *[]){ z, w }, 2, 0), 1, -1))
                         : deft_abs(z);
+    case 9: return has_axes ? deft_imag(deft_vecdot(z, w, -1)) : deft_real(deft_round(z));
+    case 10: /* every element again, from the distinct ones */
+        deft_unique_all(z, deft_numel(z), NULL, &inverse, NULL, NULL);
+        return deft_abs(deft_take(deft_unique(z, deft_numel(z), NULL), inverse, 0));
+    case 11: return deft_where(deft_isin(z, w, false), t, deft_real(w));
+    case 12:
+        flat = deft_flatten(deft_mul(z, z));
+        return deft_imag(deft_compress(flat, deft_isfinite(flat), deft_numel(flat), NULL));
     default: return deft_sum(deft_view_as_real(deft_where(deft_ne(z, w), z, w)), DEFT_AXES(-1), 0);
     }
 }

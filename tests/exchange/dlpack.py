@@ -9,7 +9,7 @@ import sys
 from library import NAMES, Deft, Exported, imported
 
 NUMPY = {"bool": "bool", "u8": "uint8", "i32": "int32", "i64": "int64", "f32": "float32", "f64": "float64", "f16": "float16",
-         "i8": "int8", "i16": "int16", "u16": "uint16", "u32": "uint32", "u64": "uint64"}
+         "i8": "int8", "i16": "int16", "u16": "uint16", "u32": "uint32", "u64": "uint64", "c64": "complex64", "c128": "complex128"}
 TORCH = dict(NUMPY, bf16="bfloat16")
 
 
@@ -35,7 +35,8 @@ def must(ok, *what):
 
 def elements(name):
     """Six elements, as bytes."""
-    size = {"bool": 1, "u8": 1, "i8": 1, "i16": 2, "u16": 2, "f16": 2, "bf16": 2, "i64": 8, "u64": 8, "f64": 8}.get(name, 4)
+    size = {"bool": 1, "u8": 1, "i8": 1, "i16": 2, "u16": 2, "f16": 2, "bf16": 2, "i64": 8, "u64": 8, "f64": 8, "c64": 8,
+            "c128": 16}.get(name, 4)
     if name == "bool":
         return bytes([0, 1, 1, 0, 1, 0])
     return bytes((17 * i + 3) % 60 for i in range(6 * size))

@@ -2,7 +2,8 @@
 """libdeft through ctypes, as far as the tests of exchange need it: contexts, wraps, reads, and structs of DLPack."""
 import ctypes as c
 
-NAMES = ["bool", "u8", "i32", "i64", "f32", "f64", "f16", "bf16", "i8", "i16", "u16", "u32", "u64"]
+NAMES = ["bool", "u8", "i32", "i64", "f32", "f64", "f16", "bf16", "i8", "i16", "u16", "u32", "u64", "c64",
+         "c128"]
 MAX_RANK = 8
 
 

@@ -398,6 +398,99 @@ Test(complex, products_of_matrices)
     rig_close(&r);
 }
 
+Test(complex, sums_of_products)
+{
+    rig r;
+    rig_open(&r, NULL, NULL);
+    const deft_scope s = deft_scope_begin(r.cx);
+    const c64 *const v = some;
+    deft_tensor *const a = c64s(&r, 3, v), *const b = c64s(&r, 3, v + 3),
+                       *const x = RIG_VECTOR(&r, 2, -1, 4);
+    deft_tensor *const m = deft_reshape(c64s(&r, 6, v), S(2, 3));
+    const c64 dot = conjf(v[0]) * v[3] + conjf(v[1]) * v[4] + conjf(v[2]) * v[5];
+    SAME(&r, "vecdot", deft_vecdot(a, b, -1), dot);
+    SAME(&r, "vecdot with a real", deft_vecdot(a, x, -1),
+         2 * conjf(v[0]) - conjf(v[1]) + 4 * conjf(v[2]));
+    SAME(&r, "a real vecdot", deft_vecdot(x, a, -1), 2 * v[0] - v[1] + 4 * v[2]);
+    SAME(&r, "outer", deft_outer(deft_slice(a, DEFT_R(0, 2)), deft_slice(b, DEFT_R(0, 2))),
+         v[0] * v[3], v[0] * v[4], v[1] * v[3], v[1] * v[4]);
+    SAME(&r, "tensordot", deft_tensordot(m, b, DEFT_AXES(1), DEFT_AXES(0)),
+         v[0] * v[3] + v[1] * v[4] + v[2] * v[5], v[3] * v[3] + v[4] * v[4] + v[5] * v[5]);
+    SAME(&r, "einsum", deft_einsum("ij,j->i", (deft_tensor *[]){ m, x }, 2),
+         2 * v[0] - v[1] + 4 * v[2], 2 * v[3] - v[4] + 4 * v[5]);
+    SAME(&r, "trace",
+         deft_einsum("ii", (deft_tensor *[]){ deft_slice(m, DEFT_FULL, DEFT_R(1, 3)) }, 1),
+         v[1] + v[5]);
+    SAME(&r, "round", deft_round(a), z(1, 2), z(-3, 0), z(0, -1));
+    OK(&r, deft_scope_end(s));
+    rig_close(&r);
+}
+
+/* The number of distinct numbers, and where each first occurs. */
+static void expect_distinct(rig *r, deft_tensor *t, int64_t n, const int64_t *first)
+{
+    int64_t got[64], of[64], is[64];
+    deft_tensor *at, *inverse, *counts, *count, *alone;
+    deft_tensor *const all = deft_unique_all(t, n + 1, &at, &inverse, &counts, &count);
+    deft_tensor *const values = deft_unique(t, n + 1, &alone);
+    cr_assert(all && values, "%s", deft_message(r->cx));
+    OK(r, deft_read(at, DEFT_I64, got, (size_t)(n + 1) * 8));
+    cr_assert(memcmp(got, first, (size_t)n * 8) == 0 && got[n] == 0);
+    OK(r, deft_item_i64(count, &got[0]));
+    OK(r, deft_item_i64(alone, &got[1]));
+    cr_assert(got[0] == n && got[1] == n, "%d and %d of %d", (int)got[0], (int)got[1], (int)n);
+    /* the values are the elements at these places, and all elements are those of their value */
+    char a[64 * 16], b[64 * 16], c[64 * 16];
+    const deft_dtype dtype = deft_dtype_of(t);
+    const size_t size = (size_t)n * deft_dtype_size(dtype);
+    OK(r, deft_read(deft_slice(all, DEFT_R(0, n)), dtype, a, size));
+    OK(r, deft_read(deft_slice(values, DEFT_R(0, n)), dtype, b, size));
+    OK(r, deft_read(deft_take(deft_flatten(t), deft_slice(at, DEFT_R(0, n)), 0), dtype, c, size));
+    cr_assert(memcmp(a, b, size) == 0 && memcmp(a, c, size) == 0);
+    const int64_t len = deft_numel(t);
+    OK(r, deft_read(inverse, DEFT_I64, of, (size_t)len * 8));
+    deft_tensor *const back = deft_take(all, inverse, 0);
+    deft_tensor *const same =
+        deft_logical_or(deft_eq(back, t), deft_logical_and(deft_isnan(back), deft_isnan(t)));
+    OK(r, deft_read(same, DEFT_I64, is, (size_t)len * 8));
+    OK(r, deft_read(counts, DEFT_I64, got, (size_t)(n + 1) * 8));
+    for (int64_t i = 0; i < len; i++) {
+        cr_assert(is[i], "%d", (int)i);
+        got[of[i]]--;
+    }
+    for (int64_t i = 0; i <= n; i++) cr_assert_eq(got[i], 0, "%d", (int)i);
+}
+
+Test(complex, sets)
+{
+    rig r;
+    const float nan = __builtin_nanf("");
+    rig_open(&r, NULL, NULL);
+    const deft_scope s = deft_scope_begin(r.cx);
+    const c64 v[] = { z(2, 1),   z(nan, 0), z(1, 5),     z(2, -1), z(1, 5),     z(0, -0.0f),
+                      z(3, nan), z(2, 1),   z(-0.0f, 0), z(1, -5), z(nan, nan), z(2, -1) };
+    deft_tensor *const x = deft_reshape(c64s(&r, 12, v), S(3, 4));
+    static const int64_t first[] = { 5, 9, 2, 3, 0, 1 };
+    expect_distinct(&r, x, 6, first);
+    expect_distinct(&r, deft_cast(x, DEFT_C128), 6, first);
+    expect_distinct(&r, deft_zeros(r.cx, S(0, 2), DEFT_C64), 0, first);
+    deft_tensor *count;
+    SAME(&r, "few", deft_unique(x, 2, &count), v[5], v[9]);
+    rig_expect_error(&r, deft_unique(x, -1, NULL), DEFT_E_RANGE, "room for -1");
+    for (int many = 0; many < 2; many++) { /* compared one by one, and by their places */
+        deft_tensor *elements = c64s(&r, 3, (c64[]){ z(2, -1), z(nan, 0), z(1, -5) });
+        if (many) elements = deft_tile(elements, S(7));
+        RIG_EXPECT(&r, deft_isin(x, elements, false), 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 1);
+        RIG_EXPECT(&r, deft_isin(RIG_VECTOR(&r, 1, 2), deft_mul(elements, 0), true), 1, 1);
+    }
+    SAME(&r, "compress", deft_compress(x, deft_isin(x, one(&r, z(2, 1)), false), 3, NULL), v[0],
+         v[7], 0);
+    SAME(&r, "compress", deft_compress(deft_mul(x, 2), deft_gt(deft_imag(x), 4), 2, NULL), 2 * v[2],
+         2 * v[4]);
+    OK(&r, deft_scope_end(s));
+    rig_close(&r);
+}
+
 /* ---- elements that move ---- */
 
 Test(complex, views_and_joins)

@@ -4,7 +4,7 @@
  */
 #include "lazy/arrays/arrays.h"
 
-#include "lazy/core/meet.h"
+#include "lazy/complex/complex.h"
 
 #include <string.h>
 
@@ -46,6 +46,22 @@ deft_ctx *df_array_meet(const char *what, deft_tensor *a, deft_tensor *b, deft_t
     if (!cx || !df_meet(cx, &m, list, 2, node, t)) return NULL;
     for (int i = 0; i < 2; i++)
         if (!(out[i] = df_result(cx, df_to(cx, node[i], *t, site)))) return NULL;
+    return cx;
+}
+
+deft_ctx *df_array_meet_faced(const char *what, deft_tensor *a, deft_tensor *b, deft_tensor **out,
+                              deft_dtype *t, uintptr_t site)
+{
+    deft_tensor *const list[2] = { a, b };
+    deft_ctx *const cx = df_enter_faced(what, 1, a, site);
+    if (!cx || !df_enter_more_faced(cx, what, 2, b)) return NULL;
+    if (!df_face_of(a) && !df_face_of(b)) return df_array_meet(what, a, b, out, t, site);
+    const deft_dtype part = df_complex_meet(cx, list, 2);
+    *t = df_complex_of(part);
+    for (int i = 0; i < 2; i++) {
+        const df_parts z = df_complex_operand(cx, list[i], part, site);
+        if (!(out[i] = df_complex_cast(cx, z, *t, site))) return NULL;
+    }
     return cx;
 }
 

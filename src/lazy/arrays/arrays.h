@@ -40,6 +40,10 @@ deft_tensor *df_array_part(deft_tensor *t, int axis, int64_t start, int64_t n);
 deft_ctx *df_array_meet(const char *what, deft_tensor *a, deft_tensor *b, deft_tensor **out,
                         deft_dtype *t, uintptr_t site);
 
+/* The same for a call that is made of calls which know faces. */
+deft_ctx *df_array_meet_faced(const char *what, deft_tensor *a, deft_tensor *b, deft_tensor **out,
+                              deft_dtype *t, uintptr_t site);
+
 /* The root of v, a sum of squares. Where v is 0 the result is v itself, since the root has an
  * infinite gradient there, and that of v is 0. NaN stays NaN. v may be NULL. */
 deft_tensor *df_array_root(deft_ctx *cx, deft_tensor *v);

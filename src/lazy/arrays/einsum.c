@@ -404,7 +404,7 @@ deft_tensor *deft_outer(deft_tensor *a, deft_tensor *b)
 {
     deft_tensor *met[2];
     deft_dtype t;
-    deft_ctx *const cx = df_array_meet("outer", a, b, met, &t, DF_SITE);
+    deft_ctx *const cx = df_array_meet_faced("outer", a, b, met, &t, DF_SITE);
     if (!cx) return NULL;
     if (deft_rank(met[0]) != 1 || deft_rank(met[1]) != 1)
         return df_error(cx, DEFT_E_SHAPE, "outer: a has %u axes, b has %u", deft_rank(met[0]),
@@ -412,11 +412,13 @@ deft_tensor *deft_outer(deft_tensor *a, deft_tensor *b)
     DF_LAYER_RETURN(deft_tensor *, cx, run_outer(met[0], met[1]));
 }
 
-/* The axis counts from the end, since shapes broadcast from there. */
+/* The axis counts from the end, since shapes broadcast from there. The first of two complex vectors
+ * is conjugated. */
 static deft_tensor *run_vecdot(deft_tensor *a, deft_tensor *b, int axis, deft_dtype t)
 {
     const deft_axes axes = { 1, { axis } };
-    deft_tensor *const terms = deft_mul(df_array_lift(a), df_array_lift(b));
+    deft_tensor *const left = df_is_complex(t) ? deft_conj(a) : df_array_lift(a);
+    deft_tensor *const terms = deft_mul(left, df_array_lift(b));
     return deft_cast(deft_sum(terms, axes, false), t);
 }
 
@@ -424,7 +426,7 @@ deft_tensor *deft_vecdot(deft_tensor *a, deft_tensor *b, int axis)
 {
     deft_tensor *met[2];
     deft_dtype t;
-    deft_ctx *const cx = df_array_meet("vecdot", a, b, met, &t, DF_SITE);
+    deft_ctx *const cx = df_array_meet_faced("vecdot", a, b, met, &t, DF_SITE);
     if (!cx) return NULL;
     const int rank[2] = { (int)deft_rank(met[0]), (int)deft_rank(met[1]) };
     if (axis >= 0 || -axis > rank[0] || -axis > rank[1])

@@ -10,6 +10,7 @@
 #include "deft/array.h"
 #include "deft/ops.h"
 #include "lazy/arrays/arrays.h"
+#include "lazy/calls/sizes.h"
 
 enum { FEW_ELEMENTS = 16 }; /* of a set that is compared element by element */
 
@@ -70,39 +71,6 @@ deft_tensor *deft_searchsorted(deft_tensor *sorted, deft_tensor *values, bool ri
     DF_LAYER_RETURN(deft_tensor *, cx, search(cx, met[0], met[1], right));
 }
 
-/* ---- sets ---- */
-
-static deft_tensor *is_among(deft_ctx *cx, deft_tensor *t, deft_tensor *elements)
-{
-    const int64_t n = deft_numel(elements);
-    deft_tensor *const list = deft_flatten(elements);
-    deft_tensor *found = deft_zeros(cx, deft_shape_get(t), DEFT_BOOL);
-    if (n <= FEW_ELEMENTS) {
-        for (int64_t i = 0; i < n && found; i++)
-            found =
-                deft_bitwise_or(found, deft_eq(t, deft_slice_n(list, 1, &(deft_range){ i, i, 0 })));
-        return found;
-    }
-    deft_tensor *const sorted = deft_sort(list, 0, false);
-    deft_tensor *const at = deft_minimum(search(cx, sorted, t, false), whole(cx, n - 1));
-    return deft_eq(deft_take(sorted, at, 0), t);
-}
-
-static deft_tensor *isin(deft_ctx *cx, deft_tensor *const *met, bool invert)
-{
-    deft_tensor *const found = is_among(cx, met[0], met[1]);
-    return invert ? deft_logical_not(found) : found;
-}
-
-deft_tensor *deft_isin(deft_tensor *t, deft_tensor *elements, bool invert)
-{
-    deft_tensor *met[2];
-    deft_dtype as;
-    deft_ctx *const cx = df_array_meet("isin", t, elements, met, &as, DF_SITE);
-    if (!cx) return NULL;
-    DF_LAYER_RETURN(deft_tensor *, cx, isin(cx, met, invert));
-}
-
 deft_tensor *deft_count_nonzero(deft_tensor *t, deft_axes axes, bool keepdims)
 {
     df_shape s;
@@ -121,15 +89,27 @@ typedef struct runs {
     deft_tensor *begins; /* bools */
 } runs;
 
+/* The stable order of complex numbers by their real parts, then by their imaginary parts. Numbers
+ * that are NaN in either part count as equal, and come last. */
+static deft_tensor *complex_order(deft_tensor *v)
+{
+    deft_tensor *const re = deft_real(v), *const im = deft_imag(v);
+    deft_tensor *const is_nan = deft_isnan(v), *const sum = deft_add(re, im);
+    deft_tensor *const by_im = deft_argsort(deft_where(is_nan, sum, im), 0, false);
+    deft_tensor *const sorted = deft_take(deft_where(is_nan, sum, re), by_im, 0);
+    return deft_take(by_im, deft_argsort(sorted, 0, false), 0);
+}
+
 static runs runs_of(deft_ctx *cx, deft_tensor *v)
 {
-    runs r = { .order = deft_argsort(v, 0, false) };
+    const deft_dtype t = deft_dtype_of(v);
+    runs r = { .order = df_is_complex(t) ? complex_order(v) : deft_argsort(v, 0, false) };
     r.sorted = deft_take(v, r.order, 0);
     deft_tensor *const i = deft_iota(cx, deft_shape_get(v), 0);
     /* The first element is compared with the last one, at -1, and begins a run anyway. */
     deft_tensor *const before = deft_take(r.sorted, deft_sub(i, whole(cx, 1)), 0);
     deft_tensor *differs = deft_ne(r.sorted, before);
-    if (df_is_float(deft_dtype_of(v))) /* all NaNs are one run */
+    if (df_is_float(t) || df_is_complex(t)) /* all NaNs are one run */
         differs = deft_bitwise_and(differs, deft_eq(before, before));
     r.begins = deft_bitwise_or(differs, deft_eq(i, whole(cx, 0)));
     return r;
@@ -192,6 +172,17 @@ static deft_tensor *unique_all(deft_ctx *cx, deft_tensor *t, int64_t max, deft_t
     return hand_out(&d, indices, inverse, counts, count);
 }
 
+deft_tensor *deft_unique(deft_tensor *t, int64_t max, deft_tensor **count)
+{
+    df_shape s, room;
+    if (count) *count = NULL;
+    const uintptr_t site = DF_SITE;
+    deft_ctx *const cx = df_array_begin_faced("unique", t, &s, site);
+    if (!cx || !df_check_room(cx, "unique", max, &room)) return NULL;
+    if (!df_face_of(t)) return df_unique(cx, df_node_of(cx, t), max, count, site);
+    DF_LAYER_RETURN(deft_tensor *, cx, unique_all(cx, t, max, NULL, NULL, NULL, count));
+}
+
 deft_tensor *deft_unique_all(deft_tensor *t, int64_t max, deft_tensor **indices,
                              deft_tensor **inverse, deft_tensor **counts, deft_tensor **count)
 {
@@ -200,7 +191,7 @@ deft_tensor *deft_unique_all(deft_tensor *t, int64_t max, deft_tensor **indices,
     if (inverse) *inverse = NULL;
     if (counts) *counts = NULL;
     if (count) *count = NULL;
-    deft_ctx *const cx = df_array_begin("unique_all", t, &s, DF_SITE);
+    deft_ctx *const cx = df_array_begin_faced("unique_all", t, &s, DF_SITE);
     if (!cx) return NULL;
     if (max < 0 || max == INT64_MAX)
         return df_error(cx, DEFT_E_RANGE, "unique_all: room for %lld", (long long)max);
@@ -208,6 +199,52 @@ deft_tensor *deft_unique_all(deft_tensor *t, int64_t max, deft_tensor **indices,
     df_shape checked;
     if (!df_check_shape(cx, "unique_all", &rows, &checked)) return NULL;
     DF_LAYER_RETURN(deft_tensor *, cx, unique_all(cx, t, max, indices, inverse, counts, count));
+}
+
+/* ---- sets ---- */
+
+static deft_tensor *is_among(deft_ctx *cx, deft_tensor *t, deft_tensor *elements)
+{
+    const int64_t n = deft_numel(elements);
+    deft_tensor *const list = deft_flatten(elements);
+    deft_tensor *found = deft_zeros(cx, deft_shape_get(t), DEFT_BOOL);
+    if (n <= FEW_ELEMENTS) {
+        for (int64_t i = 0; i < n && found; i++)
+            found =
+                deft_bitwise_or(found, deft_eq(t, deft_slice_n(list, 1, &(deft_range){ i, i, 0 })));
+        return found;
+    }
+    deft_tensor *const sorted = deft_sort(list, 0, false);
+    deft_tensor *const at = deft_minimum(search(cx, sorted, t, false), whole(cx, n - 1));
+    return deft_eq(deft_take(sorted, at, 0), t);
+}
+
+/* Complex numbers are compared by their places among the distinct ones. */
+static deft_tensor *is_complex_among(deft_ctx *cx, deft_tensor *t, deft_tensor *list)
+{
+    deft_tensor *const both[2] = { list, deft_flatten(t) };
+    const int64_t n = deft_numel(list);
+    deft_tensor *const place = distinct_of(cx, deft_concat(both, 2, 0), 0).inverse;
+    deft_tensor *const own = df_array_part(place, 0, n, deft_numel(t));
+    deft_tensor *const found = is_among(cx, own, df_array_part(place, 0, 0, n));
+    return deft_bitwise_and(deft_reshape(found, deft_shape_get(t)), deft_eq(t, t));
+}
+
+static deft_tensor *isin(deft_ctx *cx, deft_tensor *const *met, bool invert)
+{
+    const bool by_place = df_is_complex(deft_dtype_of(met[0])) && deft_numel(met[1]) > FEW_ELEMENTS;
+    deft_tensor *const found = by_place ? is_complex_among(cx, met[0], deft_flatten(met[1]))
+                                        : is_among(cx, met[0], met[1]);
+    return invert ? deft_logical_not(found) : found;
+}
+
+deft_tensor *deft_isin(deft_tensor *t, deft_tensor *elements, bool invert)
+{
+    deft_tensor *met[2];
+    deft_dtype as;
+    deft_ctx *const cx = df_array_meet_faced("isin", t, elements, met, &as, DF_SITE);
+    if (!cx) return NULL;
+    DF_LAYER_RETURN(deft_tensor *, cx, isin(cx, met, invert));
 }
 
 /* ---- repetition by data ---- */

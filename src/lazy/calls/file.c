@@ -136,13 +136,14 @@ static deft_tensor *in_order(const df_listed *l, deft_tensor *t)
     return deft_permute(t, order);
 }
 
-/* Reads the elements into a new value on the host, and moves it to the context's device. */
+/* Reads the elements into a new value on the host, whose record has shape s, and moves it to the
+ * context's device. */
 static deft_status load_listed(deft_file *f, const df_listed *l, const df_shape *s, df_value **out)
 {
     deft_status st = DEFT_OK;
     deft_ctx *const cx = f->cx;
     df_value *there = NULL;
-    df_value *v = df_value_new(cx, (deft_dtype)l->dtype, s);
+    df_value *v = df_value_new(cx, df_record_dtype((deft_dtype)l->dtype), s);
     if (!v) return df_fail_mem(&f->d, f->reader.what, sizeof *v);
     TRY(df_buffer_create(&f->d, cx->rt->dev->allocator, (int64_t)l->bytes, &v->buf));
     v->data = v->buf->data;
@@ -168,10 +169,13 @@ deft_tensor *deft_file_load(deft_file *f, const char *name)
     const df_listed *const l = f ? find_listed(f, "file_load", name, DF_SITE) : NULL;
     if (!l) return NULL;
     const deft_shape shape = shape_in_memory(l);
-    if (!df_check_shape(f->cx, "file_load", &shape, &s)) return NULL;
+    const df_face face = df_face_for((deft_dtype)l->dtype);
+    if (!df_check_shape(f->cx, "file_load", &shape, &s) ||
+        !df_face_hide(f->cx, "file_load", face, &s))
+        return NULL;
     const deft_status st = load_listed(f, l, &s, &v);
     if (st != DEFT_OK) return df_error(f->cx, st, "%s", f->d.text);
-    return in_order(l, df_tensor_of(f->cx, v));
+    return in_order(l, df_wear(df_tensor_of(f->cx, v), face));
 }
 
 /* A mapping of a file. */

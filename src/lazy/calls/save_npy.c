@@ -11,16 +11,19 @@
 
 static deft_status check_dtype_of_npy(deft_ctx *cx, const char *what, const deft_tensor *t)
 {
-    const deft_dtype dtype = df_tensor_dtype(cx, t);
+    const deft_dtype dtype = df_shown_dtype(cx, t);
     if (df_npy_has(dtype)) return DEFT_OK;
     return df_fail(&cx->diag, DEFT_E_DTYPE, "%s: npy has no %s: cast it to f32", what,
                    deft_dtype_name(dtype));
 }
 
-/* Appends the npy header of v to out. */
-static deft_status put_header(df_diag *d, const char *what, const df_value *v, df_str *out)
+/* Appends the npy header of t to out. */
+static deft_status put_header(const deft_ctx *cx, df_diag *d, const char *what,
+                              const deft_tensor *t, df_str *out)
 {
-    df_npy_write(out, (deft_dtype)v->dtype, &v->shape);
+    df_shape s;
+    df_shown_shape(cx, t, &s);
+    df_npy_write(out, df_shown_dtype(cx, t), &s);
     return out->ok ? DEFT_OK : df_fail_mem(d, what, 128);
 }
 
@@ -29,13 +32,13 @@ deft_status deft_save_npy(deft_tensor *t, const char *path)
     deft_ctx *cx;
     df_value *v;
     df_str header;
-    deft_status st = df_read_value("save_npy", DF_SITE, t, &cx, &v);
+    deft_status st = df_read_faced("save_npy", DF_SITE, t, &cx, &v);
     if (st != DEFT_OK) return st;
     df_writer w = { .d = &cx->diag, .what = "save_npy", .path = path, .file.fd = -1 };
     df_str_init(&header, cx->mem);
     if (!path || !*path) TRY(df_fail(&cx->diag, DEFT_E_ARG, "save_npy: no path"));
     TRY(check_dtype_of_npy(cx, w.what, t));
-    TRY(put_header(w.d, w.what, v, &header));
+    TRY(put_header(cx, w.d, w.what, t, &header));
     TRY(df_writer_begin(&w, cx->mem));
     TRY(df_writer_put(&w, header.at, header.n));
     TRY(df_write_value(cx, &w, v));
@@ -73,14 +76,14 @@ static deft_status archiver_add(archiver *a, const deft_named *item)
 {
     df_value *v;
     deft_ctx *cx;
-    deft_status st = df_read_value("save_npz", a->cx->act_site, item->tensor, &cx, &v);
+    deft_status st = df_read_faced("save_npz", a->cx->act_site, item->tensor, &cx, &v);
     if (st != DEFT_OK) return st;
     archiver_clear(&a->name);
     df_str_put(&a->name, item->name);
     df_str_put(&a->name, ".npy");
     df_str header;
     df_str_init(&header, a->cx->mem);
-    TRY(put_header(a->w.d, a->w.what, v, &header));
+    TRY(put_header(cx, a->w.d, a->w.what, item->tensor, &header));
     if (!a->name.ok || a->name.n > 0xffff)
         TRY(df_fail(a->w.d, a->name.ok ? DEFT_E_LIMIT : DEFT_E_MEMORY,
                     "save_npz: a name of %zu bytes", a->name.n));

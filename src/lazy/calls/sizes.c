@@ -5,6 +5,8 @@
  * positions in a vector, and -1 or 0 where it found no more. So nothing that follows
  * needs the count, which is a separate reduction.
  */
+#include "lazy/calls/sizes.h"
+
 #include "lazy/complex/complex.h"
 
 /* ---- sorting ---- */
@@ -94,7 +96,7 @@ deft_tensor *deft_topk(deft_tensor *t, int64_t k, int axis, bool largest, deft_t
 
 /* ---- sizes that depend on data ---- */
 
-static bool check_max(deft_ctx *cx, const char *what, int64_t max, df_shape *out)
+bool df_check_room(deft_ctx *cx, const char *what, int64_t max, df_shape *out)
 {
     const deft_shape s = { .rank = 1, .dim = { max } };
     if (max >= 0) return df_check_shape(cx, what, &s, out);
@@ -139,12 +141,13 @@ static uint32_t or_zero(deft_ctx *cx, const found *f, uint32_t value, uintptr_t 
     return df_where(cx, is, value, df_cst(cx, df_dtype_at(cx, value), 0, site), site);
 }
 
-/* Returns both results or neither. */
-static deft_tensor *give(deft_ctx *cx, uint32_t node, const found *f, deft_tensor **count)
+/* Returns both results or neither. The values get that face. */
+static deft_tensor *give(deft_ctx *cx, uint32_t node, df_face face, const found *f,
+                         deft_tensor **count)
 {
     deft_tensor *const n = count && node != DF_BAD ? df_result(cx, f->count) : NULL;
     if (count && !n) return NULL;
-    deft_tensor *const t = df_result(cx, node);
+    deft_tensor *const t = df_result_faced(cx, node, face);
     if (t && count) *count = n;
     return t;
 }
@@ -185,12 +188,12 @@ deft_tensor *deft_nonzero(deft_tensor *t, int64_t max, deft_tensor **count)
     df_shape s, room;
     if (count) *count = NULL;
     deft_ctx *const cx = df_begin_faced("nonzero", t, &a, &s, DF_SITE);
-    if (!cx || !check_max(cx, "nonzero", max, &room)) return NULL;
+    if (!cx || !df_check_room(cx, "nonzero", max, &room)) return NULL;
     const uintptr_t site = DF_SITE;
     if (df_face_of(t)) a = df_complex_truth(cx, df_parts_of(cx, a, site), site);
     const found f = which(cx, flat(cx, a, site), &room, true, count != NULL, site);
     if (f.at == DF_BAD) return NULL;
-    return give(cx, unravel(cx, &f, &s, max, site), &f, count);
+    return give(cx, unravel(cx, &f, &s, max, site), 0, &f, count);
 }
 
 /* The elements of vector a at the positions that were found. */
@@ -214,10 +217,10 @@ deft_tensor *deft_compress(deft_tensor *t, deft_tensor *mask, int64_t max, deft_
     uint32_t a;
     df_shape s, room, shape;
     if (count) *count = NULL;
-    deft_ctx *const cx = df_begin("compress", t, &a, &s, DF_SITE);
+    deft_ctx *const cx = df_begin_faced("compress", t, &a, &s, DF_SITE);
     if (!cx || !df_enter_more(cx, "compress", 2, mask)) return NULL;
     uint32_t m = df_node_of(cx, mask);
-    if (m == DF_BAD || !check_max(cx, "compress", max, &room)) return NULL;
+    if (m == DF_BAD || !df_check_room(cx, "compress", max, &room)) return NULL;
     if (df_dtype_at(cx, m) != DEFT_BOOL)
         return df_error(cx, DEFT_E_DTYPE, "compress: the mask is %s, not bool",
                         deft_dtype_name(df_dtype_at(cx, m)));
@@ -225,7 +228,11 @@ deft_tensor *deft_compress(deft_tensor *t, deft_tensor *mask, int64_t max, deft_
     df_rec_shape(&cx->rec, m, &shape);
     if (!df_shape_equal(&s, &shape)) m = df_expand_to(cx, m, &s, site);
     const found f = which(cx, flat(cx, m, site), &room, false, count != NULL, site);
-    return give(cx, pick(cx, flat(cx, a, site), &f, site), &f, count);
+    if (!df_face_of(t)) return give(cx, pick(cx, flat(cx, a, site), &f, site), 0, &f, count);
+    const df_parts z = df_parts_of(cx, a, site);
+    const df_parts picked = { pick(cx, flat(cx, z.re, site), &f, site),
+                              pick(cx, flat(cx, z.im, site), &f, site), false };
+    return give(cx, df_parts_join(cx, picked, site), df_face_of(t), &f, count);
 }
 
 /* Whether each element of sorted vector a is the first of its value. */
@@ -249,15 +256,12 @@ static uint32_t begins(deft_ctx *cx, uint32_t a, uintptr_t site)
     return df_map2(cx, DF_OP_bitwise_or, differs, df_map2(cx, DF_OP_eq, i, zero, site), site);
 }
 
-deft_tensor *deft_unique(deft_tensor *t, int64_t max, deft_tensor **count)
+deft_tensor *df_unique(deft_ctx *cx, uint32_t a, int64_t max, deft_tensor **count, uintptr_t site)
 {
-    uint32_t a;
-    df_shape s, room;
-    if (count) *count = NULL;
-    deft_ctx *const cx = df_begin("unique", t, &a, &s, DF_SITE);
-    if (!cx || !check_max(cx, "unique", max, &room)) return NULL;
-    const uintptr_t site = DF_SITE;
+    df_shape s;
+    const df_shape room = { .rank = 1, .dim = { max } };
     int64_t n = 0;
+    df_rec_shape(&cx->rec, a, &s);
     df_shape_numel(&s, &n);
     uint32_t v = flat(cx, a, site);
     if (n > 0 && v != DF_BAD) {
@@ -266,5 +270,5 @@ deft_tensor *deft_unique(deft_tensor *t, int64_t max, deft_tensor **count)
         v = df_append(cx, DF_OP_take, df_dtype_at(cx, v), 0, src, NULL, 0, NULL, site);
     }
     const found f = which(cx, n > 0 ? begins(cx, v, site) : v, &room, false, count != NULL, site);
-    return give(cx, pick(cx, v, &f, site), &f, count);
+    return give(cx, pick(cx, v, &f, site), 0, &f, count);
 }

@@ -363,6 +363,11 @@ static df_parts cos_z(const df_cjob *j, df_parts z)
     return cosh_z(j, times_i(j, z));
 }
 
+static df_parts round_z(const df_cjob *j, df_parts z)
+{
+    return (df_parts){ MAP(round, z.re), MAP(round, z.im), false };
+}
+
 /* ---- functions with real values ---- */
 
 static df_parts real_part(uint32_t re)
@@ -413,6 +418,7 @@ static function function_of(df_op op)
         { DF_OP_atanh, atanh_z },     { DF_OP_isnan, isnan_z },
         { DF_OP_isinf, isinf_z },     { DF_OP_isfinite, isfinite_z },
         { DF_OP_logical_not, not_z }, { DF_OP_reciprocal, reciprocal },
+        { DF_OP_round, round_z },
     };
     for (size_t i = 0; i < DF_LEN(rows); i++)
         if (rows[i].op == op) return rows[i].f;

@@ -34,7 +34,7 @@ static uint8_t dl_code(deft_dtype t)
     case DF_KIND_real: return 2;
     case DF_KIND_half: return t == DEFT_BF16 ? 4 : 2;
     case DF_KIND_boolean: return 6;
-    case DF_KIND_complex: return UINT8_MAX; /* no code: complex tensors are not exchanged */
+    case DF_KIND_complex: return 5;
     }
     df_unreachable();
 }
@@ -80,15 +80,28 @@ static void delete_old(struct DLManagedTensor *self)
     delete_exported(self);
 }
 
-static void dl_describe(exported *e, deft_dlpack_tensor *dl, const df_value *v, deft_device where)
+/* Whether the elements of a tensor with that face are elements of v: their parts are adjacent, and
+ * its strides are multiples of an element. Memory of deft_wrap need not be so. */
+static bool dl_can_show(const df_value *v, df_face face)
 {
-    const deft_dtype t = (deft_dtype)v->dtype;
+    const uint32_t n = df_face_axes(face), rank = v->rank - n;
+    bool can = n == 0 || v->stride[rank] == 1;
+    for (uint32_t i = 0; n && i < rank; i++) can &= v->stride[i] % 2 == 0;
+    return can;
+}
+
+/* v as the program sees it with that face. */
+static void dl_describe(exported *e, deft_dlpack_tensor *dl, const df_value *v, df_face face,
+                        deft_device where)
+{
+    const deft_dtype t = face ? df_face_dtype(face) : (deft_dtype)v->dtype;
+    const int64_t parts = (int64_t)(df_bytes_of(t) / df_bytes_of((deft_dtype)v->dtype));
     memcpy(e->shape, v->shape.dim, sizeof e->shape);
-    memcpy(e->strides, v->stride, sizeof e->strides);
+    for (uint32_t i = 0; i < v->rank; i++) e->strides[i] = v->stride[i] / parts;
     *dl = (deft_dlpack_tensor){ .data = df_value_size(v) ? v->data : NULL,
                                 .device_type = where == DEFT_CPU ? DL_HOST : DL_CUDA,
                                 .device_id = where == DEFT_CPU ? 0 : (int32_t)where - 1,
-                                .ndim = v->rank,
+                                .ndim = (int32_t)(v->rank - df_face_axes(face)),
                                 .code = dl_code(t),
                                 .bits = (uint8_t)df_bits_of(t),
                                 .lanes = 1,
@@ -107,21 +120,28 @@ static deft_status dl_check_flags(df_diag *d, const char *what, uint32_t flags, 
     return DEFT_OK;
 }
 
-/* Exports v, or a copy. Without memory for the struct nothing has happened. */
-static deft_status dl_export_value(deft_ctx *cx, const char *what, df_value *v, uint32_t flags,
-                                   bool is_old, exported **out)
+/* Exports v, the value of a tensor with that face, or a copy. Without memory for the struct nothing
+ * has happened. */
+static deft_status dl_export_value(deft_ctx *cx, const char *what, df_value *v, df_face face,
+                                   uint32_t flags, bool is_old, exported **out)
 {
     deft_status st = DEFT_OK;
     df_diag *const d = &cx->diag;
     df_value *copy = NULL;
     const deft_device where = df_value_where(cx, v);
-    const bool copies = flags & DEFT_DLPACK_COPY || df_must_copy(v);
+    const bool fits = dl_can_show(v, face);
+    const bool copies = flags & DEFT_DLPACK_COPY || df_must_copy(v) || !fits;
     if (df_must_copy(v) && flags & DEFT_DLPACK_NO_COPY)
         return df_fail(d, DEFT_E_ARG,
                        "%s: memory of deft_wrap%s is copied, and DEFT_DLPACK_NO_COPY forbids it",
                        what,
                        v->flags & DF_VALUE_MUT ? "_mut, which assignments write,"
                                                : " without a release function");
+    if (!fits && flags & DEFT_DLPACK_NO_COPY)
+        return df_fail(d, DEFT_E_ARG,
+                       "%s: the parts of an element are not adjacent, and DEFT_DLPACK_NO_COPY "
+                       "forbids a copy",
+                       what);
     if (copies) TRY(df_value_moved(cx, d, v, where, &copy));
     if (where != DEFT_CPU) TRY(df_ctx_wait(cx, d));
     if (copy) v = copy;
@@ -138,7 +158,7 @@ static deft_status dl_export_value(deft_ctx *cx, const char *what, df_value *v, 
                                                   .deleter = delete_versioned,
                                                   .flags = copies ? DL_COPIED : DL_READ_ONLY };
     }
-    dl_describe(e, is_old ? &e->m.old.tensor : &e->m.versioned.tensor, v, where);
+    dl_describe(e, is_old ? &e->m.old.tensor : &e->m.versioned.tensor, v, face, where);
     *out = e;
 done:
     df_value_drop(cx, &copy);
@@ -150,11 +170,11 @@ static deft_status to_dlpack(const char *what, uintptr_t site, deft_tensor *t, u
 {
     deft_ctx *cx;
     df_value *v;
-    deft_status st = df_read_value(what, site, t, &cx, &v);
+    deft_status st = df_read_faced(what, site, t, &cx, &v);
     if (st != DEFT_OK) return st;
     st = dl_check_flags(&cx->diag, what, flags, DEFT_DLPACK_COPY | DEFT_DLPACK_NO_COPY);
     if (st != DEFT_OK) return st;
-    return dl_export_value(cx, what, v, flags, is_old, out);
+    return dl_export_value(cx, what, v, df_face_of(t), flags, is_old, out);
 }
 
 deft_status deft_to_dlpack(deft_tensor *t, uint32_t flags, struct DLManagedTensorVersioned **out)

@@ -225,7 +225,10 @@ deft_status df_listing_load(const df_reader *r, const df_listing *list, const df
     const deft_status st =
         l->is_member ? load_member(r, list, l, dst) : df_reader_at(r, dst, (size_t)l->bytes, l->at);
     if (st != DEFT_OK) return st;
-    if (l->is_swapped) swap_bytes(dst, l->bytes, df_bytes_of((deft_dtype)l->dtype));
+    if (l->is_swapped) {
+        const deft_dtype part = df_record_dtype((deft_dtype)l->dtype);
+        swap_bytes(dst, l->bytes, df_bytes_of(part));
+    }
     return DEFT_OK;
 }
 

@@ -7,6 +7,8 @@
 
 #include "ops/dtype.h"
 
+#include <stdio.h>
+
 static const char magic[6] = { '\x93', 'N', 'U', 'M', 'P', 'Y' };
 
 /* The letter of a dtype in descr; 0: npy has no such dtype. */
@@ -18,7 +20,7 @@ static char npy_letter(deft_dtype t)
     case DF_KIND_integer: return 'i';
     case DF_KIND_real: return 'f';
     case DF_KIND_half: return t == DEFT_F16 ? 'f' : '\0';
-    case DF_KIND_complex: return '\0';
+    case DF_KIND_complex: return 'c';
     }
     df_unreachable();
 }
@@ -132,7 +134,7 @@ done:
     return st;
 }
 
-/* '<f4', '>i2', '|b1', '=u8'. Other dtypes are noted, and refused when they are loaded. */
+/* '<f4', '>i2', '|b1', '=u8', '<c16'. Other dtypes are noted, and refused when they are loaded. */
 static deft_status npy_descr(npy_text *t, df_npy *out)
 {
     const char *at;
@@ -149,7 +151,9 @@ static deft_status npy_descr(npy_text *t, df_npy *out)
     if (n < 3 || !strchr("<>=|", at[0])) return DEFT_OK;
     for (deft_dtype k = (deft_dtype)0; k < DEFT_N_DTYPES; k = (deft_dtype)(k + 1)) {
         const uint32_t size = df_bytes_of(k);
-        if (npy_letter(k) != at[1] || n != 3 || at[2] != (char)('0' + size)) continue;
+        char text[4];
+        (void)snprintf(text, sizeof text, "%u", size);
+        if (npy_letter(k) != at[1] || !df_text_equals(at + 2, n - 2, text)) continue;
         out->dtype = (int32_t)k;
         out->size = size;
         out->is_swapped = at[0] == '>' && size > 1;
