@@ -4,8 +4,8 @@
 Names and signatures are those of the Python array API, version 2024.12. docs/python.md of the project is the manual.
 """
 from ._core import (Array, ArgumentError, BackendError, DType, DtypeError, Error, FileError, LimitError, NanError,
-                    OutOfMemoryError, RangeError, ShapeError, StateError, asarray, bfloat16, bool_, float16, float32, float64,
-                    int8, int16, int32, int64, uint8, uint16, uint32, uint64)
+                    OutOfMemoryError, RangeError, ShapeError, StateError, asarray, bfloat16, bool_, complex64, complex128, float16,
+                    float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64)
 from . import _deft, random
 from ._core import _operand
 from ._functions import *  # noqa: F401,F403

@@ -69,17 +69,20 @@ int16 = DType("int16", 9, 2, "signed", "h")
 uint16 = DType("uint16", 10, 2, "unsigned", "H")
 uint32 = DType("uint32", 11, 4, "unsigned", "I")
 uint64 = DType("uint64", 12, 8, "unsigned", "Q")
+complex64 = DType("complex64", 13, 8, "complex", None)
+complex128 = DType("complex128", 14, 16, "complex", None)
 
-all_dtypes = [bool_, uint8, int32, int64, float32, float64, float16, bfloat16, int8, int16, uint16, uint32, uint64]
+all_dtypes = [bool_, uint8, int32, int64, float32, float64, float16, bfloat16, int8, int16, uint16, uint32, uint64,
+              complex64, complex128]
 _by_name = {d.name: d for d in all_dtypes}
 
 
 def dtype_of(value):
-    """A dtype from a dtype, its name, bool, int or float, or the dtype of NumPy with that name."""
+    """A dtype from a dtype, its name, bool, int, float or complex, or the dtype of NumPy with that name."""
     if isinstance(value, DType) or value is None:
         return value
-    if value in (bool, int, float):
-        return {bool: bool_, int: int64, float: float32}[value]
+    if value in (bool, int, float, complex):
+        return {bool: bool_, int: int64, float: float32, complex: complex64}[value]
     name = value if isinstance(value, str) else getattr(value, "name", None) or str(value).rpartition(".")[2]
     if name not in _by_name:
         raise DtypeError(f"there is no dtype {value!r}")
@@ -87,6 +90,9 @@ def dtype_of(value):
 
 
 # ---- arrays from other objects ----
+
+_NUMBERS = (bool, int, float, complex)
+
 
 def _flatten(value):
     """(shape, elements in row-major order) of nested sequences of numbers and arrays without axes."""
@@ -96,11 +102,11 @@ def _flatten(value):
         if len(shapes) > 1:
             raise ShapeError(f"rows of a list have different shapes: {sorted(shapes)[:2]}")
         return (len(value), *(shapes.pop() if shapes else ())), list(itertools.chain.from_iterable(e for _, e in parts))
-    if isinstance(value, Array) or hasattr(value, "item") and not isinstance(value, (bool, int, float)):
+    if isinstance(value, Array) or hasattr(value, "item") and not isinstance(value, _NUMBERS):
         if getattr(value, "size", 1) != 1 or getattr(value, "ndim", 0):
             return _flatten(value.tolist())
         value = value.item()
-    if not isinstance(value, (bool, int, float)):
+    if not isinstance(value, _NUMBERS):
         raise TypeError(f"cannot make elements of {type(value).__name__}")
     return (), [value]
 
@@ -109,9 +115,12 @@ def _from_sequence(value, dtype):
     shape, elements = _flatten(value)
     if dtype is None:
         kinds = set(map(type, elements))
-        dtype = float32 if float in kinds or not kinds else int64 if int in kinds else bool_
+        dtype = complex64 if complex in kinds else float32 if float in kinds or not kinds else int64 if int in kinds else bool_
     if dtype.kind == "bool":
         data = bytes(map(bool, elements))
+    elif dtype.kind == "complex":
+        numbers = list(map(complex, elements))
+        data = _array.array("f" if dtype is complex64 else "d", [p for z in numbers for p in (z.real, z.imag)])
     elif dtype.code in ("e", None):
         return _from_sequence(value, float32).astype(dtype)
     else:
@@ -130,7 +139,7 @@ def asarray(obj, /, *, dtype=None, device=None, copy=None):
         if dtype is not None and dtype is not obj.dtype:
             return obj.astype(dtype)
         return functions["reshape"](obj, obj.shape) if copy else obj
-    if isinstance(obj, (bool, int, float, list, tuple)) and not hasattr(obj, "__array_interface__"):
+    if isinstance(obj, (*_NUMBERS, list, tuple)) and not hasattr(obj, "__array_interface__"):
         if copy is False:
             raise ValueError("a Python object cannot become an array without a copy")
         return _from_sequence(obj, dtype)
@@ -276,7 +285,7 @@ def _index_many(x, keys, arrays):
 
 def _assign_index(x, key, value):
     keys, arrays = _parse(x, key)
-    value = asarray(value) if not isinstance(value, (Array, int, float, bool)) else value
+    value = asarray(value) if not isinstance(value, (Array, *_NUMBERS)) else value
     if len(arrays) == 1 and keys[arrays[0]].dtype is bool_ and arrays[0] == 0 and all(k == slice(None) for k in keys[1:]):
         mask = keys[0]
         if mask.shape != x.shape[:mask.ndim]:
@@ -330,7 +339,7 @@ def astype(self, dtype, *, copy=True, device=None):
 def __array__(self, dtype=None, copy=None):
     import numpy
     source = self.astype(float32) if self.dtype is bfloat16 else self
-    made = numpy.frombuffer(memoryview(source).cast("B") if source.size else b"", dtype=source.dtype.name)
+    made = numpy.frombuffer(source if source.size else b"", dtype=source.dtype.name)
     made = made.reshape(self.shape)
     if dtype is not None and made.dtype != dtype:
         return made.astype(dtype)
@@ -351,7 +360,13 @@ def tolist(self):
     source = self.astype(float32) if self.dtype in (float16, bfloat16) else self
     if self.size == 0:
         return _empty_list(self.shape)
+    if self.dtype.kind == "complex":
+        return _complex_list(memoryview(functions["view_as_real"](self)).tolist(), self.ndim)
     return memoryview(source).tolist()
+
+
+def _complex_list(parts, depth):
+    return [_complex_list(p, depth - 1) for p in parts] if depth else complex(*parts)
 
 
 def _empty_list(shape):
@@ -464,6 +479,8 @@ def to_device(self, device, /, *, stream=None):
 # NumPy then leaves operators with an Array to the Array.
 Array.__array_ufunc__ = None
 Array.device = property(lambda self: "cpu")
+Array.real = property(lambda self: functions["real"](self))
+Array.imag = property(lambda self: functions["imag"](self) if self.dtype.kind == "complex" else functions["zeros_like"](self))
 Array.T = property(lambda self: functions["permute"](self, list(range(self.ndim))[::-1]))
 Array.mT = property(lambda self: functions["transpose"](self, -1, -2))
 Array.nbytes = property(lambda self: self.size * self.dtype.itemsize)

@@ -4,8 +4,8 @@ import builtins
 import math
 
 from . import _core, _deft
-from ._core import (Array, DtypeError, ShapeError, all_dtypes, asarray, bool_, dtype_of, float32, float64, functions, int64,
-                    _check_device)
+from ._core import (Array, DtypeError, ShapeError, all_dtypes, asarray, bool_, complex64, complex128, dtype_of, float32, float64,
+                    functions, int64, _check_device)
 
 F = functions
 e, pi, inf, nan, newaxis = math.e, math.pi, math.inf, math.nan, None
@@ -13,9 +13,9 @@ _FLAT = _deft.FLAT
 
 # ---- elementwise ----
 
-_SAME = """abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_or bitwise_xor ceil copysign cos cosh exp expm1
-floor hypot isfinite isinf isnan log log1p log2 log10 logaddexp logical_and logical_not logical_or logical_xor maximum minimum
-nextafter pow reciprocal remainder round sign signbit sin sinh sqrt square tan tanh trunc""".split()
+_SAME = """abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_or bitwise_xor ceil conj copysign cos cosh exp expm1
+floor hypot imag isfinite isinf isnan log log1p log2 log10 logaddexp logical_and logical_not logical_or logical_xor maximum minimum
+nextafter pow real reciprocal remainder round sign signbit sin sinh sqrt square tan tanh trunc""".split()
 globals().update({name: F[name] for name in _SAME})
 
 _RENAMED = {"bitwise_invert": "bitwise_not", "bitwise_left_shift": "shift_left", "bitwise_right_shift": "shift_right",
@@ -45,6 +45,8 @@ def _shape(shape):
 
 
 def _number_dtype(*values):
+    if builtins.any(isinstance(v, complex) for v in values):
+        return complex64
     return float32 if builtins.any(isinstance(v, float) for v in values) else \
         bool_ if builtins.all(isinstance(v, bool) for v in values) else int64
 
@@ -72,7 +74,10 @@ def ones(shape, *, dtype=None, device=None):
 
 def full(shape, fill_value, *, dtype=None, device=None):
     _check_device(device)
-    return F["full"](_shape(shape), dtype_of(dtype) or _number_dtype(fill_value), fill_value)
+    dtype = dtype_of(dtype) or _number_dtype(fill_value)
+    if isinstance(fill_value, complex):
+        return F["full_c"](_shape(shape), dtype, fill_value.real, fill_value.imag)
+    return F["full"](_shape(shape), dtype, fill_value)
 
 
 def _like(make):
@@ -96,7 +101,13 @@ def eye(n_rows, n_cols=None, /, *, k=0, dtype=None, device=None):
 
 def linspace(start, stop, /, num, *, dtype=None, device=None, endpoint=True):
     _check_device(device)
-    return F["linspace" if endpoint else "linspace_open"](start, stop, num, dtype_of(dtype) or float32)
+    made = F["linspace" if endpoint else "linspace_open"]
+    dtype = dtype_of(dtype) or (complex64 if isinstance(start + stop, complex) else float32)
+    if dtype.kind != "complex":
+        return made(start, stop, num, dtype)
+    part = float64 if dtype is complex128 else float32
+    start, stop = complex(start), complex(stop)
+    return F["complex"](made(start.real, stop.real, num, part), made(start.imag, stop.imag, num, part))
 
 
 def meshgrid(*arrays, indexing="xy"):
@@ -131,7 +142,7 @@ def _promote(a, b):
 def result_type(*arrays_and_dtypes):
     found, numbers = None, []
     for x in arrays_and_dtypes:
-        if isinstance(x, (bool, int, float)):
+        if isinstance(x, (bool, int, float, complex)):
             numbers.append(x)
             continue
         d = x.dtype if isinstance(x, Array) else dtype_of(x)
@@ -139,7 +150,9 @@ def result_type(*arrays_and_dtypes):
     if found is None:
         raise ValueError("result_type needs an array or a dtype")
     for x in numbers:
-        if isinstance(x, float) and found.kind != "real":
+        if isinstance(x, complex):
+            found = complex128 if found in (float64, complex128) else complex64
+        elif isinstance(x, float) and found.kind not in ("real", "complex"):
             found = float32
         elif type(x) is int and found is bool_:
             found = int64
@@ -155,7 +168,7 @@ def can_cast(from_, to, /):
 
 
 _KINDS = {"bool": {"bool"}, "signed integer": {"signed"}, "unsigned integer": {"unsigned"}, "integral": {"signed", "unsigned"},
-          "real floating": {"real"}, "complex floating": set(), "numeric": {"signed", "unsigned", "real"}}
+          "real floating": {"real"}, "complex floating": {"complex"}, "numeric": {"signed", "unsigned", "real", "complex"}}
 
 
 def isdtype(dtype, kind):
@@ -169,10 +182,11 @@ def isdtype(dtype, kind):
 
 
 class finfo:
-    """The limits of a float dtype."""
+    """The limits of a float dtype, or of the parts of a complex one."""
 
     def __init__(self, type, /):
         d = type.dtype if isinstance(type, Array) else dtype_of(type)
+        d = {complex64: float32, complex128: float64}.get(d, d)
         digits, low, self.max = {"float64": (52, -1022, 1.7976931348623157e308), "float32": (23, -126, 3.4028234663852886e38),
                                  "float16": (10, -14, 65504.0), "bfloat16": (7, -126, 3.3895313892515355e38)}[d.name]
         self.bits, self.dtype = d.itemsize * 8, d
@@ -415,7 +429,8 @@ def matmul(x1, x2, /):
 
 
 def vecdot(x1, x2, /, *, axis=-1):
-    return sum(x1 * x2, axis=axis, dtype=result_type(x1, x2))
+    left = F["conj"](x1) if x1.dtype.kind == "complex" else x1
+    return sum(left * x2, axis=axis, dtype=result_type(x1, x2))
 
 
 def tensordot(x1, x2, /, *, axes=2):
@@ -450,7 +465,7 @@ class Info:
         return "cpu"
 
     def default_dtypes(self, *, device=None):
-        return {"real floating": float32, "complex floating": None, "integral": int64, "indexing": int64}
+        return {"real floating": float32, "complex floating": complex64, "integral": int64, "indexing": int64}
 
     def devices(self):
         return ["cpu"]

@@ -159,12 +159,35 @@ static deft_tensor *number(context *cx, PyObject *o)
 
 static bool is_number(PyObject *o)
 {
-    return PyFloat_Check(o) || PyLong_Check(o); /* a bool is a long */
+    return PyFloat_Check(o) || PyLong_Check(o) || PyComplex_Check(o); /* a bool is a long */
+}
+
+deft_dtype array_dtype_of(PyObject *o)
+{
+    return array_check(o) && ((Array *)o)->t ? deft_dtype_of(((Array *)o)->t) : DEFT_F32;
+}
+
+static deft_tensor *complex_number(context *cx, PyObject *o, deft_dtype beside)
+{
+    const double re = PyComplex_RealAsDouble(o), im = PyComplex_ImagAsDouble(o);
+    const bool is_double = deft_promote(beside, DEFT_C64) == DEFT_C128;
+    const deft_shape none = deft_shape_of(0, NULL);
+    if (!cx->body || !cx->body->captures)
+        return deft_full_c(cx->cx, none, is_double ? DEFT_C128 : DEFT_C64, re, im);
+    const deft_dtype part = is_double ? DEFT_F64 : DEFT_F32;
+    return deft_complex(deft_cast(deft_const_f(cx->cx, re), part),
+                        deft_cast(deft_const_f(cx->cx, im), part));
 }
 
 deft_tensor *array_operand(context *cx, PyObject *o)
 {
+    return array_operand_beside(cx, o, DEFT_F32);
+}
+
+deft_tensor *array_operand_beside(context *cx, PyObject *o, deft_dtype beside)
+{
     if (array_check(o)) return array_usable((Array *)o) ? ((Array *)o)->t : NULL;
+    if (PyComplex_Check(o)) return complex_number(cx, o, beside);
     if (is_number(o)) return number(cx, o);
     PyErr_Format(PyExc_TypeError, "expected an array or a number, not %R", Py_TYPE(o));
     return NULL;
@@ -193,9 +216,11 @@ static deft_tensor *with_number(const binary_op *op, context *cx, deft_tensor *a
 static deft_tensor *binary_now(const binary_op *op, context *cx, PyObject *a, PyObject *b)
 {
     deft_tensor *x, *y;
-    if (array_check(a) && !array_check(b) && !PyBool_Check(b) && !cx->body)
+    if (array_check(a) && !array_check(b) && !PyBool_Check(b) && !PyComplex_Check(b) && !cx->body)
         return array_usable((Array *)a) ? with_number(op, cx, ((Array *)a)->t, b) : NULL;
-    return (x = array_operand(cx, a)) && (y = array_operand(cx, b)) ? op->t(x, y) : NULL;
+    x = array_operand_beside(cx, a, array_dtype_of(b));
+    y = x ? array_operand_beside(cx, b, array_dtype_of(a)) : NULL;
+    return y ? op->t(x, y) : NULL;
 }
 
 /* Makes an operand an Array or a number. A new reference, or NULL: no exception means that Python
@@ -586,8 +611,8 @@ static int array_set(PyObject *self, PyObject *key, PyObject *value)
         Py_DECREF(x);
         return -1;
     }
-    deft_tensor *t = array_operand(a->cx, x), *stored = NULL;
     const deft_dtype dtype = deft_dtype_of(a->t);
+    deft_tensor *t = array_operand_beside(a->cx, x, dtype), *stored = NULL;
     if (t && (array_check(x) || PyBool_Check(x)) && deft_dtype_of(t) != dtype) t = deft_cast(t, dtype);
     if (t) RECORD(a->cx, stored, store(a, &at, t));
     a->cx->n_recorded += 3;

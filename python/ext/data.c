@@ -7,11 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The letters of the module struct for each dtype; NULL: there is none. */
+/* The letters of the module struct for each dtype, and those of PEP 3118 for complex numbers; NULL:
+ * there is none. */
 static const char *const formats[DEFT_N_DTYPES] = {
     [DEFT_BOOL] = "?", [DEFT_U8] = "B",  [DEFT_I32] = "i", [DEFT_I64] = "q", [DEFT_F32] = "f",
     [DEFT_F64] = "d",  [DEFT_F16] = "e", [DEFT_I8] = "b",  [DEFT_I16] = "h", [DEFT_U16] = "H",
-    [DEFT_U32] = "I",  [DEFT_U64] = "Q"
+    [DEFT_U32] = "I",  [DEFT_U64] = "Q", [DEFT_C64] = "Zf", [DEFT_C128] = "Zd"
 };
 
 /* ---- out ---- */
@@ -101,21 +102,24 @@ void array_release_buffer(PyObject *self, Py_buffer *view)
 PyObject *array_item(PyObject *self, PyObject *unused)
 {
     Array *const a = (Array *)self;
-    double f = 0;
+    double f = 0, z[2] = { 0 };
     int64_t i = 0;
     uint64_t u = 0;
     (void)unused;
     if (!array_usable(a) || !context_enter(a->cx)) return NULL;
     const deft_dtype dtype = deft_dtype_of(a->t);
     const bool is_float = deft_isdtype(dtype, DEFT_KIND_REAL), is_large = dtype == DEFT_U64;
+    const bool is_complex = deft_isdtype(dtype, DEFT_KIND_COMPLEX);
     context_turn(a->cx);
     PyThreadState *const state = context_begin_work(a->cx);
     const deft_status st = is_float   ? deft_item_f64(a->t, &f)
+                           : is_complex ? deft_item_c128(a->t, z)
                            : is_large ? deft_item_u64(a->t, &u)
                                       : deft_item_i64(a->t, &i);
     context_end_work(a->cx, state);
     if (st != DEFT_OK) return raise_read(a->cx, st);
     if (dtype == DEFT_BOOL) return PyBool_FromLong(i != 0);
+    if (is_complex) return PyComplex_FromDoubles(z[0], z[1]);
     return is_float ? PyFloat_FromDouble(f) : is_large ? PyLong_FromUnsignedLongLong(u) : PyLong_FromLongLong(i);
 }
 
@@ -174,6 +178,7 @@ static deft_dtype dtype_of_format(const char *format, Py_ssize_t size)
 {
     if (!format) return DEFT_U8;
     if (*format == '@' || *format == '=' || *format == '<') format++;
+    if (*format == 'Z') return !strcmp(format, "Zf") ? DEFT_C64 : !strcmp(format, "Zd") ? DEFT_C128 : DEFT_N_DTYPES;
     if (!*format || format[1]) return DEFT_N_DTYPES;
     const bool is_signed = strchr("bhilqn", *format) != NULL, is_unsigned = strchr("BHILQN", *format) != NULL;
     if (*format == '?') return DEFT_BOOL;

@@ -127,6 +127,11 @@ static inline bool array_check(PyObject *o)
 }
 /* The handle of an Array or a number, for calls in cx. NULL: an exception is set. */
 deft_tensor *array_operand(context *cx, PyObject *o);
+/* The same beside operands of that dtype. A complex number of Python becomes c128 beside f64 and
+ * c128, else c64: it has no precision of its own. */
+deft_tensor *array_operand_beside(context *cx, PyObject *o, deft_dtype beside);
+/* The dtype of an Array; f32 for anything else. */
+deft_dtype array_dtype_of(PyObject *o);
 /* Whether `a` can be used: its function has not ended. Sets an exception. */
 bool array_usable(const Array *a);
 /* Gives the Array another handle, in the place of the old one. false: an exception is set. */

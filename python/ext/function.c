@@ -32,6 +32,7 @@ typedef struct call {
     void *lists[MAX_ARGS + 1]; /* to be freed */
     size_t n_lists;
     PyObject *made; /* a list of converted operands, or NULL */
+    PyObject *given; /* the arguments without a name */
 } call;
 
 /* ---- conversion ---- */
@@ -84,8 +85,19 @@ static bool take_ints(call *c, PyObject *o, deft_arg *out)
     return true;
 }
 
+/* The dtype of a complex number beside the other arguments. */
+static deft_dtype dtype_beside(const call *c)
+{
+    deft_dtype t = DEFT_F32;
+    const Py_ssize_t n = PyTuple_Size(c->given);
+    for (Py_ssize_t i = 0; i < n; i++)
+        t = deft_promote(t, array_dtype_of(PyTuple_GetItem(c->given, i)));
+    return t;
+}
+
 static deft_tensor *take_operand(call *c, PyObject *o)
 {
+    if (PyComplex_Check(o)) return array_operand_beside(c->cx, o, dtype_beside(c));
     if (!array_check(o) && !PyFloat_Check(o) && !PyLong_Check(o)) {
         PyObject *const module = PyImport_ImportModule("deft");
         PyObject *const made = module ? PyObject_CallMethod(module, "_operand", "O", o) : NULL;
@@ -237,7 +249,7 @@ static context *context_of(PyObject *args)
 static PyObject *function_call(PyObject *self, PyObject *args, PyObject *keywords)
 {
     const Function *const f = (Function *)self;
-    call c = { .cx = context_of(args), .f = f->f };
+    call c = { .cx = context_of(args), .f = f->f, .given = args };
     if (!c.cx || !context_enter(c.cx)) return NULL;
     c.cx->n_pins++;
     PyObject *const result = take_all(&c, args, keywords) ? call_now(&c, f) : NULL;

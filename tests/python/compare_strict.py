@@ -3,6 +3,7 @@
 
 compare_strict.py [SEED]. DEFT_TEST_SECONDS: how long (1). Ends with 77 (skipped) where array_api_strict is not installed.
 """
+import math
 import os
 import random
 import sys
@@ -24,10 +25,12 @@ SEED = int(sys.argv[1]) if len(sys.argv) > 1 else 1
 rng = random.Random(SEED)
 FLOATS, SIGNED, UNSIGNED = ["float32", "float64"], ["int8", "int16", "int32", "int64"], ["uint8", "uint16", "uint32", "uint64"]
 INTS = SIGNED + UNSIGNED
-EVERY = ["bool"] + INTS + FLOATS
+COMPLEX = ["complex64", "complex128"]
+EVERY = ["bool"] + INTS + FLOATS + COMPLEX
 # Values that are not rounded correctly on one side or the other.
 INEXACT = set("acos acosh asin asinh atan atan2 atanh cos cosh exp expm1 log log1p log2 log10 logaddexp pow sin sinh tan tanh "
-              "hypot mean var std cumulative_sum sum prod cumulative_prod matmul vecdot tensordot linspace".split())
+              "hypot mean var std cumulative_sum sum prod cumulative_prod matmul vecdot tensordot linspace abs divide "
+              "multiply reciprocal sign sqrt square".split())
 UNARY = {**{n: FLOATS for n in "acos acosh asin asinh atan atanh cos cosh exp expm1 log log1p log2 log10 sin sinh sqrt tan "
                                "tanh reciprocal signbit".split()},
          **{n: INTS + FLOATS for n in "ceil floor round trunc isfinite isinf isnan square".split()},
@@ -50,6 +53,9 @@ def shape():
 
 def elements(dims, dtype):
     n = int(np.prod(dims))
+    if dtype in COMPLEX:
+        part = "float32" if dtype == "complex64" else "float64"
+        return (elements(dims, part) + elements(dims, part) * np.array(1j, dtype)).astype(dtype)
     if dtype == "bool":
         values = [rng.random() < 0.5 for _ in range(n)]
     elif dtype in FLOATS:
@@ -94,7 +100,7 @@ def draw_unary():
 def draw_binary():
     name = rng.choice(sorted(BINARY))
     a, b = rng.choice(BINARY[name]), rng.choice(BINARY[name])
-    kinds = {"bool": 0, "i": 1, "u": 1, "f": 2}
+    kinds = {"bool": 0, "i": 1, "u": 1, "f": 2, "c": 3}
     if kinds["bool" if a == "bool" else a[0]] != kinds["bool" if b == "bool" else b[0]] or "uint64" in (a, b):
         b = a                       # the standard has no rule, or the two differ by design (docs/promotion.md)
     dims = shape()
@@ -130,7 +136,7 @@ def draw_shape():
                ("flip", lambda xp, x, a=axis_of(n): xp.flip(x, axis=a)),
                ("roll", lambda xp, x, a=axis_of(n, False), s=rng.randrange(-5, 6): xp.roll(x, s, axis=a)),
                ("tile", lambda xp, x, r=tuple(rng.randrange(1, 3) for _ in range(rng.randrange(1, 4))): xp.tile(x, r)),
-               ("astype", lambda xp, x, d=rng.choice(EVERY): xp.astype(plain(xp, x), getattr(xp, d))),
+               ("astype", lambda xp, x, d=rng.choice(COMPLEX if str(x.dtype) in COMPLEX else EVERY): xp.astype(plain(xp, x), getattr(xp, d))),
                ("expand_dims", lambda xp, x, a=rng.randrange(-n - 1, n + 1): xp.expand_dims(x, axis=a)),
                ("permute_dims", lambda xp, x, o=tuple(rng.sample(range(n), n)): xp.permute_dims(x, o)),
                ("broadcast_to", lambda xp, x: xp.broadcast_to(x, (2, *x.shape)))]
@@ -140,7 +146,9 @@ def draw_shape():
                     ("repeat", lambda xp, x, r=rng.randrange(3): xp.repeat(x, r, axis=a)),
                     ("unstack", lambda xp, x: xp.unstack(x, axis=a)),
                     ("moveaxis", lambda xp, x, b=rng.randrange(-n, n): xp.moveaxis(x, a, b))]
-        if x.dtype != bool:
+        if str(x.dtype) in COMPLEX:
+            choices.append(("diff", lambda xp, x: xp.diff(x, axis=a)))
+        elif x.dtype != bool:
             choices += [("sort", lambda xp, x, d=rng.random() < 0.5: xp.sort(x, axis=a, descending=d)),
                         ("argsort", lambda xp, x: xp.argsort(x, axis=a)),
                         ("cumulative_sum", lambda xp, x, i=rng.random() < 0.5: xp.cumulative_sum(x, axis=a, include_initial=i)),
@@ -208,8 +216,8 @@ def draw_product():
 
 
 def draw_set():
-    x = elements(shape(), rng.choice(INTS + FLOATS))
-    x = np.where(np.isnan(x), np.zeros_like(x), x) if x.dtype.kind == "f" else x
+    x = elements(shape(), rng.choice(INTS + FLOATS + COMPLEX))
+    x = np.where(np.isnan(x), np.zeros_like(x), x) if x.dtype.kind in "fc" else x
     choices = [("unique_values", lambda xp, x: xp.unique_values(x)), ("unique_counts", lambda xp, x: tuple(xp.unique_counts(x))),
                ("unique_inverse", lambda xp, x: tuple(xp.unique_inverse(x)))]
     if x.ndim:
@@ -217,7 +225,34 @@ def draw_set():
     return Case(*(lambda c: (c[0], [x], c[1]))(rng.choice(choices)))
 
 
-DRAWS = [draw_unary, draw_binary, draw_scalar, draw_reduce, draw_shape, draw_index, draw_creation, draw_product, draw_set]
+def draw_complex():
+    """Calls on finite numbers, away from branch cuts."""
+    d, k = rng.choice(COMPLEX), rng.randrange(1, 4)
+    part = np.float32 if d == "complex64" else np.float64
+
+    def some(*dims):
+        parts = [rng.uniform(0.25, 2) * rng.choice([1, -1]) for _ in range(2 * math.prod(dims))]
+        return np.array(parts, part).view(d).reshape(dims)
+    name = rng.choice("abs acos acosh asin asinh atan atanh conj cos cosh exp expm1 imag log log1p log2 log10 negative real "
+                      "reciprocal round sign sin sinh sqrt square tan tanh isfinite isnan".split())
+    both = rng.choice("add subtract multiply divide equal not_equal pow".split())
+    reduce = rng.choice("sum prod mean cumulative_sum cumulative_prod".split())
+    number, op = rng.choice([2j, 1 - 0.5j, 3, 0.5]), rng.choice("+-*/")
+    other = rng.choice([some(k), some(2, k).real, some(2, k).astype("complex128")])
+    choices = [(name, [some(2, k)], lambda xp, x: getattr(xp, name)(x))] * 3
+    choices += [(both, [some(2, k), other], lambda xp, x, y: getattr(xp, both)(x, y)),
+                (reduce, [some(2, k)], lambda xp, x: getattr(xp, reduce)(x, axis=1)),
+                ("multiply", [some(2, k)], lambda xp, x: eval(f"x {op} {number}") if number != 3 else eval(f"{number} {op} x")),
+                ("multiply", [some(2, k).real.copy()], lambda xp, x: x * 2j if xp is deft else xp.asarray(np.asarray(x) * 2j)),
+                ("vecdot", [some(2, k), some(k)], lambda xp, x, y: xp.vecdot(x, y)),
+                ("matmul", [some(2, k), some(k, 3)], lambda xp, x, y: x @ y),
+                ("tensordot", [some(2, k), some(k, 2)], lambda xp, x, y: xp.tensordot(x, y, axes=1)),
+                ("full", [], lambda xp: xp.full((2,), 1 - 2j, dtype=getattr(xp, d))), ("eye", [], lambda xp: xp.eye(k, dtype=getattr(xp, d))),
+                ("linspace", [], lambda xp: xp.linspace(1j, 2 - 1j, k + 1, dtype=getattr(xp, d)))]
+    return Case(*rng.choice(choices))
+
+
+DRAWS = [draw_unary, draw_binary, draw_scalar, draw_reduce, draw_shape, draw_index, draw_creation, draw_product, draw_set, draw_complex]
 
 
 def as_list(made):
@@ -237,8 +272,8 @@ def problem(case):
         if w.dtype != f.dtype or w.shape != f.shape:
             return f"{f.dtype}{f.shape}, not {w.dtype}{w.shape}"
         exact = case.name.partition("(")[0] not in INEXACT and case.name != "@"
-        same = np.array_equal(f, w, equal_nan=w.dtype.kind == "f") if exact else \
-            np.allclose(f, w, rtol=3e-6 if w.dtype == np.float32 else 1e-12, atol=1e-6, equal_nan=True)
+        same = np.array_equal(f, w, equal_nan=w.dtype.kind in "fc") if exact else \
+            np.allclose(f, w, rtol=3e-6 if w.dtype in (np.float32, np.complex64) else 1e-12, atol=1e-6, equal_nan=True)
         if not same:
             return f"{f.tolist()}, not {w.tolist()}"
     return None

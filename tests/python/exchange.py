@@ -12,7 +12,8 @@ except ImportError:
     sys.exit(77)
 import deft
 
-DTYPES = ["bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32", "float64"]
+DTYPES = ["bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32", "float64",
+          "complex64", "complex128"]
 
 
 class NumPy(unittest.TestCase):
@@ -105,7 +106,7 @@ class NumPy(unittest.TestCase):
         self.assertEqual(x[np.asarray([1, 0])].tolist(), [6, 5])
 
     def test_what_has_no_dtype(self):
-        for a in (np.ones(2, complex), np.asarray(["a"]), np.asarray([object()]), np.ones(2, ">f4"), np.ones((1,) * 9)):
+        for a in (np.ones(2, np.clongdouble), np.asarray(["a"]), np.asarray([object()]), np.ones(2, ">f4"), np.ones((1,) * 9)):
             with self.assertRaises((TypeError, ValueError, BufferError)):
                 deft.asarray(a)
 
@@ -123,6 +124,14 @@ class Others(unittest.TestCase):
         t[0, 0] = 9
         self.assertEqual(x.tolist(), t.tolist())
         self.assertEqual(deft.asarray(torch.ones(2, requires_grad=True)).tolist(), [1, 1])
+        for d in (torch.complex64, torch.complex128):
+            z = torch.tensor([1 + 2j, 3j], dtype=d)
+            x = deft.asarray(z)
+            self.assertEqual((x.tolist(), x.dtype.name), (z.tolist(), str(d).rpartition(".")[2]))
+            self.assertEqual(np.asarray(x).ctypes.data, z.data_ptr())
+            y = x * 1j
+            back = torch.from_dlpack(y)
+            self.assertEqual((back.tolist(), back.dtype, back.data_ptr()), (y.tolist(), d, np.asarray(y).ctypes.data))
         b = torch.ones(2, dtype=torch.bfloat16)
         self.assertIs(deft.asarray(b).dtype, deft.bfloat16)
         y = deft.arange(5) * 2
@@ -140,6 +149,9 @@ class Others(unittest.TestCase):
         self.assertEqual(deft.asarray(a).tolist(), a.tolist())
         self.assertEqual(deft.asarray(a).dtype, deft.float32)
         import jax
+        z = deft.asarray([1 + 2j, 3j])
+        self.assertEqual(jax.dlpack.from_dlpack(z).tolist(), z.tolist())
+        self.assertEqual(deft.asarray(jnp.asarray([1j, 2])).tolist(), [1j, 2])
         self.assertEqual(jax.dlpack.from_dlpack(deft.ones(3)).tolist(), [1, 1, 1])
 
 
