@@ -174,6 +174,10 @@ static number c_sign(number z)
 {
     return z / cabsl(z);
 }
+static number c_round(number z)
+{
+    return CMPLXL(rintl(creall(z)), rintl(cimagl(z)));
+}
 static number c_square(number z)
 {
     return z * z;
@@ -291,21 +295,17 @@ static const struct {
     const char *name;
     unary_ref *f;
 } unary_refs[] = {
-    { "neg", c_neg },      { "abs", c_abs },
-    { "sign", c_sign },    { "square", c_square },
-    { "sqrt", csqrtl },    { "rsqrt", c_rsqrt },
-    { "exp", cexpl },      { "exp2", c_exp2 },
-    { "expm1", c_expm1 },  { "log", clogl },
-    { "log2", c_log2 },    { "log10", c_log10 },
-    { "log1p", c_log1p },  { "sin", csinl },
-    { "cos", ccosl },      { "tan", ctanl },
-    { "asin", casinl },    { "acos", cacosl },
-    { "atan", catanl },    { "sinh", csinhl },
-    { "cosh", ccoshl },    { "tanh", ctanhl },
-    { "asinh", casinhl },  { "acosh", cacoshl },
-    { "atanh", catanhl },  { "reciprocal", c_reciprocal },
-    { "isnan", c_no },     { "isinf", c_no },
-    { "isfinite", c_yes }, { "logical_not", c_no },
+    { "neg", c_neg },        { "abs", c_abs },     { "sign", c_sign },
+    { "square", c_square },  { "round", c_round }, { "sqrt", csqrtl },
+    { "rsqrt", c_rsqrt },    { "exp", cexpl },     { "exp2", c_exp2 },
+    { "expm1", c_expm1 },    { "log", clogl },     { "log2", c_log2 },
+    { "log10", c_log10 },    { "log1p", c_log1p }, { "sin", csinl },
+    { "cos", ccosl },        { "tan", ctanl },     { "asin", casinl },
+    { "acos", cacosl },      { "atan", catanl },   { "sinh", csinhl },
+    { "cosh", ccoshl },      { "tanh", ctanhl },   { "asinh", casinhl },
+    { "acosh", cacoshl },    { "atanh", catanhl }, { "reciprocal", c_reciprocal },
+    { "isnan", c_no },       { "isinf", c_no },    { "isfinite", c_yes },
+    { "logical_not", c_no },
 };
 
 static const struct {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * runtime/matmul/winograd.h: random convolutions in fast mode, against the same product in strict
- * mode. Results are near it. They depend neither on the number of threads nor on the micro-kernel,
- * and have the strict bits in every row of tiles that has an infinity or a NaN.
+ * runtime/winograd/winograd.h: random convolutions and gradients of their weights in fast mode,
+ * against the same product in strict mode. Results are near it. They depend neither on the number
+ * of threads nor on the micro-kernel. With an infinity or a NaN they are the strict ones: all
+ * gradients of the weights, and every row of tiles of a convolution that has one.
  */
 #include <criterion/criterion.h>
 
@@ -12,7 +13,8 @@
 
 #include "runtime/matmul.h"
 #include "runtime/matmul/windows.h"
-#include "runtime/matmul/winograd.h"
+#include "runtime/winograd/winograd.h"
+#include "runtime/winograd/winograd_parts.h"
 #include "support/budget.h"
 
 enum { MOST_THREADS = 3, TAPS = 9 };
@@ -46,6 +48,19 @@ typedef struct convolution {
     float *image, *weights;
     int64_t n_results;
 } convolution;
+
+/* Makes the convolution of m filters, k weights each, with n results the gradient of its weights.
+ * A is then the gradient of the results. */
+static void make_gradient(convolution *c, int64_t m, int64_t k, int64_t n)
+{
+    c->images.is_transposed = true;
+    c->job.k = n;
+    c->job.n = k;
+    c->job.a_row = n + drawn(0, 3);
+    c->job.a_col = 1;
+    c->job.c_row = k + drawn(0, 3);
+    c->job.c_batch[0] = m * c->job.c_row;
+}
 
 static void draw_convolution(convolution *c)
 {
@@ -86,10 +101,11 @@ static void draw_convolution(convolution *c)
                               .images = i };
     c->job.a_col = c->job.a_row == 1 ? m : 1;
     c->image = numbers(plane * channels * groups * c->n_images);
-    c->weights = numbers(groups * m * k);
+    if (groups == 1 && drawn(0, 1)) make_gradient(c, m, k, n);
+    c->weights = numbers(groups * m * df_max_i64(k, n + 3));
     c->job.a = (const char *)c->weights;
     c->job.b = (const char *)c->image;
-    c->n_results = groups * m * n;
+    c->n_results = groups * m * c->job.n;
 }
 
 /* ---- runs ---- */
@@ -132,27 +148,23 @@ static float *results(const convolution *c, bool fast, bool stores, const df_gem
     return to;
 }
 
-static void kernel_8x48(int64_t k, const void *a_, const void *b_, void *c_, int64_t ldc, int64_t m,
-                        int64_t n, int64_t first, const void *next)
-{
-    (void)next;
-    const float *const a = a_, *const b = b_;
-    float *const c = c_;
-    for (int64_t i = 0; i < m; i++)
-        for (int64_t j = 0; j < n; j++) {
-            float acc = first ? 0 : c[i * ldc + j];
-            for (int64_t p = 0; p < k; p++) acc = fmaf(a[p * 8 + i], b[p * 48 + j], acc);
-            c[i * ldc + j] = acc;
-        }
-}
-
-/* A kernel whose panels are narrower than a vector of tiles. */
-static void kernel_4x8(int64_t k, const void *a_, const void *b_, void *c_, int64_t ldc, int64_t m,
-                       int64_t n, int64_t first, const void *next)
-{
-    (void)k, (void)a_, (void)b_, (void)c_, (void)ldc, (void)m, (void)n, (void)first, (void)next;
-    cr_assert_fail("no vector of tiles fits a panel of this kernel");
-}
+/* A micro-kernel with the ABI of compiled ones. */
+#define STAND_IN(name, MR, NR)                                                                     \
+    static void name(int64_t k, const void *a_, const void *b_, void *c_, int64_t ldc, int64_t m,  \
+                     int64_t n, int64_t first, const void *next)                                   \
+    {                                                                                              \
+        (void)next;                                                                                \
+        const float *const a = a_, *const b = b_;                                                  \
+        float *const c = c_;                                                                       \
+        for (int64_t i = 0; i < m; i++)                                                            \
+            for (int64_t j = 0; j < n; j++) {                                                      \
+                float acc = first ? 0 : c[i * ldc + j];                                            \
+                for (int64_t p = 0; p < k; p++) acc = fmaf(a[p * MR + i], b[p * NR + j], acc);     \
+                c[i * ldc + j] = acc;                                                              \
+            }                                                                                      \
+    }
+STAND_IN(kernel_8x48, 8, 48)
+STAND_IN(kernel_4x8, 4, 8) /* its panels are narrower than a vector of tiles */
 
 static const df_gemm_kernel kernels[] = { { kernel_8x48, 8, 48, 0 }, { kernel_4x8, 4, 8, 0 } };
 
@@ -165,9 +177,29 @@ static void check_near(const float *is, const float *wanted, int64_t x, int64_t 
                  (double)is[x], (double)wanted[x]);
 }
 
+static bool are_equal(const float *a, const float *b)
+{
+    return *a == *b || (isnan(*a) && isnan(*b));
+}
+
+static void check_gradient(const convolution *c, const float *fast, const float *strict)
+{
+    bool is_special = false;
+    for (int64_t x = 0; x < c->n_results; x++) is_special |= !isfinite(strict[x]);
+    for (int64_t x = 0; x < c->n_results; x++)
+        if (is_special)
+            cr_assert(are_equal(&fast[x], &strict[x]));
+        else
+            check_near(fast, strict, x, c->job.k);
+}
+
 /* Checks the results in fast mode against the strict ones. */
 static void check(const convolution *c, const float *fast, const float *strict)
 {
+    if (c->images.is_transposed) {
+        check_gradient(c, fast, strict);
+        return;
+    }
     const df_images *const m = &c->images;
     const int64_t columns = m->out[1], n = c->job.n;
     bool *const is_special = calloc((size_t)(n / columns), 1); /* by row of results */
@@ -198,8 +230,9 @@ static void put_specials(const convolution *c)
 {
     static const float special[] = { INFINITY, -INFINITY, NAN };
     const df_images *const m = &c->images;
+    const int64_t n_channels = (m->is_transposed ? c->job.n : c->job.k) / TAPS;
     for (int64_t i = drawn(0, 3); i > 0; i--)
-        c->image[drawn(0, c->n_images - 1) * m->image + drawn(0, c->job.k / TAPS - 1) * m->channel +
+        c->image[drawn(0, c->n_images - 1) * m->image + drawn(0, n_channels - 1) * m->channel +
                  drawn(0, m->extent[0] - 1) * m->row + drawn(0, m->extent[1] - 1)] =
             special[drawn(0, 2)];
     if (drawn(0, 9) == 0) c->weights[drawn(0, c->job.m * c->job.k - 1)] = special[drawn(0, 2)];
@@ -228,10 +261,8 @@ Test(winograd, results_are_near_and_special_values_those_of_the_product)
             float *const other = results(&c, true, way < 2, way == 3 ? NULL : &kernels[way % 2],
                                          1 + way % MOST_THREADS);
             for (int64_t x = 0; x < c.n_results; x++) /* an epilogue adds to 0: -0 becomes +0 */
-                cr_assert(memcmp(&first[x], &other[x], sizeof *first) == 0 ||
-                              first[x] == other[x] || isnan(first[x]),
-                          "seed %d, way %u: %g, not %g", i, way, (double)other[x],
-                          (double)first[x]);
+                cr_assert(are_equal(&first[x], &other[x]), "seed %d, way %u: %g, not %g", i, way,
+                          (double)other[x], (double)first[x]);
             free(other);
         }
         free(strict);

@@ -31,7 +31,7 @@
 #include "runtime/matmul/tile.h"
 #include "runtime/matmul/turn.h"
 #include "runtime/matmul/windows.h"
-#include "runtime/matmul/winograd.h"
+#include "runtime/winograd/winograd.h"
 
 #include <stdalign.h>
 #include <string.h>
@@ -365,12 +365,15 @@ static size_t plan_work_size(const df_matmul_job *job, const df_gemm_kernel *g, 
     const size_t whole = job->c ? 0 : (size_t)(job->m * job->n) * deft_dtype_size(job->dtype);
     if (df_matmul_is_small(job)) return whole;
     if (df_direct_wants(job)) return df_direct_work_size(job, n_threads);
-    if (df_winograd_wants(job)) return df_winograd_work_size(job, g, n_threads);
     const cut w = plan(job, g, n_threads);
     const size_t b = w.share_b ? w.b_bytes : w.b_bytes * n_threads;
     const size_t a = w.share_a ? w.a_bytes : w.a_bytes * n_threads;
     const size_t bytes = b + a + w.tile_bytes * n_threads;
-    const size_t all = bytes ? bytes + ALIGN : 0;
+    size_t all = bytes ? bytes + ALIGN : 0;
+    if (df_winograd_wants(job)) { /* which may have to be computed directly after all */
+        const size_t here = df_winograd_work_size(job, g, n_threads);
+        all = here > all ? here : all;
+    }
     return df_matmul_wants_blas(job) && whole > all ? whole : all;
 }
 
@@ -685,10 +688,7 @@ void df_matmul_run(const df_matmul_job *job, const df_gemm_kernel *g, df_blas *b
         df_direct_run(job, pool, work);
         return;
     }
-    if (df_winograd_wants(job)) {
-        df_winograd_run(job, g, pool, work);
-        return;
-    }
+    if (df_winograd_wants(job) && df_winograd_run(job, g, pool, work)) return;
     if (!df_matmul_wants_turn(job)) {
         matmul_run_job(job, g, blas, pool, work);
         return;

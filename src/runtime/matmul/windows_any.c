@@ -3,14 +3,8 @@
  * The choice of functions for windows on machines without vector code in this folder.
  */
 #include "runtime/matmul/windows.h"
-#include "runtime/matmul/winograd.h"
 
 const df_image_tiles *df_image_tiles_pick(deft_dtype dtype)
 {
     return dtype == DEFT_F32 ? &df_image_tiles_base_f32 : &df_image_tiles_base_f64;
-}
-
-const df_winograd_code *df_winograd_pick(void)
-{
-    return NULL;
 }

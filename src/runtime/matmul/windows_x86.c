@@ -3,7 +3,6 @@
  * The choice of functions for windows on x86-64, as in tile_x86.c.
  */
 #include "runtime/matmul/windows.h"
-#include "runtime/matmul/winograd.h"
 
 const df_image_tiles *df_image_tiles_pick(deft_dtype dtype)
 {
@@ -13,9 +12,4 @@ const df_image_tiles *df_image_tiles_pick(deft_dtype dtype)
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
         return f32 ? &df_image_tiles_avx2_f32 : &df_image_tiles_avx2_f64;
     return f32 ? &df_image_tiles_base_f32 : &df_image_tiles_base_f64;
-}
-
-const df_winograd_code *df_winograd_pick(void)
-{
-    return __builtin_cpu_supports("avx512f") ? &df_winograd_avx512 : NULL;
 }

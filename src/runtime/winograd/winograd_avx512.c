@@ -2,9 +2,9 @@
  *
  * The transformations of winograd.h with AVX-512: 16 tiles, side by side, in one vector.
  */
-#include "runtime/matmul/winograd.h"
+#include "runtime/winograd/winograd_parts.h"
 
-#include <immintrin.h>
+#include "runtime/matmul/transpose512.h"
 
 #define AVX512 __attribute__((target("avx512f,avx2,fma")))
 
@@ -29,9 +29,18 @@ typedef struct columns {
     __mmask16 mask[3];
 } columns;
 
-/* Sets h[v] to column v of d B, in one row of the image, for 16 tiles. */
-AVX512 DF_INLINE void transform_row(const df_winograd_image *p, const columns *c, int64_t y,
-                                    __m512 h[4])
+/* `extent` columns of an image exist. */
+DF_INLINE columns columns_from(int64_t at, int64_t extent)
+{
+    columns c = { .at = at };
+    for (int64_t i = 0; i < 3; i++)
+        c.mask[i] = lanes_between(-at - i * LANES, extent - at - i * LANES);
+    return c;
+}
+
+/* Sets h[v] to column v of d B, in one row of the image, for 16 tiles. A row outside of the image
+ * is 0. */
+AVX512 DF_INLINE void transform_row(const float *row, bool is_inside, const columns *c, __m512 h[4])
 {
     const __m512i even =
         _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
@@ -39,8 +48,7 @@ AVX512 DF_INLINE void transform_row(const df_winograd_image *p, const columns *c
     const __m512i next = _mm512_setr_epi32(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16);
     const __m512i next_odd =
         _mm512_setr_epi32(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 17);
-    const bool is_inside = y >= 0 && y < p->extent[0];
-    const float *const from = element_at(p->from, y * p->from_row + c->at);
+    const float *const from = element_at(row, c->at);
     __m512 v[3];
 #pragma GCC unroll 3
     for (int i = 0; i < 3; i++)
@@ -76,18 +84,23 @@ AVX512 DF_INLINE void store_tiles(float *to, const place *at, __m512 v)
                               at->mask[1], v);
 }
 
+/* transform_row for row y of the image. */
+AVX512 DF_INLINE void transform_image_row(const df_winograd_image *p, int64_t y, const columns *c,
+                                          __m512 h[4])
+{
+    transform_row(element_at(p->from, y * p->from_row), y >= 0 && y < p->extent[0], c, h);
+}
+
 AVX512 static void transform_image(const df_winograd_image *p)
 {
     for (int64_t x = 0; x < p->n; x += LANES) {
-        columns c = { .at = p->column + 2 * x };
-        for (int64_t i = 0; i < 3; i++)
-            c.mask[i] = lanes_between(-c.at - i * LANES, p->extent[1] - c.at - i * LANES);
+        const columns c = columns_from(p->column + 2 * x, p->extent[1]);
         __m512 h[4][4];
-        transform_row(p, &c, p->row, h[0]);
-        transform_row(p, &c, p->row + 1, h[1]);
+        transform_image_row(p, p->row, &c, h[0]);
+        transform_image_row(p, p->row + 1, &c, h[1]);
         for (int64_t r = 0; r < p->n_rows; r++) {
-            transform_row(p, &c, p->row + 2 * r + 2, h[2]);
-            transform_row(p, &c, p->row + 2 * r + 3, h[3]);
+            transform_image_row(p, p->row + 2 * r + 2, &c, h[2]);
+            transform_image_row(p, p->row + 2 * r + 3, &c, h[3]);
             const place at =
                 place_of_tiles(p, p->first + r * p->n + x, df_min_i64(p->n - x, LANES));
             float *to = p->to;
@@ -176,5 +189,130 @@ AVX512 static void transform_weights(float *to, int64_t position, const float *f
         }
 }
 
-const df_winograd_code df_winograd_avx512 = { transform_image, transform_results,
-                                              transform_weights };
+/* ---- the gradient of the weights ---- */
+
+/* 16 tiles of some channels, by position and channel. */
+typedef __m512 tiles[DF_WINOGRAD_POSITIONS][DF_WINOGRAD_TURNED];
+
+/* Channel i of the tiles, whose first row is row y of the image at `from`: B' d B. */
+AVX512 DF_INLINE void image_tiles(const df_winograd_turn *p, const float *from, int64_t y,
+                                  const columns *c, tiles to, int64_t i)
+{
+    __m512 h[4][4];
+    for (int64_t r = 0; r < 4; r++)
+        transform_row(element_at(from, (y + r) * p->from_row), y + r >= 0 && y + r < p->extent[0],
+                      c, h[r]);
+#pragma GCC unroll 4
+    for (int v = 0; v < 4; v++) {
+        to[v][i] = _mm512_sub_ps(h[0][v], h[2][v]);
+        to[4 + v][i] = _mm512_add_ps(h[1][v], h[2][v]);
+        to[8 + v][i] = _mm512_sub_ps(h[2][v], h[1][v]);
+        to[12 + v][i] = _mm512_sub_ps(h[1][v], h[3][v]);
+    }
+}
+
+/* Sets to[0], to[by], to[2 * by] and to[3 * by] to A times a column of two elements. */
+AVX512 DF_INLINE void spread_pair(__m512 a, __m512 b, __m512 *to, int64_t by)
+{
+    to[0] = a;
+    to[by] = _mm512_add_ps(a, b);
+    to[2 * by] = _mm512_sub_ps(a, b);
+    to[3 * by] = _mm512_sub_ps(_mm512_setzero_ps(), b);
+}
+
+/* The same for tiles of a gradient of results: A y A'. */
+AVX512 DF_INLINE void result_tiles(const df_winograd_turn *p, const float *from, int64_t y,
+                                   const columns *c, tiles to, int64_t i)
+{
+    const __m512i even =
+        _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+    __m512 h[2][4];
+    for (int64_t r = 0; r < 2; r++) {
+        const bool is_inside = y + r < p->extent[0];
+        const float *const row = element_at(from, (y + r) * p->from_row + c->at);
+        const __m512 low = _mm512_maskz_loadu_ps(is_inside ? c->mask[0] : 0, row);
+        const __m512 high =
+            _mm512_maskz_loadu_ps(is_inside ? c->mask[1] : 0, element_at(row, LANES));
+        spread_pair(_mm512_permutex2var_ps(low, even, high), _mm512_permutex2var_ps(low, odd, high),
+                    h[r], 1);
+    }
+#pragma GCC unroll 4
+    for (int v = 0; v < 4; v++) spread_pair(h[0][v], h[1][v], &to[v][i], 4 * DF_WINOGRAD_TURNED);
+}
+
+AVX512 DF_INLINE void turn(const df_winograd_turn *p, bool of_images)
+{
+    tiles t;
+    for (int x = 0; x < DF_WINOGRAD_POSITIONS; x++)
+        for (int64_t i = p->n_channels; i < DF_WINOGRAD_TURNED; i++) t[x][i] = _mm512_setzero_ps();
+    for (int64_t x = 0; x < p->n; x += LANES) {
+        const columns c = columns_from(p->column + 2 * x, p->extent[1]);
+        for (int64_t r = 0; r < p->n_rows; r++) {
+            for (int64_t i = 0; i < p->n_channels; i++)
+                if (of_images)
+                    image_tiles(p, p->from + i * p->channel, p->row + 2 * r, &c, t, i);
+                else
+                    result_tiles(p, p->from + i * p->channel, p->row + 2 * r, &c, t, i);
+            float *const to = p->to + (r * p->n + x) * p->to_row;
+            for (int64_t v = 0; v < DF_WINOGRAD_POSITIONS; v++)
+                if (p->n - x >= LANES)
+                    df_transpose_8x16(to + v * p->position, p->to_row, t[v], LANES);
+                else
+                    df_transpose_8x16(to + v * p->position, p->to_row, t[v], p->n - x);
+        }
+    }
+}
+
+AVX512 static void turn_image(const df_winograd_turn *p)
+{
+    turn(p, true);
+}
+
+AVX512 static void turn_results(const df_winograd_turn *p)
+{
+    turn(p, false);
+}
+
+/* G' times a column of four elements, for 16 channels. */
+AVX512 DF_INLINE void gather_column(__m512 a, __m512 b, __m512 c, __m512 d, __m512 to[3])
+{
+    const __m512 half = _mm512_set1_ps(0.5f);
+    const __m512 sum = _mm512_mul_ps(half, _mm512_add_ps(b, c));
+    to[0] = _mm512_add_ps(a, sum);
+    to[1] = _mm512_mul_ps(half, _mm512_sub_ps(b, c));
+    to[2] = _mm512_add_ps(d, sum);
+}
+
+AVX512 static bool transform_gradient(float *to, const float *from, int64_t position, int64_t n,
+                                      const int64_t where[9])
+{
+    const __m512i nine =
+        _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
+                           _mm512_set1_epi32(9));
+    __mmask16 is_special = 0;
+    for (int64_t i = 0; i < n; i += LANES, from += LANES, to += 9 * LANES) {
+        const __mmask16 m = lanes_between(0, n - i);
+        __m512 h[3][4], g[3];
+        for (int64_t v = 0; v < 4; v++) {
+            __m512 p[4];
+            for (int64_t u = 0; u < 4; u++)
+                p[u] = _mm512_maskz_loadu_ps(m, from + (4 * u + v) * position);
+            gather_column(p[0], p[1], p[2], p[3], g);
+            for (int u = 0; u < 3; u++) h[u][v] = g[u];
+        }
+        for (int64_t u = 0; u < 3; u++) {
+            gather_column(h[u][0], h[u][1], h[u][2], h[u][3], g);
+            for (int64_t v = 0; v < 3; v++) {
+                const __m512 zero = _mm512_sub_ps(g[v], g[v]); /* or NaN */
+                is_special |= _mm512_mask_cmp_ps_mask(m, zero, zero, _CMP_UNORD_Q);
+                _mm512_mask_i32scatter_ps(to + where[3 * u + v], m, nine, g[v], 4);
+            }
+        }
+    }
+    return is_special == 0;
+}
+
+const df_winograd_code df_winograd_avx512 = { transform_image,   turn_image,
+                                              turn_results,      transform_gradient,
+                                              transform_results, transform_weights };

@@ -14,16 +14,13 @@
  * The micro-kernel is that of other products. Each element of M is one chain of fma over the
  * channels, whatever tiles lie beside it. So the division changes no result.
  */
-#include "runtime/matmul/winograd.h"
+#include "runtime/winograd/winograd_parts.h"
 
 #include <math.h>
 
-#include "runtime/matmul/tile.h"
-#include "runtime/matmul/windows.h"
-
 enum {
     POSITIONS = DF_WINOGRAD_POSITIONS,
-    TAPS = 9,
+    TAPS = DF_WINOGRAD_TAPS,
     GROUP = 32,             /* rows of M at once. Each panel of V is read once for all of them */
     IMAGE_BYTES = 1 << 20,  /* of V in a task, where there are no more rows of tiles than one */
     CHUNK = 32,             /* channels of weights that are packed at once: they stay in L1 */
@@ -32,13 +29,6 @@ enum {
     TASK_LANES = 8 * LANES, /* tiles that take as long as a task without tiles */
     ALIGN = 64
 };
-
-/* Builds with checks transform all convolutions, so that tests on small tensors do. */
-#ifdef DF_DEBUG
-enum { TRANSFORMS_ALL = 1 };
-#else
-enum { TRANSFORMS_ALL = 0 };
-#endif
 
 typedef struct division {
     const df_matmul_job *j;
@@ -50,58 +40,13 @@ typedef struct division {
     int64_t image_rows, columns; /* tiles in a column and in a row of an image */
     int64_t rows;                /* rows of tiles of a batch entry */
     int64_t per_task, n_parts;   /* rows of tiles of a task; tasks of a batch entry */
-    int64_t least[2];            /* row and column of the first tap */
-    int64_t where[TAPS];         /* the tap that shows element (i / 3, i % 3) */
-    int64_t n_panels, m_panels;  /* of V in a task, and of U */
+    df_winograd_square square;
+    int64_t n_panels, m_panels;                 /* of V in a task, and of U */
     int64_t v_position, u_position, m_position; /* elements from one position to the next */
     size_t v_bytes, m_bytes, c_bytes;           /* of a thread, without c */
     size_t u_bytes;                             /* of all threads, for one batch entry */
     char *work;
 } division;
-
-/* Finds how the taps form a square of 3 x 3. Returns false when they do not. */
-static bool find_square(const df_images *m, int64_t least[2], int64_t where[TAPS])
-{
-    uint32_t seen = 0;
-    if (m->n_taps != TAPS || !m->tap) return false;
-    least[0] = m->tap[0];
-    least[1] = m->tap[1];
-    for (int64_t t = 1; t < TAPS; t++)
-        for (int i = 0; i < 2; i++) least[i] = df_min_i64(least[i], m->tap[2 * t + i]);
-    for (int64_t t = 0; t < TAPS; t++) {
-        const int64_t y = m->tap[2 * t] - least[0], x = m->tap[2 * t + 1] - least[1];
-        if (y > 2 || x > 2) return false;
-        where[y * 3 + x] = t;
-        seen |= 1u << (y * 3 + x);
-    }
-    return seen == (1u << TAPS) - 1u;
-}
-
-/* Whether the 16 products and the transformations take less time than the direct product. The unit
- * is a multiply-add of a micro-kernel. */
-static bool gains_by_tiles(const df_matmul_job *j)
-{
-    const double each_tile = 120;   /* to transform one of one channel */
-    const double each_weight = 500; /* to transform 9 weights, which become 16 in memory */
-    const double m = (double)j->m, channels = (double)(j->k / TAPS);
-    const df_images *const i = j->images;
-    const double images = (double)(j->n / (i->out[0] * i->out[1]));
-    const double tiles = images * (double)(df_div_up(i->out[0], 2) * df_div_up(i->out[1], 2));
-    const double direct = m * (double)j->k * (double)j->n;
-    const double here = tiles * (POSITIONS * m * channels + each_tile * (m + channels)) +
-                        each_weight * m * channels;
-    return TRANSFORMS_ALL || (m >= LANES / 2 && 1.2 * here < direct);
-}
-
-bool df_winograd_wants(const df_matmul_job *j)
-{
-    const df_images *const m = j->images;
-    int64_t least[2], where[TAPS];
-    if (!j->fast || !m || m->is_transposed || j->dtype != DEFT_F32) return false;
-    if (m->step[0] != 1 || m->step[1] != 1 || m->column != 1) return false;
-    if (m->out[0] <= 0 || m->out[1] <= 0 || j->k <= 0 || j->k % TAPS != 0) return false;
-    return df_winograd_pick() && find_square(m, least, where) && gains_by_tiles(j);
-}
 
 /* ---- division ---- */
 
@@ -138,7 +83,7 @@ static void winograd_divide(const df_matmul_job *j, const df_gemm_kernel *g, uin
     const df_images *const m = j->images;
     *d = (division){ .j = j, .code = df_winograd_pick(), .tiles = df_tiles_pick(j->dtype) };
     d->g = g && g->nr >= LANES ? g : NULL; /* so that a vector of tiles lies in two panels */
-    const bool is_square = find_square(m, d->least, d->where);
+    const bool is_square = df_winograd_find_square(m, &d->square);
     df_assert(is_square);
     (void)is_square;
     d->mr = d->g ? d->g->mr : d->tiles->mr;
@@ -163,7 +108,8 @@ static void winograd_divide(const df_matmul_job *j, const df_gemm_kernel *g, uin
     d->u_bytes = padded_bytes(POSITIONS * d->u_position);
 }
 
-size_t df_winograd_work_size(const df_matmul_job *j, const df_gemm_kernel *g, uint32_t n_threads)
+size_t df_winograd_results_work_size(const df_matmul_job *j, const df_gemm_kernel *g,
+                                     uint32_t n_threads)
 {
     division d;
     winograd_divide(j, g, n_threads, &d);
@@ -193,7 +139,7 @@ static void weights_task(void *user, uint32_t i, uint32_t thread)
         d->tiles->pack(packed, d->mr, a + c * TAPS * j->a_col, j->a_col, j->a_row, n * TAPS,
                        df_min_i64(d->mr, j->m - row));
         d->code->weights(u + (panel * d->n_channels + c) * d->mr, d->u_position, packed, n, d->mr,
-                         d->where);
+                         d->square.where);
     }
 }
 
@@ -237,34 +183,13 @@ static void transform_images(const block *b)
                                         y / d->image_rows * m->image,
                                 .from_row = m->row,
                                 .extent = { m->extent[0], m->extent[1] },
-                                .row = d->least[0] + y % d->image_rows * 2,
-                                .column = d->least[1],
+                                .row = d->square.least[0] + y % d->image_rows * 2,
+                                .column = d->square.least[1],
                                 .n_rows = n,
                                 .n = d->columns };
         for (int64_t c = 0; c < d->n_channels; c++, p.to += d->nr, p.from += m->channel)
             d->code->image(&p);
     }
-}
-
-/* Multiplies a tile of at most mr rows and nr columns. */
-static void multiply_tile(const division *d, const float *a, const float *b, float *c, int64_t ld,
-                          int64_t m, int64_t n, const float *next)
-{
-    if (d->g) {
-        d->g->fn(d->n_channels, a, b, c, ld, m, n, 1, next);
-        return;
-    }
-    d->tiles->block(&(df_block){ .m = m,
-                                 .n = n,
-                                 .k = d->n_channels,
-                                 .a = a,
-                                 .b = b,
-                                 .c = c,
-                                 .a_row = 1,
-                                 .a_col = d->mr,
-                                 .b_row = d->nr,
-                                 .c_row = ld,
-                                 .first = true });
 }
 
 /* Computes rows [m0, m1) of M: the products of all positions. */
@@ -278,10 +203,17 @@ static void multiply_group(const block *b, float *to, int64_t m0, int64_t m1)
         for (int64_t j = 0; j < n; j += d->nr) {
             const float *const panel = v + x * d->v_position + j * d->n_channels;
             for (int64_t i = m0; i < m1; i += d->mr) {
-                const float *const a = u + x * d->u_position + i * d->n_channels;
-                multiply_tile(d, a, panel, to + x * d->m_position + (i - m0) * ld + j, ld,
-                              df_min_i64(d->mr, m1 - i), df_min_i64(d->nr, n - j),
-                              panel + d->nr * d->n_channels);
+                const df_winograd_tile t = { .k = d->n_channels,
+                                             .a = u + x * d->u_position + i * d->n_channels,
+                                             .b = panel,
+                                             .nr = d->nr,
+                                             .c = to + x * d->m_position + (i - m0) * ld + j,
+                                             .ld = ld,
+                                             .m = df_min_i64(d->mr, m1 - i),
+                                             .n = df_min_i64(d->nr, n - j),
+                                             .first = true,
+                                             .next = panel + d->nr * d->n_channels };
+                df_winograd_multiply(d->g, d->tiles, d->mr, &t);
             }
         }
 }
@@ -378,20 +310,12 @@ static void block_task(void *user, uint32_t i, uint32_t thread)
 
 /* ---- the call ---- */
 
-static void run_all(df_pool *pool, int64_t n, void (*task)(void *, uint32_t, uint32_t), division *d)
-{
-    df_assert(n <= UINT32_MAX);
-    if (n == 1)
-        task(d, 0, 0);
-    else
-        df_pool_run(pool, (uint32_t)n, task, d);
-}
-
-void df_winograd_run(const df_matmul_job *j, const df_gemm_kernel *g, df_pool *pool, void *work)
+void df_winograd_run_results(const df_matmul_job *j, const df_gemm_kernel *g, df_pool *pool,
+                             void *work)
 {
     division d;
     winograd_divide(j, g, df_pool_threads(pool), &d);
     d.work = (char *)(((uintptr_t)work + ALIGN - 1) / ALIGN * ALIGN);
-    run_all(pool, d.m_panels * j->n_batch, weights_task, &d);
-    run_all(pool, d.n_parts * j->n_batch, block_task, &d);
+    df_winograd_run_tasks(pool, d.m_panels * j->n_batch, weights_task, &d);
+    df_winograd_run_tasks(pool, d.n_parts * j->n_batch, block_task, &d);
 }
