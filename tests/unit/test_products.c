@@ -182,6 +182,32 @@ Test(products, einsum_is_a_loop_over_all_labels)
     EINSUM("ij,jk,lm->ik", "ik", "ij", "jk", "lm");
     EINSUM("a,ab,abc->c", "c", "a", "ab", "abc");
     EINSUM(",ij->ij", "ij", "", "ij");
+    EINSUM("...ij,...jk->...ik", "abik", "abij", "abjk");
+    EINSUM("...ij, ...jk", "abik", "abij", "abjk");
+    EINSUM("...ij,...jk->ik...", "ikab", "bij", "abjk");
+    EINSUM("...ij,jk->...ik", "abik", "abij", "jk");
+    EINSUM("i...->...i", "abi", "iab");
+    EINSUM("...,...", "ab", "ab", "b");
+    EINSUM("...", "ab", "ab");
+    EINSUM("...ij->...j", "j", "ij");
+    EINSUM("...ii->...i", "ai", "aii");
+    EINSUM("...i,i->", "", "abi", "i");
+    rig_close(&r);
+}
+
+/* Axes of "..." with one element are repeated. */
+Test(products, einsum_broadcasts_the_axes_of_dots)
+{
+    rig r;
+    rig_open(&r, NULL, NULL);
+    deft_tensor *const a = deft_reshape(RIG_VECTOR(&r, 1, 2, 3, 4), DEFT_SHAPE(2, 1, 2));
+    deft_tensor *const b = deft_reshape(RIG_VECTOR(&r, 1, 0, 0, 1, 1, 1), DEFT_SHAPE(3, 2));
+    deft_tensor *const both[2] = { a, b }, *const other[2] = { b, a };
+    RIG_EXPECT(&r, deft_einsum("...i,...i->...", both, 2), 1, 2, 3, 3, 4, 7);
+    RIG_EXPECT(&r, deft_einsum("...i,...i->...", other, 2), 1, 2, 3, 3, 4, 7);
+    RIG_EXPECT(&r, rig_grad_of_sum(deft_einsum("...i,...i->...", both, 2), a), 2, 2, 2, 2);
+    deft_tensor *const line[2] = { deft_reshape(RIG_VECTOR(&r, 2), DEFT_SHAPE(1)), b };
+    RIG_EXPECT(&r, deft_einsum("...,...->...", line, 2), 2, 0, 0, 2, 2, 2);
     rig_close(&r);
 }
 
@@ -260,6 +286,8 @@ Test(products, mistakes)
     REFUSED("ij,ij,ij", 2, DEFT_E_ARG, "too many operands");
     REFUSED("i.,ij->ij", 2, DEFT_E_ARG, "a label is a letter");
     REFUSED("ij-ij", 1, DEFT_E_ARG, "a label is a letter");
+    REFUSED("...i...,ij->ij", 2, DEFT_E_ARG, "\"...\" once in a list");
+    REFUSED("...ijk,ij->ij", 2, DEFT_E_SHAPE, "operand 1 has 2 axes and 3 labels");
     REFUSED("ij->ik", 1, DEFT_E_ARG, "a label of the result");
     REFUSED("ij->ii", 1, DEFT_E_ARG, "a label of the result");
     REFUSED("ij->i,j", 1, DEFT_E_ARG, "the result has one list");

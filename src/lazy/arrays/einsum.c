@@ -13,7 +13,8 @@
 
 #include <string.h>
 
-enum { LABELS = 52, MOST_OPERANDS = 64 };
+/* The letters, then the axes for which "..." stands, the last of which has the last label. */
+enum { LETTERS = 52, LABELS = LETTERS + DEFT_MAX_RANK, MOST_OPERANDS = 64 };
 
 /* A tensor with a label for each axis. */
 typedef struct labelled {
@@ -29,7 +30,8 @@ typedef struct einsum {
     int64_t extent[LABELS];
     labelled at[MOST_OPERANDS];
     uint32_t n;
-    labelled out; /* the labels of the result; t is unused */
+    labelled out;    /* the labels of the result; t is unused */
+    uint32_t n_dots; /* the most axes for which "..." stands in one operand */
     deft_dtype dtype;
 } einsum;
 
@@ -214,15 +216,34 @@ static bool refused(const einsum *e, const char *equation, const char *why)
     return false;
 }
 
-/* Reads the labels up to the end of an operand or of the equation, and skips spaces. */
-static bool read_labels(const einsum *e, const char *equation, const char **at, labelled *x)
+/* The number of letters in the list of labels that begins at `at`. */
+static uint32_t count_letters(const char *at)
 {
+    uint32_t n = 0;
+    for (; *at && *at != ',' && *at != '-'; at++) n += letter_label(*at) >= 0;
+    return n;
+}
+
+/* Reads the labels up to the end of an operand or of the equation, and skips spaces. "..." stands
+ * for n_dots axes. */
+static bool read_labels(const einsum *e, const char *equation, const char **at, labelled *x,
+                        uint32_t n_dots)
+{
+    bool has_dots = false;
     for (; **at && **at != ',' && **at != '-'; (*at)++) {
         if (**at == ' ') continue;
+        const bool is_dots = !has_dots && !strncmp(*at, "...", 3);
         const int label = letter_label(**at);
-        if (label < 0) return refused(e, equation, "a label is a letter");
-        if (x->n == DEFT_MAX_RANK) return refused(e, equation, "an operand has more than 8 labels");
-        x->label[x->n++] = (uint8_t)label;
+        const uint32_t n = is_dots ? n_dots : 1;
+        if (label < 0 && !is_dots)
+            return refused(e, equation, "a label is a letter, or \"...\" once in a list");
+        if (x->n + n > DEFT_MAX_RANK)
+            return refused(e, equation, "an operand has more than 8 labels");
+        for (uint32_t i = 0; i < n; i++)
+            x->label[x->n++] = (uint8_t)(is_dots ? LABELS - n + i : (uint32_t)label);
+        if (!is_dots) continue;
+        has_dots = true;
+        *at += 2;
     }
     return true;
 }
@@ -244,7 +265,8 @@ static void take_diagonals(labelled *x)
         }
 }
 
-/* Sets the extents of the labels of x. They must agree with those of operands before. */
+/* Sets the extents of the labels of x. They must agree with those of operands before; those of
+ * "..." broadcast. */
 static bool note_extents(einsum *e, const labelled *x, uint32_t which, uint64_t *known)
 {
     const deft_shape s = deft_shape_get(x->t);
@@ -255,22 +277,43 @@ static bool note_extents(einsum *e, const labelled *x, uint32_t which, uint64_t 
     }
     for (uint32_t i = 0; i < x->n; i++) {
         const uint8_t l = x->label[i];
-        if (*known & bit(l) && e->extent[l] != s.dim[i]) {
+        const bool is_known = *known & bit(l);
+        const bool spreads = l >= LETTERS && is_known && (e->extent[l] == 1 || s.dim[i] == 1);
+        if (is_known && e->extent[l] != s.dim[i] && !spreads) {
             df_error(e->cx, DEFT_E_SHAPE, "%s: axis %u of operand %u has extent %lld, another %lld",
                      e->what, i, which + 1, (long long)s.dim[i], (long long)e->extent[l]);
             return false;
         }
-        e->extent[l] = s.dim[i];
+        if (!spreads || e->extent[l] == 1) e->extent[l] = s.dim[i];
         *known |= bit(l);
     }
     return true;
 }
 
-/* The labels that stand once in the equation, in alphabetic order as NumPy sorts letters. */
+/* Takes away the axes of extent 1 that broadcast to those of another operand. */
+static void drop_spread_axes(const einsum *e, labelled *x)
+{
+    const deft_shape s = deft_shape_get(x->t);
+    deft_axes axes = { 0 };
+    uint64_t left = labels_of(x);
+    for (uint32_t i = 0; i < x->n; i++) {
+        if (s.dim[i] == e->extent[x->label[i]]) continue;
+        axes.at[axes.n++] = (int32_t)i;
+        left &= ~bit(x->label[i]);
+    }
+    if (axes.n == 0) return;
+    labelled rest = { deft_squeeze(x->t, axes), 0, { 0 } };
+    append_labels(&rest, x, left);
+    *x = rest;
+}
+
+/* The labels of "...", then those that stand once in the equation, in alphabetic order as NumPy
+ * sorts letters. */
 static void implicit_output(einsum *e)
 {
-    for (uint32_t k = 0; k < LABELS; k++) {
-        const uint32_t label = (k + 26) % LABELS;
+    for (uint32_t i = e->n_dots; i > 0; i--) e->out.label[e->out.n++] = (uint8_t)(LABELS - i);
+    for (uint32_t k = 0; k < LETTERS; k++) {
+        const uint32_t label = (k + 26) % LETTERS;
         uint32_t n = 0;
         for (uint32_t i = 0; i < e->n; i++)
             for (uint32_t j = 0; j < e->at[i].n; j++) n += e->at[i].label[j] == label;
@@ -282,8 +325,11 @@ static bool parse_equation(einsum *e, const char *equation, deft_tensor *const *
 {
     const char *at = equation;
     for (size_t i = 0; i < n; i++) {
+        const uint32_t n_letters = count_letters(at), rank = deft_rank(t[i]);
+        const uint32_t n_dots = rank > n_letters ? rank - n_letters : 0;
         e->at[i].t = t[i];
-        if (!read_labels(e, equation, &at, &e->at[i])) return false;
+        if (!read_labels(e, equation, &at, &e->at[i], n_dots)) return false;
+        if (e->at[i].n == n_letters + n_dots && n_dots > e->n_dots) e->n_dots = n_dots;
         if (i + 1 < n && *at++ != ',') return refused(e, equation, "too few operands");
     }
     if (*at == ',') return refused(e, equation, "too many operands");
@@ -293,7 +339,7 @@ static bool parse_equation(einsum *e, const char *equation, deft_tensor *const *
     }
     if (at[1] != '>') return refused(e, equation, "a label is a letter");
     at += 2;
-    if (!read_labels(e, equation, &at, &e->out)) return false;
+    if (!read_labels(e, equation, &at, &e->out, e->n_dots)) return false;
     return *at == 0 || refused(e, equation, "the result has one list of labels");
 }
 
@@ -320,8 +366,11 @@ static deft_tensor *run_einsum(einsum *e, const char *equation, deft_tensor *con
     uint64_t known = 0;
     e->n = (uint32_t)n;
     if (!parse_equation(e, equation, t, n) || !common_dtype(e)) return NULL;
-    for (uint32_t i = 0; i < e->n; i++) {
+    for (uint32_t i = 0; i < e->n; i++)
         if (!note_extents(e, &e->at[i], i, &known)) return NULL;
+    for (uint32_t i = 0; i < e->n; i++) {
+        drop_spread_axes(e, &e->at[i]);
+        if (!e->at[i].t) return NULL;
         take_diagonals(&e->at[i]);
         if (!e->at[i].t) return NULL;
     }
