@@ -97,16 +97,19 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_capture_set_f(deft_capture *c, const c
                                                         double value);
 DEFT_API DEFT_MUST_CHECK deft_status deft_capture_set_i(deft_capture *c, const char *name,
                                                         int64_t value);
+DEFT_API DEFT_MUST_CHECK deft_status deft_capture_set_u(deft_capture *c, const char *name,
+                                                        uint64_t value);
 
 /** Inside a captured function: the parameter of that name, a bare number as deft_num makes
- * it. DEFT_E_STATE: no captured function runs. DEFT_E_ARG: the parameter was never set, or
- * was set as the other kind of number. */
+ * it. deft_param_i gives integers, also those of deft_capture_set_u. DEFT_E_STATE: no captured
+ * function runs. DEFT_E_ARG: the parameter was never set, or was set as the other kind of number. */
 DEFT_API deft_tensor *deft_param_f(deft_ctx *cx, const char *name);
 DEFT_API deft_tensor *deft_param_i(deft_ctx *cx, const char *name);
 
 /** A bare number, like deft_num, that a captured function may use and that keeps its value. */
 DEFT_API deft_tensor *deft_const_f(deft_ctx *cx, double value);
 DEFT_API deft_tensor *deft_const_i(deft_ctx *cx, int64_t value);
+DEFT_API deft_tensor *deft_const_u(deft_ctx *cx, uint64_t value);
 
 /** Counters since the capture was made. */
 typedef struct deft_capture_stats {

@@ -135,13 +135,16 @@ inline deft_tensor *deft_clamp(deft_tensor *t, A low, B high)
         return deft_clamp_i(t, static_cast<int64_t>(low), static_cast<int64_t>(high));
 }
 
-/** deft_arange_i, for integers. */
+/** deft_arange_i for integers, or deft_arange_u when start and stop are unsigned and have 64 bits. */
 template <class A, class B, class C, ::deft::detail::if_integer<A> = 0,
           ::deft::detail::if_integer<B> = 0, ::deft::detail::if_integer<C> = 0>
 inline deft_tensor *deft_arange(deft_ctx *cx, A start, B stop, C step, deft_dtype dtype)
 {
-    return deft_arange_i(cx, static_cast<int64_t>(start), static_cast<int64_t>(stop),
-                         static_cast<int64_t>(step), dtype);
+    if constexpr (::deft::detail::is_large<A> && ::deft::detail::is_large<B>)
+        return deft_arange_u(cx, start, stop, static_cast<int64_t>(step), dtype);
+    else
+        return deft_arange_i(cx, static_cast<int64_t>(start), static_cast<int64_t>(stop),
+                             static_cast<int64_t>(step), dtype);
 }
 
 /** Binary operators, deft_assign and deft_lerp with a number: deft_add(x, 0.5) calls

@@ -203,10 +203,12 @@ DEFT_API deft_tensor *deft_num_u(deft_ctx *cx, uint64_t value);
 DEFT_API deft_tensor *deft_arange(deft_ctx *cx, double start, double stop, double step,
                                   deft_dtype dtype);
 
-/** Like deft_arange for integers. In C, deft_arange calls this function when all three
- * numbers are integers. Integer dtypes are exact; the first and the last element must fit
- * the dtype. */
+/** Like deft_arange for integers. In C, deft_arange calls one of these functions when all three
+ * numbers are integers: deft_arange_u when start and stop are unsigned long. Integer dtypes
+ * are exact; the first and the last element must fit the dtype. */
 DEFT_API deft_tensor *deft_arange_i(deft_ctx *cx, int64_t start, int64_t stop, int64_t step,
+                                    deft_dtype dtype);
+DEFT_API deft_tensor *deft_arange_u(deft_ctx *cx, uint64_t start, uint64_t stop, int64_t step,
                                     deft_dtype dtype);
 
 /** n numbers from first to last, both included: first + i * ((last - first) / (n - 1)).
@@ -665,7 +667,11 @@ DEFT_API deft_tensor *deft_cross_entropy(deft_tensor *logits, deft_tensor *label
         deft_clamp)                                                                                \
     ((t), (low), (high))
 #define deft_arange(cx, start, stop, step, dtype)                                                  \
-    DEFT_PICK_OF((start) + (stop) + (step), deft_arange, deft_arange_i, deft_arange_i,             \
+    DEFT_PICK_OF((start) + (stop) + (step), deft_arange, deft_arange_i,                            \
+                 DEFT_PICK_OF((start), deft_arange_i, deft_arange_i,                               \
+                              DEFT_PICK_OF((stop), deft_arange_i, deft_arange_i, deft_arange_u,    \
+                                           deft_arange_i),                                         \
+                              deft_arange_i),                                                      \
                  deft_arange)                                                                      \
     ((cx), (start), (stop), (step), (dtype))
 #endif

@@ -814,6 +814,36 @@ Test(capture, opens_no_step)
     deft_capture_destroy(&c);
 }
 
+static deft_status plus_parameter(deft_ctx *x, deft_tensor *const *in, size_t n_in,
+                                  deft_tensor **out, size_t n_out, void *user)
+{
+    (void)n_in, (void)n_out, (void)user;
+    out[0] = deft_add(in[0], deft_param_i(x, "n"));
+    out[1] = deft_minimum(in[0], deft_const_u(x, UINT64_MAX - 7));
+    return DEFT_OK;
+}
+
+Test(capture, a_parameter_may_need_all_bits_of_an_unsigned_number)
+{
+    const uint64_t given[] = { UINT64_MAX, 1, INT64_MAX, (uint64_t)INT64_MAX + 1, UINT64_MAX - 5 };
+    const uint64_t two = 2;
+    deft_capture *c = deft_capture_create(cx, plus_parameter, NULL);
+    deft_tensor *const in = deft_keep(deft_from(cx, DEFT_SHAPE(1), DEFT_U64, &two, sizeof two));
+    for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
+        deft_tensor *out[2];
+        uint64_t got[2];
+        OK(deft_capture_set_u(c, "n", given[i]));
+        OK(deft_capture_call(c, &in, 1, out, 2));
+        OK(deft_read(out[0], DEFT_U64, &got[0], sizeof got[0]));
+        OK(deft_read(out[1], DEFT_U64, &got[1], sizeof got[1]));
+        cr_assert(got[0] == given[i] + 2 && got[1] == 2, "%llu", (unsigned long long)got[0]);
+    }
+    expect_stats(c, 5, 4, 1);
+    OK(deft_capture_set_i(c, "n", 7)); /* the same kind of number */
+    cr_assert_eq(deft_capture_set_f(c, "n", 1), DEFT_E_ARG);
+    deft_capture_destroy(&c);
+}
+
 Test(capture, misuse)
 {
     deft_capture *c = deft_capture_create(cx, difference, NULL);

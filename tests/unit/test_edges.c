@@ -164,6 +164,19 @@ Test(edges, integers_keep_all_their_bits)
     EXPECT_I64(deft_arange(r.cx, big, big + 5, 2, DEFT_I64), big, big + 2, big + 4);
     EXPECT_I64(deft_arange(r.cx, INT64_MAX, INT64_MAX - 3, -2, DEFT_I64), INT64_MAX, INT64_MAX - 2);
     cr_assert_eq(deft_numel(deft_arange(r.cx, AT, 0, 1, DEFT_I64)), 0);
+    const uint64_t far = UINT64_MAX - 4, *const large = (uint64_t[]){ far, far + 2, far + 4 };
+    const int64_t *const bits = (const int64_t *)large;
+    EXPECT_I64(deft_bitcast(deft_arange(r.cx, far, UINT64_MAX, 2, DEFT_U64), DEFT_I64), bits[0],
+               bits[1]);
+    EXPECT_I64(deft_bitcast(deft_arange(r.cx, far + 4, far - 1, -2, DEFT_U64), DEFT_I64), bits[2],
+               bits[1], bits[0]);
+    EXPECT_I64(deft_arange(r.cx, (size_t)3, -1, -2, DEFT_I64), 3, 1);
+    EXPECT_I64(deft_arange(r.cx, -1, (size_t)2, 2, DEFT_I64), -1, 1);
+    EXPECT(deft_arange(r.cx, 3, 0, -1, DEFT_U8), 3, 2, 1);
+    EXPECT(deft_arange(r.cx, far, far + 2, 1, DEFT_F32), 0x1p64f, 0x1p64f);
+    refused(deft_arange(r.cx, far, UINT64_MAX, 1, DEFT_I64), DEFT_E_RANGE, "arange: the number");
+    refused(deft_arange_u(r.cx, 0, UINT64_MAX, 1, DEFT_U64), DEFT_E_RANGE,
+            "from 0 to 18446744073709551615 by 1 has no length");
     deft_tensor *const x = deft_full(r.cx, DEFT_SHAPE(1), DEFT_I64, big);
     EXPECT_I64(deft_clamp(x, big + 1, big + 2), big + 1);
     EXPECT_I64(deft_clamp(x, 0, big - 2), big - 2);

@@ -147,27 +147,53 @@ deft_tensor *deft_arange(deft_ctx *cx, double start, double stop, double step, d
         cx, sequence(cx, "arange", len, df_literal_f(start), df_literal_f(step), dtype, DF_SITE));
 }
 
+/* A step that is added in dtype. Unsigned integers go down by a step that wraps. */
+static df_literal wrapped_step(int64_t step, deft_dtype dtype)
+{
+    const bool wraps = step < 0 && df_is_unsigned(dtype);
+    return wraps ? df_literal_u((uint64_t)step & df_all_bits(dtype)) : df_literal_i(step);
+}
+
+/* The sequence from start to stop, which are u64 or i64, as is_large says. The distance of two i64
+ * may need all 64 bits of an unsigned number. */
+static deft_tensor *arange_of(deft_ctx *cx, bool is_large, uint64_t start, uint64_t stop,
+                              int64_t step, deft_dtype dtype, uintptr_t site)
+{
+    if (!check_arange(cx, dtype)) return NULL;
+    const uint64_t bias = is_large ? 0 : (uint64_t)1 << 63; /* keeps the order of signed numbers */
+    const bool is_up = step > 0, is_less = (start ^ bias) < (stop ^ bias);
+    const bool is_empty = start == stop || is_up != is_less;
+    const uint64_t way = is_up ? stop - start : start - stop;
+    const uint64_t by = is_up ? (uint64_t)step : 0 - (uint64_t)step;
+    const uint64_t n = is_empty || !by ? 0 : way / by + (way % by != 0);
+    if (step == 0 || n > (uint64_t)1 << 53)
+        return df_error(cx, DEFT_E_RANGE,
+                        is_large ? "arange: from %llu to %llu by %lld has no length"
+                                 : "arange: from %lld to %lld by %lld has no length",
+                        (long long)start, (long long)stop, (long long)step);
+    int64_t bits;
+    const uint64_t last = start + (n - 1) * (uint64_t)step;
+    if (n > 0 && !df_is_float(dtype) &&
+        !(is_large ? df_number_bits_u(cx, "arange", dtype, last, &bits)
+                   : df_number_bits_i(cx, "arange", dtype, (int64_t)last, &bits)))
+        return NULL;
+    const df_literal first = is_large ? df_literal_u(start) : df_literal_i((int64_t)start);
+    return df_result(
+        cx, sequence(cx, "arange", (int64_t)n, first, wrapped_step(step, dtype), dtype, site));
+}
+
 deft_tensor *deft_arange_i(deft_ctx *cx, int64_t start, int64_t stop, int64_t step,
                            deft_dtype dtype)
 {
     df_enter_call(cx, DF_SITE);
-    if (!check_arange(cx, dtype)) return NULL;
-    /* The distance of two i64 may need all 64 bits of an unsigned number. */
-    const bool is_up = step > 0, is_empty = is_up ? start >= stop : start <= stop;
-    const uint64_t way =
-        is_up ? (uint64_t)stop - (uint64_t)start : (uint64_t)start - (uint64_t)stop;
-    const uint64_t by = is_up ? (uint64_t)step : 0 - (uint64_t)step;
-    const uint64_t n = is_empty || !by ? 0 : way / by + (way % by != 0);
-    if (step == 0 || n > (uint64_t)1 << 53)
-        return df_error(cx, DEFT_E_RANGE, "arange: from %lld to %lld by %lld has no length",
-                        (long long)start, (long long)stop, (long long)step);
-    int64_t bits;
-    const uint64_t last = (uint64_t)start + (n - 1) * (uint64_t)step;
-    if (n > 0 && !df_is_float(dtype) &&
-        !df_number_bits_i(cx, "arange", dtype, (int64_t)last, &bits))
-        return NULL;
-    return df_result(cx, sequence(cx, "arange", (int64_t)n, df_literal_i(start), df_literal_i(step),
-                                  dtype, DF_SITE));
+    return arange_of(cx, false, (uint64_t)start, (uint64_t)stop, step, dtype, DF_SITE);
+}
+
+deft_tensor *deft_arange_u(deft_ctx *cx, uint64_t start, uint64_t stop, int64_t step,
+                           deft_dtype dtype)
+{
+    df_enter_call(cx, DF_SITE);
+    return arange_of(cx, true, start, stop, step, dtype, DF_SITE);
 }
 
 deft_tensor *deft_linspace(deft_ctx *cx, double first, double last, int64_t n, deft_dtype dtype)

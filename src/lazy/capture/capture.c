@@ -74,21 +74,20 @@ static param *find_param(deft_capture *c, const char *name)
     return NULL;
 }
 
-static deft_status set_param(deft_capture *c, const char *name, bool is_int, double f, int64_t i,
-                             uintptr_t site)
+/* Sets a parameter to a number: name and size of `to` are ignored. */
+static deft_status set_param(deft_capture *c, const char *name, param to, uintptr_t site)
 {
     if (!c) return DEFT_E_ARG;
     df_act(c->cx, "capture_set", site);
     df_diag *const d = &c->cx->diag;
     if (!name || !name[0]) return df_fail(d, DEFT_E_ARG, "capture_set: a parameter has no name");
     param *p = find_param(c, name);
-    if (p && p->is_int != is_int)
+    if (p && p->is_int != to.is_int)
         return df_fail(d, DEFT_E_ARG, "capture_set: parameter \"%s\" is %s", name,
                        p->is_int ? "an integer" : "no integer");
     if (!p) {
         const param fresh = { .name = df_mem_alloc(c->cx->mem, strlen(name) + 1),
-                              .size = strlen(name) + 1,
-                              .is_int = is_int };
+                              .size = strlen(name) + 1 };
         if (!fresh.name || !df_vec_push(c->cx->mem, &c->params, fresh)) {
             df_mem_free(c->cx->mem, fresh.name, fresh.size);
             return df_fail_mem(d, "capture_set", fresh.size);
@@ -96,19 +95,32 @@ static deft_status set_param(deft_capture *c, const char *name, bool is_int, dou
         p = &c->params.at[c->params.n - 1];
         memcpy(p->name, name, p->size);
     }
-    p->f = f;
-    p->i = i;
+    to.name = p->name;
+    to.size = p->size;
+    *p = to;
     return DEFT_OK;
 }
 
 deft_status deft_capture_set_f(deft_capture *c, const char *name, double value)
 {
-    return set_param(c, name, false, value, 0, DF_SITE);
+    return set_param(c, name, (param){ .f = value }, DF_SITE);
 }
 
 deft_status deft_capture_set_i(deft_capture *c, const char *name, int64_t value)
 {
-    return set_param(c, name, true, 0, value, DF_SITE);
+    return set_param(c, name, (param){ .is_int = true, .i = value }, DF_SITE);
+}
+
+deft_status deft_capture_set_u(deft_capture *c, const char *name, uint64_t value)
+{
+    const param to = { .is_int = true, .is_large = value > INT64_MAX, .i = (int64_t)value };
+    return set_param(c, name, to, DF_SITE);
+}
+
+static double param_value(const param *p)
+{
+    if (!p->is_int) return p->f;
+    return p->is_large ? (double)(uint64_t)p->i : (double)p->i;
 }
 
 static deft_tensor *get_param(deft_ctx *cx, const char *what, const char *name, bool is_int)
@@ -120,8 +132,9 @@ static deft_tensor *get_param(deft_ctx *cx, const char *what, const char *name, 
     if (!p || p->is_int != is_int)
         return df_error(cx, DEFT_E_ARG, "%s: parameter \"%s\" %s", what, name ? name : "",
                         p ? "was set as the other kind" : "was never set");
-    deft_tensor *const t =
-        is_int ? df_weak_i(cx, p->i, DF_HANDLE_PARAM) : df_weak_f(cx, p->f, DF_HANDLE_PARAM);
+    deft_tensor *const t = !is_int       ? df_weak_f(cx, p->f, DF_HANDLE_PARAM)
+                           : p->is_large ? df_weak_u(cx, (uint64_t)p->i, DF_HANDLE_PARAM)
+                                         : df_weak_i(cx, p->i, DF_HANDLE_PARAM);
     if (t) t->node = (uint32_t)(p - c->params.at); /* node has no other use in a weak handle */
     return t;
 }
@@ -148,6 +161,12 @@ deft_tensor *deft_const_i(deft_ctx *cx, int64_t value)
 {
     df_enter_call(cx, DF_SITE);
     return df_weak_i(cx, value, DF_HANDLE_CONST);
+}
+
+deft_tensor *deft_const_u(deft_ctx *cx, uint64_t value)
+{
+    df_enter_call(cx, DF_SITE);
+    return df_weak_u(cx, value, DF_HANDLE_CONST);
 }
 
 /* ---- recording ---- */
@@ -462,7 +481,7 @@ static deft_status ask_layers(deft_capture *c, recording *r)
     for (size_t i = 0; i < r->layer_numbers.n; i++) {
         layer_number *const n = &r->layer_numbers.at[i];
         const param *const p = n->param == DF_NONE ? NULL : &c->params.at[n->param];
-        const double given = !p ? n->given : p->is_int ? (double)p->i : p->f;
+        const double given = p ? param_value(p) : n->given;
         if (!isfinite(given))
             return df_fail(&c->cx->diag, DEFT_E_RANGE, "%s is %g", n->from.what, given);
         const int64_t count = *r->counts.at[n->count].at + n->ahead;
@@ -481,8 +500,9 @@ static bool patch_number(deft_capture *c, const recording *r, const number_note 
         return df_number_bits(cx, k->from.what, n->dtype, k->now, to);
     }
     const param *const p = &c->params.at[n->from];
-    return p->is_int ? df_number_bits_i(cx, p->name, n->dtype, p->i, to)
-                     : df_number_bits(cx, p->name, n->dtype, p->f, to);
+    if (!p->is_int) return df_number_bits(cx, p->name, n->dtype, p->f, to);
+    return p->is_large ? df_number_bits_u(cx, p->name, n->dtype, (uint64_t)p->i, to)
+                       : df_number_bits_i(cx, p->name, n->dtype, p->i, to);
 }
 
 static deft_status patch(deft_capture *c, recording *r)

@@ -140,11 +140,11 @@ typedef struct df_recording {
     deft_tensor **in, **out;
 } recording;
 
-/* A parameter of a capture: i when is_int, else f. */
+/* A parameter of a capture: i when is_int, else f. is_large: the bits of i are those of a u64. */
 typedef struct param {
     char *name;
     size_t size;
-    bool is_int;
+    bool is_int, is_large;
     double f;
     int64_t i;
 } param;
