@@ -252,7 +252,11 @@ DEFT_API deft_tensor *deft_bucketize(deft_tensor *values, deft_tensor *edges, bo
 /** The sum of products that the equation names: "ij,jk->ik" is the product of two matrices. A label
  * is a letter, and there is one for each axis of each of the n operands. A label that the result
  * lacks is summed over. A label twice in one operand means its diagonal. Without "->", the result
- * has the labels that stand once, in alphabetic order. Spaces are skipped; "..." is not supported.
+ * has the labels that stand once, in alphabetic order. Spaces are skipped.
+ *
+ * "..." stands for the axes of an operand that have no letter. They broadcast, counted from the
+ * last: "...ij,...jk->...ik" is a batch of products. Without "->", they come first in the result.
+ * A result that lacks "..." is summed over them.
  *
  * Two operands are one deft_matmul. More are contracted in pairs, in the order that a greedy rule
  * gives; the sums of floats may depend on it, but not on anything else than the extents.
@@ -270,6 +274,19 @@ DEFT_API deft_tensor *deft_outer(deft_tensor *a, deft_tensor *b);
 /** The sum of a * b along an axis, which counts from the end: -1 is the last. The other axes
  * broadcast. A complex a is conjugated. */
 DEFT_API deft_tensor *deft_vecdot(deft_tensor *a, deft_tensor *b, int axis);
+
+/* ---- polynomials ---- */
+
+/** The polynomial with these coefficients at each element of x, by Horner's rule. As in NumPy, the
+ * first coefficient is that of the highest power. Without coefficients it is 0.
+ *
+ * The coefficients stand along the first axis of a tensor, and its other axes broadcast to x.
+ * Dtypes are promoted. Both have gradients. */
+DEFT_API deft_tensor *deft_polyval(deft_tensor *x, deft_tensor *coefficients);
+
+/** The same with n numbers, each of which is an argument of the trace: others need no new plan.
+ * Integers become f32. In a captured function, give a tensor. */
+DEFT_API deft_tensor *deft_polyval_f(deft_tensor *x, const double *coefficients, size_t n);
 
 /* ---- slices that begin at tensors ---- */
 

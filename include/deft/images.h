@@ -120,7 +120,7 @@ DEFT_API deft_tensor *deft_fold(deft_tensor *x, deft_shape sides, const deft_poo
 typedef enum deft_interpolation {
     DEFT_NEAREST = 0, /**< The element before, or for a grid the nearest one. */
     DEFT_LINEAR = 1,  /**< On the line between two elements, along each side. */
-    DEFT_CUBIC = 2,   /**< Keys 1981, with a = -0.75; deft_interpolate alone. */
+    DEFT_CUBIC = 2,   /**< Keys 1981, with a = -0.75, along each side. */
     DEFT_AREA = 3     /**< deft_adaptive_avg_pool; deft_interpolate alone. */
 } deft_interpolation;
 

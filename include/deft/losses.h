@@ -110,7 +110,32 @@ DEFT_API deft_tensor *deft_triplet_margin_loss(deft_tensor *anchor, deft_tensor 
                                                deft_tensor *negative,
                                                const deft_loss_options *options);
 
+/** Options of deft_ctc_loss. DEFT_CTC(...) makes them in C. */
+typedef struct deft_ctc_options {
+    size_t size;              /**< sizeof(deft_ctc_options) */
+    deft_reduction reduction; /**< The mean is that of the losses divided by the lengths of targets,
+                               * which count as 1 when they are 0. */
+    int64_t blank;            /**< The class of the blank. */
+    bool zero_infinity;       /**< Infinite losses count as 0, and have the gradient 0. */
+} deft_ctc_options;
+
+/** Connectionist temporal classification (Graves et al. 2006): for each of N examples, minus the
+ * logarithm of the probability of all paths that read as its target. A path has a class at each
+ * time. It reads as itself without repetitions, and then without blanks.
+ *
+ *   - log_probabilities: [T, N, C], the logarithms of the probabilities of C classes.
+ *   - targets: integers [N, S], which are classes, and no blanks.
+ *   - n_times, n_targets: integers [N], how many times and labels each example has; NULL: all.
+ *     What lies behind them has no effect.
+ *
+ * A target that no path can read has an infinite loss. A label that is no class gives DEFT_E_RANGE
+ * when the loss is computed. */
+DEFT_API deft_tensor *deft_ctc_loss(deft_tensor *log_probabilities, deft_tensor *targets,
+                                    deft_tensor *n_times, deft_tensor *n_targets,
+                                    const deft_ctc_options *options);
+
 #ifndef __cplusplus
+#define DEFT_CTC(...) (&(const deft_ctc_options){ .size = sizeof(deft_ctc_options), __VA_ARGS__ })
 /** Options in C, from designated initializers; they live until the end of the block. */
 #define DEFT_LOSS(...)                                                                             \
     (&(const deft_loss_options){ .size = sizeof(deft_loss_options), __VA_ARGS__ })

@@ -4,8 +4,8 @@
  *
  * deft_interpolate resamples one side after another. A new element is a sum of a few elements, its
  * taps, each with a weight. Taps are taken by indices, which are computed where they are used.
- * deft_grid_sample has places of any kind. It sums over the corners of the cell in which a place
- * lies, with indices into flattened images.
+ * deft_grid_sample has places of any kind. It sums over the elements around a place, with indices
+ * into flattened images.
  */
 #include "nn/nn.h"
 
@@ -223,43 +223,74 @@ static deft_tensor *reflected(deft_tensor *v, double low, double high)
     return deft_add_f(deft_where(is_odd, deft_rsub_f(rest, span), rest), low);
 }
 
-/* A number of a grid as a place among `extent` elements. */
-static deft_tensor *grid_place(deft_tensor *g, int64_t extent, const deft_sampling_options *o)
+/* A place, or an element, as one between the edges. Zeros are beyond the edges where they are. */
+static deft_tensor *bordered(deft_tensor *at, int64_t extent, const deft_sampling_options *o)
 {
     const double n = (double)extent;
-    g = deft_where(deft_eq(g, g), g, deft_num_i(deft_ctx_of(g), -1));
-    deft_tensor *at = o->is_aligned
-                          ? deft_mul_f(deft_add_f(g, 1), (n - 1) / 2)
-                          : deft_mul_f(deft_sub_f(deft_mul_f(deft_add_f(g, 1), n), 1), 0.5);
     if (o->border == DEFT_BORDER_REFLECTION)
         at = o->is_aligned ? reflected(at, 0, n - 1) : reflected(at, -0.5, n - 0.5);
     return o->border == DEFT_BORDER_ZEROS ? at : deft_clamp(at, 0, n - 1);
 }
 
-/* What the corners of a cell need of one side. */
+/* A number of a grid as a place among `extent` elements. */
+static deft_tensor *grid_place(deft_tensor *g, int64_t extent, const deft_sampling_options *o)
+{
+    const double n = (double)extent;
+    g = deft_where(deft_eq(g, g), g, deft_num_i(deft_ctx_of(g), -1));
+    return o->is_aligned ? deft_mul_f(deft_add_f(g, 1), (n - 1) / 2)
+                         : deft_mul_f(deft_sub_f(deft_mul_f(deft_add_f(g, 1), n), 1), 0.5);
+}
+
+/* The elements around the places, along one side: those at before + first and so on. */
 typedef struct cell_side {
     deft_tensor *before; /* the element before the place; for the nearest mode that element */
     deft_tensor *t;      /* how far the place is behind it; NULL: the nearest mode */
     int64_t extent;
+    int n_taps, first;
 } cell_side;
 
-/* Adds the corner of the cell whose bits say which end it has along each side. flat: x as [N, C,
- * elements]. */
-static deft_tensor *with_corner(deft_ctx *cx, deft_tensor *sum, deft_tensor *flat,
-                                const cell_side *side, uint32_t n, unsigned corner, bool has_zeros)
+static cell_side side_of(deft_tensor *number, int64_t extent, const deft_sampling_options *o)
+{
+    static const int n_taps[] = { [DEFT_NEAREST] = 1, [DEFT_LINEAR] = 2, [DEFT_CUBIC] = 4 };
+    cell_side side = { .extent = extent, .n_taps = n_taps[o->mode] };
+    deft_tensor *at = grid_place(number, extent, o);
+    if (o->mode == DEFT_CUBIC)
+        side.first = -1; /* it is the elements that the border keeps inside */
+    else
+        at = bordered(at, extent, o);
+    side.before = o->mode == DEFT_NEAREST ? deft_round(at) : deft_stop_gradient(deft_floor(at));
+    side.t = o->mode == DEFT_NEAREST ? NULL : deft_sub(at, side.before);
+    return side;
+}
+
+/* The weight of the element at before + offset. */
+static deft_tensor *tap_weight(const cell_side *side, int offset)
+{
+    if (side->n_taps == 4) return weight_at(deft_sub_f(side->t, offset), true, -0.75);
+    return offset ? side->t : deft_rsub_f(side->t, 1);
+}
+
+/* Adds the elements of one tap along each side; `which` numbers the choices of taps. flat: x as [N,
+ * C, elements]. */
+static deft_tensor *with_tap(deft_ctx *cx, deft_tensor *sum, deft_tensor *flat,
+                             const cell_side *side, uint32_t n, int which,
+                             const deft_sampling_options *o)
 {
     deft_tensor *index = NULL, *weight = NULL, *inside = NULL;
     for (uint32_t i = 0; i < n; i++) {
-        const bool is_end = corner >> i & 1;
+        const int offset = which % side[i].n_taps + side[i].first;
         const int64_t extent = side[i].extent;
-        deft_tensor *const at = is_end ? deft_add_f(side[i].before, 1) : side[i].before;
+        deft_tensor *at = offset ? deft_add_f(side[i].before, offset) : side[i].before;
+        which /= side[i].n_taps;
+        if (o->mode == DEFT_CUBIC) at = bordered(at, extent, o);
         deft_tensor *const own = index_at(at, extent);
         index = index ? deft_add(deft_mul_i(index, extent), own) : own;
         if (side[i].t) {
-            deft_tensor *const w = is_end ? side[i].t : deft_rsub_f(side[i].t, 1);
+            deft_tensor *const w = tap_weight(&side[i], offset);
             weight = weight ? deft_mul(weight, w) : w;
         }
-        if (!has_zeros) continue;
+        /* An element behind the last one has weight 0, except beyond the edges. */
+        if (o->border != DEFT_BORDER_ZEROS) continue;
         deft_tensor *const is_in =
             deft_bitwise_and(deft_ge_f(at, 0), deft_le_f(at, (double)(extent - 1)));
         inside = inside ? deft_bitwise_and(inside, is_in) : is_in;
@@ -287,30 +318,27 @@ static deft_tensor *grid_sample(deft_ctx *cx, deft_tensor *x, deft_tensor *grid,
             "grid_sample: x is %s, the grid is %s; it takes [N, C, H, W] and [N, Ho, Wo, "
             "2], or three sides, and floats",
             df_nn_text(x, a), df_nn_text(grid, b));
-    if ((unsigned)o.mode > DEFT_LINEAR || (unsigned)o.border > DEFT_BORDER_REFLECTION ||
+    if ((unsigned)o.mode > DEFT_CUBIC || (unsigned)o.border > DEFT_BORDER_REFLECTION ||
         o.scale[0] != 0 || o.antialias)
         return df_error(
             cx, DEFT_E_ARG,
             "grid_sample: mode %d, border %d, scale %g, antialias %d; it takes the modes "
-            "nearest and linear",
+            "nearest, linear and cubic",
             (int)o.mode, (int)o.border, o.scale[0], o.antialias);
     const deft_dtype t = sampling_dtype(x);
     cell_side side[MOST_SIDES];
+    int n_all = 1;
     grid = deft_cast(grid, t);
     for (uint32_t i = 0; i < n; i++) {
-        deft_tensor *const at = grid_place(grid_number(grid, n - 1 - i), s.dim[2 + i], &o);
-        side[i].extent = s.dim[2 + i];
-        side[i].before =
-            o.mode == DEFT_NEAREST ? deft_round(at) : deft_stop_gradient(deft_floor(at));
-        side[i].t = o.mode == DEFT_NEAREST ? NULL : deft_sub(at, side[i].before);
+        side[i] = side_of(grid_number(grid, n - 1 - i), s.dim[2 + i], &o);
         if (!side[i].before) return NULL;
+        n_all *= side[i].n_taps;
     }
     const deft_shape lines = { .rank = 3, .dim = { s.dim[0], s.dim[1], -1 } };
     deft_tensor *const flat = deft_reshape(deft_cast(x, t), lines);
     deft_tensor *sum = NULL;
-    for (unsigned corner = 0; corner < (o.mode == DEFT_NEAREST ? 1u : 1u << n); corner++) {
-        /* An end behind the last element has weight 0, except beyond the edges. */
-        sum = with_corner(cx, sum, flat, side, n, corner, o.border == DEFT_BORDER_ZEROS);
+    for (int which = 0; which < n_all; which++) {
+        sum = with_tap(cx, sum, flat, side, n, which, &o);
         if (!sum) return NULL;
     }
     deft_shape out = { .rank = s.rank, .dim = { s.dim[0], s.dim[1] } };

@@ -182,6 +182,20 @@ LOSS3(cosine_embedding_loss)
 LOSS3(margin_ranking_loss)
 LOSS3(triplet_margin_loss)
 
+/* blank, reduction, whether infinite losses count as 0, whether there are numbers of times, and of
+ * labels */
+static bool call_ctc_loss(call *c)
+{
+    const deft_ctc_options o = { .size = sizeof o,
+                                 .blank = INT(0),
+                                 .reduction = (deft_reduction)INT(1),
+                                 .zero_infinity = FLAG(2) };
+    deft_tensor *const n_times = FLAG(3) ? X(2) : NULL;
+    deft_tensor *const n_targets = FLAG(4) ? X(FLAG(3) ? 3 : 2) : NULL;
+    c->out[0] = deft_ctc_loss(deft_log_softmax(X(0), 2), X(1), n_times, n_targets, &o);
+    return c->out[0] != NULL;
+}
+
 /* ---- attention ---- */
 
 /* scale, causal, whether operand 3 is a mask, window, at the end, grouped, cap */
@@ -235,6 +249,7 @@ static const struct {
                 ROW(bce_loss) ROW(bce_logits_loss) ROW(mse_loss) ROW(l1_loss) ROW(smooth_l1_loss)
                     ROW(huber_loss) ROW(kl_div) ROW(hinge_embedding_loss) ROW(soft_margin_loss)
                         ROW(cosine_embedding_loss) ROW(margin_ranking_loss) ROW(triplet_margin_loss)
+                            ROW(ctc_loss)
 };
 
 call_fn call_named(const char *name)

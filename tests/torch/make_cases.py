@@ -199,7 +199,7 @@ def interpolate(x, sides, mode, aligned=False, scale=None, antialias=False):
 
 def grid_sample(x, places, mode, border, aligned, low=-1.4, high=1.4):
     grid = draw(x[0], *places, len(places), low=low, high=high)
-    case("grid_sample", [MODES.index("nearest" if mode == "nearest" else "linear"), aligned,
+    case("grid_sample", [MODES.index({"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)), aligned,
                          ["zeros", "border", "reflection"].index(border)], [draw(*x), grid],
          lambda a, g: F.grid_sample(a, g, mode, border, aligned))
 
@@ -425,6 +425,35 @@ def recurrents():
         recurrent(kind, 3, False, False, True, width=1)
 
 
+# ---- what came later: other lines keep their numbers ----
+
+def ctc(t, n, classes, targets, n_times=None, n_targets=None, blank=0, reduction="mean", zero_infinity=False):
+    """Of logits: PyTorch's gradient of logarithms is right where a softmax made them."""
+    targets = fixed(torch.tensor(targets))
+    lengths = [fixed(torch.tensor(v)) for v in (n_times, n_targets) if v]
+
+    def f(a, labels, *rest):
+        rest = list(rest)
+        times = rest.pop(0) if n_times else torch.full((n,), t)
+        wanted = rest.pop(0) if n_targets else torch.full((n,), labels.shape[1])
+        return F.ctc_loss(F.log_softmax(a, 2), labels, times, wanted, blank, reduction, zero_infinity)
+
+    case("ctc_loss", [blank, REDUCTIONS.index(reduction), zero_infinity, bool(n_times), bool(n_targets)],
+         [draw(t, n, classes), targets] + lengths, f)
+
+
+def later():
+    for border in ("zeros", "border", "reflection"):
+        for aligned in (False, True):
+            grid_sample((1, 2, 5, 4), (3, 3), "bicubic", border, aligned)
+    grid_sample((1, 1, 3, 4), (4, 4), "bicubic", "reflection", False, low=-5.0, high=5.0)
+    for reduction in REDUCTIONS[:3]:
+        ctc(6, 2, 4, [[1, 2], [2, 2]], reduction=reduction)
+    ctc(7, 3, 5, [[1, 2, 3], [4, 4, 0], [2, 9, -1]], n_times=[7, 5, 3], n_targets=[3, 2, 1], reduction="none")
+    ctc(5, 2, 4, [[0, 1], [2, 2]], n_targets=[1, 2], blank=3)
+    ctc(3, 2, 3, [[1, 1, 2], [1, 2, 1]], n_times=[2, 3], zero_infinity=True, reduction="sum")
+
+
 def main():
     convolutions()
     pools()
@@ -433,6 +462,7 @@ def main():
     losses()
     attentions()
     recurrents()
+    later()
 
 
 if __name__ == "__main__":
