@@ -351,7 +351,10 @@ typedef enum deft_optim_kind {
     DEFT_OPTIM_ADAMAX = 6,   /**< Kingma and Ba 2015. */
     DEFT_OPTIM_NADAM = 7,    /**< Dozat 2016. */
     DEFT_OPTIM_RADAM = 8,    /**< Liu et al. 2020. */
-    DEFT_OPTIM_LION = 9      /**< Chen et al. 2023. */
+    DEFT_OPTIM_LION = 9,     /**< Chen et al. 2023. */
+    /** Shazeer and Stern 2018, as in PyTorch. A parameter of two or more axes has the means of the
+     * squares of rows and of columns alone, along its last two axes. */
+    DEFT_OPTIM_ADAFACTOR = 10
 } deft_optim_kind;
 
 /** Options of an optimizer. Begin with deft_optim_defaults: members that are 0 mean 0. */
@@ -366,8 +369,8 @@ typedef struct deft_optim_options {
      * (ADADELTA). */
     double beta2;
     double eps; /**< All but SGD and LION; at least 0. */
-    /** At least 0. ADAMW and LION shrink the parameter by it times the rate. The others add it
-     * times the parameter to the gradient. */
+    /** At least 0. ADAMW, LION and ADAFACTOR shrink the parameter by it times the rate. The others
+     * add it times the parameter to the gradient. */
     double weight_decay;
     bool accumulates;      /**< Keeps a sum of gradients, for deft_optim_accumulate. */
     bool amsgrad;          /**< ADAM, ADAMW: divides by the greatest mean of squares so far. */
@@ -378,6 +381,13 @@ typedef struct deft_optim_options {
     /** Keeps an average of each parameter: after each update it moves by 1 - average_decay of the
      * way to the parameter. In [0, 1); 0: there is none. */
     double average_decay;
+    /** ADAFACTOR: at step t the new squares have the weight t to the power of minus this. At least
+     * 0. */
+    double square_decay;
+    /** ADAFACTOR: the rate, at most one over the root of t, is multiplied by the root of the mean
+     * square of the parameter, which counts as at least this. At least 0. */
+    double least_magnitude;
+    double clip; /**< ADAFACTOR: the greatest root of the mean square of a step; above 0. */
 } deft_optim_options;
 
 /** Returns PyTorch's defaults for a kind; name is NULL. Any thread. */

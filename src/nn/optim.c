@@ -27,13 +27,17 @@ deft_optim_options deft_optim_defaults(deft_optim_kind kind)
                              .beta2 = 0.999,
                              .eps = 1e-8,
                              .weight_decay = kind == DEFT_OPTIM_ADAMW ? 0.01 : 0,
-                             .momentum_decay = 4e-3 };
+                             .momentum_decay = 4e-3,
+                             .square_decay = 0.8,
+                             .least_magnitude = 1e-3,
+                             .clip = 1 };
     if (kind == DEFT_OPTIM_RMSPROP || kind == DEFT_OPTIM_LION) o.beta2 = 0.99;
     if (kind == DEFT_OPTIM_ADADELTA) {
         o.beta2 = 0.9;
         o.eps = 1e-6;
     }
     if (kind == DEFT_OPTIM_ADAGRAD) o.eps = 1e-10;
+    if (kind == DEFT_OPTIM_ADAFACTOR) o.eps = 0x1p-23;
     return o;
 }
 
@@ -46,7 +50,7 @@ static deft_status check_options(deft_ctx *cx, const deft_optim_options *o)
                          "optim_create: the size of deft_optim_options is %zu, it must be "
                          "sizeof(deft_optim_options)",
                          o->size);
-    if ((unsigned)o->kind > DEFT_OPTIM_LION)
+    if ((unsigned)o->kind > DEFT_OPTIM_ADAFACTOR)
         return df_refuse(cx, DEFT_E_ARG, "optim_create: %d is no optimizer", (int)o->kind);
     if (o->name && !*o->name) return df_refuse(cx, DEFT_E_ARG, "optim_create: an empty name");
     const bool is_sgd = o->kind == DEFT_OPTIM_SGD;
@@ -65,6 +69,12 @@ static deft_status check_options(deft_ctx *cx, const deft_optim_options *o)
     if (!(o->average_decay >= 0 && o->average_decay < 1))
         return df_refuse(cx, DEFT_E_RANGE, "optim_create: average_decay %g is to be in [0, 1)",
                          o->average_decay);
+    const bool is_adafactor = o->kind == DEFT_OPTIM_ADAFACTOR;
+    if (is_adafactor && (!(o->square_decay >= 0) || !(o->least_magnitude >= 0) || !(o->clip > 0)))
+        return df_refuse(cx, DEFT_E_RANGE,
+                         "optim_create: square_decay %g and least_magnitude %g are to be at least "
+                         "0, clip %g above 0",
+                         o->square_decay, o->least_magnitude, o->clip);
     if (is_sgd && o->nesterov && o->momentum == 0)
         return df_refuse(cx, DEFT_E_ARG, "optim_create: nesterov needs momentum");
     return DEFT_OK;
@@ -98,7 +108,11 @@ static bool add_state(deft_optim *o, int state, const char *prefix)
     for (size_t i = 0, k = 0; o->state[state] && i < nn->parameters.n; i++) {
         const df_nn_entry *const e = &nn->list.at[nn->parameters.at[i]];
         if (!e->trainable) continue;
-        const deft_shape shape = deft_shape_get(e->t);
+        deft_shape shape = deft_shape_get(e->t);
+        if (state < DF_OPTIM_RULE_STATES && !df_optim_state_shape(&o->opt, state, &shape)) {
+            k++;
+            continue;
+        }
         deft_tensor *const from = e->t;
         deft_tensor *const t = df_nn_add(nn, "optim_create", DF_NN_BUFFER, prefix, name, e->name,
                                          &shape, deft_dtype_of(e->t), init);

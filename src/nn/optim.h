@@ -35,6 +35,9 @@ typedef struct df_optim_update {
 
 /* The name of state i of the rule, or NULL when the options do not need it. */
 const char *df_optim_state_name(const deft_optim_options *o, int i);
+/* Whether a parameter of that shape has state i, which the options need; then sets *s to the shape
+ * of the state. */
+bool df_optim_state_shape(const deft_optim_options *o, int i, deft_shape *s);
 /* The first value of all elements of state i. */
 double df_optim_state_start(const deft_optim_options *o, int i);
 bool df_optim_needs_number(const deft_optim_options *o, df_optim_number n);

@@ -22,14 +22,25 @@ static const char *const names[][DF_OPTIM_RULE_STATES] = {
     [DEFT_OPTIM_NADAM] = { "exp_avg", "exp_avg_sq", NULL },
     [DEFT_OPTIM_RADAM] = { "exp_avg", "exp_avg_sq", NULL },
     [DEFT_OPTIM_LION] = { "exp_avg", NULL, NULL },
+    [DEFT_OPTIM_ADAFACTOR] = { "row_var", "col_var", "variance" },
 };
 
 const char *df_optim_state_name(const deft_optim_options *o, int i)
 {
     const bool has_momentum = o->kind == DEFT_OPTIM_SGD || o->kind == DEFT_OPTIM_RMSPROP;
     if (i == 0 && has_momentum && o->momentum == 0) return NULL;
-    if (i == 2 && (o->kind == DEFT_OPTIM_RMSPROP ? !o->centered : !o->amsgrad)) return NULL;
+    const bool is_rmsprop = o->kind == DEFT_OPTIM_RMSPROP;
+    const bool is_adam = o->kind == DEFT_OPTIM_ADAM || o->kind == DEFT_OPTIM_ADAMW;
+    if (i == 2 && ((is_rmsprop && !o->centered) || (is_adam && !o->amsgrad))) return NULL;
     return names[o->kind][i];
+}
+
+bool df_optim_state_shape(const deft_optim_options *o, int i, deft_shape *s)
+{
+    if (o->kind != DEFT_OPTIM_ADAFACTOR) return true;
+    if (s->rank < 2) return i == 2;
+    if (i < 2) s->dim[s->rank - 1 - (uint32_t)i] = 1; /* means of rows, and of columns */
+    return i < 2;
 }
 
 double df_optim_state_start(const deft_optim_options *o, int i)
@@ -64,7 +75,8 @@ static double radam_factor(const deft_optim_options *o, double t)
 
 bool df_optim_adds_decay(const deft_optim_options *o)
 {
-    return o->kind != DEFT_OPTIM_ADAMW && o->kind != DEFT_OPTIM_LION;
+    return o->kind != DEFT_OPTIM_ADAMW && o->kind != DEFT_OPTIM_LION &&
+           o->kind != DEFT_OPTIM_ADAFACTOR;
 }
 
 /* The numbers of each kind beside KEEP, as bits. */
@@ -86,6 +98,7 @@ static const unsigned numbers_of[] = {
     [DEFT_OPTIM_NADAM] = A_SCALE | AN_EPS | A_SECOND,
     [DEFT_OPTIM_RADAM] = A_SCALE | A_SECOND,
     [DEFT_OPTIM_LION] = A_RATE,
+    [DEFT_OPTIM_ADAFACTOR] = A_RATE | A_SECOND,
 };
 
 bool df_optim_needs_number(const deft_optim_options *o, df_optim_number n)
@@ -105,9 +118,11 @@ static double scale_value(const deft_optim_options *o, double t, double rate)
     return rate * next / (1 - nadam_product(o, t) * next) * root;
 }
 
-/* NAdam: the factor of the gradient, over the root. RAdam: that of the mean, without a root. */
+/* NAdam: the factor of the gradient, over the root. RAdam: that of the mean, without a root.
+ * Adafactor: the weight of the new squares in their mean. */
 static double second_value(const deft_optim_options *o, double t, double rate)
 {
+    if (o->kind == DEFT_OPTIM_ADAFACTOR) return pow(t, -o->square_decay);
     if (o->kind == DEFT_OPTIM_RADAM)
         return radam_factor(o, t) > 0 ? 0 : rate / (1 - pow(o->beta1, t));
     return rate * (1 - nadam_decay(o, t)) / (1 - nadam_product(o, t)) * sqrt(1 - pow(o->beta2, t));
@@ -117,6 +132,7 @@ double df_optim_number_value(const deft_optim_options *o, df_optim_number n, dou
 {
     switch (n) {
     case DF_OPTIM_RATE:
+        if (o->kind == DEFT_OPTIM_ADAFACTOR) return fmin(rate, 1 / sqrt(t));
         return o->kind == DEFT_OPTIM_ADAGRAD ? rate / (1 + (t - 1) * o->rate_decay) : rate;
     case DF_OPTIM_KEEP: return 1 - rate * o->weight_decay;
     case DF_OPTIM_SCALE: return scale_value(o, t, rate);
@@ -225,14 +241,51 @@ static void record_lion(df_optim_update *u)
     move(u, deft_mul(way, u->number[DF_OPTIM_RATE]));
 }
 
+/* The root of the mean of squares. */
+static deft_tensor *magnitude(deft_tensor *t)
+{
+    return deft_sqrt(deft_mean(deft_square(t), (deft_axes){ .n = UINT32_MAX }, false));
+}
+
+/* The means of squares of a matrix are the product of those of its rows and of its columns. */
+static void record_adafactor(df_optim_update *u)
+{
+    const deft_optim_options *const o = u->opt;
+    const deft_axes last = { 1, { -1 } }, before = { 1, { -2 } };
+    deft_tensor *const weight = u->number[DF_OPTIM_SECOND], *squares = deft_square(u->g);
+    if (u->state[2]) {
+        squares = u->next_state[2] = deft_lerp(u->state[2], squares, weight);
+    } else {
+        deft_tensor *const rows = deft_lerp(u->state[0], deft_mean(squares, last, true), weight);
+        deft_tensor *const columns =
+            deft_lerp(u->state[1], deft_mean(squares, before, true), weight);
+        u->next_state[0] = rows;
+        u->next_state[1] = columns;
+        squares = deft_div(deft_mul(rows, columns),
+                           deft_maximum_f(deft_mean(rows, before, true), o->eps));
+    }
+    deft_tensor *const root = deft_sqrt(deft_maximum_f(squares, o->eps * o->eps));
+    deft_tensor *const step = deft_div(u->g, root);
+    deft_tensor *const size = deft_maximum_f(deft_mul_f(magnitude(step), 1 / o->clip), 1);
+    deft_tensor *const rate =
+        deft_mul(deft_maximum_f(magnitude(u->p), o->least_magnitude), u->number[DF_OPTIM_RATE]);
+    move(u, deft_mul(step, deft_div(rate, size)));
+}
+
 void df_optim_record(df_optim_update *u)
 {
     static void (*const record[])(df_optim_update *) = {
-        [DEFT_OPTIM_SGD] = record_sgd,         [DEFT_OPTIM_ADAM] = record_adam,
-        [DEFT_OPTIM_ADAMW] = record_adam,      [DEFT_OPTIM_RMSPROP] = record_rmsprop,
-        [DEFT_OPTIM_ADAGRAD] = record_adagrad, [DEFT_OPTIM_ADADELTA] = record_adadelta,
-        [DEFT_OPTIM_ADAMAX] = record_adamax,   [DEFT_OPTIM_NADAM] = record_adam,
-        [DEFT_OPTIM_RADAM] = record_adam,      [DEFT_OPTIM_LION] = record_lion,
+        [DEFT_OPTIM_SGD] = record_sgd,
+        [DEFT_OPTIM_ADAM] = record_adam,
+        [DEFT_OPTIM_ADAMW] = record_adam,
+        [DEFT_OPTIM_RMSPROP] = record_rmsprop,
+        [DEFT_OPTIM_ADAGRAD] = record_adagrad,
+        [DEFT_OPTIM_ADADELTA] = record_adadelta,
+        [DEFT_OPTIM_ADAMAX] = record_adamax,
+        [DEFT_OPTIM_NADAM] = record_adam,
+        [DEFT_OPTIM_RADAM] = record_adam,
+        [DEFT_OPTIM_LION] = record_lion,
+        [DEFT_OPTIM_ADAFACTOR] = record_adafactor,
     };
     record[u->opt->kind](u);
 }

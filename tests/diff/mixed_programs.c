@@ -721,7 +721,12 @@ static deft_tensor *resampled(unsigned p, deft_tensor *x, deft_tensor *w)
                                      .padding = { 1, 1 },
                                      .ceil_mode = p & 8 };
     const deft_sampling_options linear = { .size = sizeof linear, .mode = DEFT_LINEAR };
-    switch (p % 4) {
+    const deft_sampling_options cubic = { .size = sizeof cubic,
+                                          .mode = DEFT_CUBIC,
+                                          .border = (deft_border)(p / 5 % 3) };
+    deft_tensor *const place = deft_reshape(w, DEFT_SHAPE(1, N / 2, 1, 2));
+    switch (p % 5) {
+    case 4: return deft_expand(deft_grid_sample(x, place, &cubic), DEFT_SHAPE(1, M, N / 2, 3));
     case 0: return deft_conv_transpose(x, deft_reshape(w, DEFT_SHAPE(M, 1, 1, N / M)), &conv);
     case 1: return deft_max_pool(x, &pool, NULL);
     case 2: return deft_interpolate(x, DEFT_SHAPE(3, 2), &linear);
@@ -859,12 +864,35 @@ static deft_tensor *stencil(const exec *e, deft_tensor *t, deft_pad_mode mode)
     return deft_mul(sum, number(e, 0.5));
 }
 
+/* Numbers from 0 to n - 1 that t decides. */
+static deft_tensor *places(const exec *e, deft_tensor *t, int64_t n)
+{
+    deft_tensor *const from_0 = deft_mul(deft_add(tame(t), number(e, 1)), number(e, 0.5));
+    deft_tensor *const at = deft_cast(deft_mul(from_0, number(e, (double)n)), DEFT_I64);
+    return deft_clamp(at, 0, n - 1);
+}
+
+/* The loss of paths through the rows of t, which read as one label that `with` decides. */
+static deft_tensor *path_loss(const exec *e, deft_tensor *t, deft_tensor *with)
+{
+    const deft_ctc_options o = { .size = sizeof o, .reduction = DEFT_REDUCTION_SUM };
+    const int64_t n = deft_dim(t, -1);
+    if (n < 2) return number(e, 0.5);
+    deft_tensor *const logits = deft_reshape(t, DEFT_SHAPE(-1, 1, n));
+    deft_tensor *const first = deft_slice(deft_reshape(with, DEFT_SHAPE(-1, 1)), DEFT_R(0, 1));
+    deft_tensor *const label = deft_add(places(e, first, n - 1), deft_const_i(e->s->cx, 1));
+    return deft_mul(deft_ctc_loss(deft_log_softmax(logits, -1), label, NULL, NULL, &o),
+                    number(e, 0.125));
+}
+
 /* Functions of array.h. */
 static deft_tensor *arranged(const exec *e, unsigned p, deft_tensor *t, deft_tensor *with)
 {
     if (deft_rank(t) == 0) return deft_asinh(t);
     deft_tensor *const near_one = deft_add(deft_mul(tame(t), number(e, 0.25)), number(e, 1));
-    switch (p % 24) {
+    switch (p % 26) {
+    case 23: return deft_polyval(tame(t), deft_slice(deft_flatten(fit(e, with, t)), DEFT_R(0, 2)));
+    case 24: return deft_mul(t, path_loss(e, t, with));
     case 0: return deft_cumprod(near_one, p & 16 ? -1 : 0);
     case 1: return deft_cummax(t, p & 16 ? -1 : 0);
     case 2: return deft_cummin(t, -1);
@@ -928,14 +956,6 @@ static deft_tensor *through_complex(const exec *e, unsigned p, deft_tensor *t, d
     }
 }
 
-/* Numbers from 0 to n - 1 that t decides. */
-static deft_tensor *places(const exec *e, deft_tensor *t, int64_t n)
-{
-    deft_tensor *const from_0 = deft_mul(deft_add(tame(t), number(e, 1)), number(e, 0.5));
-    deft_tensor *const at = deft_cast(deft_mul(from_0, number(e, (double)n)), DEFT_I64);
-    return deft_clamp(at, 0, n - 1);
-}
-
 /* The states of s' = a s + b, one of (a, b) after another. */
 FN(after)
 {
@@ -979,7 +999,7 @@ static deft_tensor *at_places(const exec *e, unsigned p, deft_tensor *t, deft_te
         return deft_scatter_reduce(t, places(e, like, n), tame(like), 0, how[p / 8 % 5], p & 64);
     case 6:
         if (s.rank > 2) return deft_erfinv(deft_mul(tame(t), number(e, 0.5)));
-        return deft_einsum(s.rank == 1 ? "a,a,b->b" : "ab,ab,cb->ac",
+        return deft_einsum(s.rank == 1 ? "a,a,...->..." : "...b,ab,cb->...c",
                            (deft_tensor *[]){ tame(t), tame(like), tame(t) }, 3);
     default: return deft_bitcast(deft_bitcast(tame(t), DEFT_I32), DEFT_F32);
     }

@@ -198,6 +198,7 @@ static const row rows[] = {
     { "einsum", OTHER, 0, 0, 0, NULL },
     { "tensordot", OTHER, 0, 0, 0, NULL },
     { "outer", OTHER, 0, 0, 0, NULL },
+    { "polyval", OTHER, 0, 0, 0, NULL },
     { "vecdot", OTHER, 0, 0, 0, NULL },
     { "associative_scan", OTHER, 0, 0, 0, NULL },
     { "attention", OTHER, 0, 0, 0, NULL },
@@ -209,6 +210,7 @@ static const row rows[] = {
     { "max_pool", OTHER, 0, 0, 0, NULL }, /* one operand; the indices are a result */
     { "cross_entropy_loss", OTHER, 0, 0, 0, NULL },
     { "nll_loss", OTHER, 0, 0, 0, NULL },
+    { "ctc_loss", OTHER, 0, 0, 0, NULL },
     { "nn_rnn_call", OTHER, 0, 0, 0, NULL },
     { "beta", OTHER, 0, 0, 0,
       NULL }, /* draws: what its parameters meet in is promoted as a loss does it */

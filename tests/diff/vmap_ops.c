@@ -599,6 +599,8 @@ MAKE(cummin, deft_cummin(x[0], 0))
 MAKE(cummax, deft_cummax(deft_square(x[0]), 0))
 MAKE(cumulative_sum, deft_cumulative_sum(x[0], 0, true))
 MAKE(fma, deft_fma(x[0], x[1], x[0]))
+MAKE(polyval, deft_polyval(x[0], x[1]))
+MAKE(einsum_dots, deft_einsum("...i,...ij->...j", x, 2))
 MAKE(nanmean, deft_nanmean(x[0], DEFT_AXES(0), 0))
 MAKE(nanstd, deft_nanstd(x[0], DEFT_AXES(1), 0, 1))
 MAKE(norm, deft_vector_norm(x[0], 2, DEFT_AXES(1), 0))
@@ -688,6 +690,7 @@ MAKE(max_pool2d_near, deft_max_pool2d(x[0], DEFT_POOL2D(.kernel = { 3, 2 }, .str
 MAKE(avg_pool2d, deft_avg_pool2d(x[0], DEFT_POOL2D(.kernel = { 2, 2 }, .padding = { 0, 1 })))
 MAKE(attention, deft_attention(x[0], x[1], x[2], DEFT_ATTENTION(.is_causal = true)))
 MAKE(lerp, deft_lerp(x[0], x[1], x[2]))
+MAKE(ctc, deft_ctc_loss(deft_log_softmax(x[0], 2), x[1], NULL, NULL, NULL))
 
 static deft_tensor *assigned(deft_tensor *place, deft_tensor *root, deft_tensor *to)
 {
@@ -1010,6 +1013,9 @@ static const row rows[] = {
     { "index_min", "axis 1", f_index_min, 3, { F(2, 3), I(-3, 2, 2, 2), F(2, 2, 2) } },
     { "scatter_max", "axis 0", f_scatter_max, 3, { F(3, 4), I(-3, 2, 5, 4), F(5, 4) } },
     { "index_max", "axis 1", f_index_max, 3, { F(2, 3), I(-3, 2, 2, 2), F(2, 2, 2) } },
+    { "mul add slice", "polyval", f_polyval, 2, { F(2, 3), F(4) } },
+    { "matmul", "einsum with dots", f_einsum_dots, 2, { F(3, 2), F(2, 4) } },
+    { "final", "ctc_loss", f_ctc, 2, { F(4, 1, 3), I(1, 2, 1, 2) } },
     { "wrapped_sum", "integers", f_whole_product, 2, { I(-9, 9, 2, 3), I(-9, 9, 3, 4) } },
     { "bitcast", "integers", f_bitcast, 1, { I(-9, 9, 2, 3) } },
     { "update empty", "concat", f_concat, 2, { F(2, 3), F(1, 3) } },

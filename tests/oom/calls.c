@@ -127,6 +127,8 @@ static const deft_wrap_options wrapping = { .size = sizeof wrapping, .is_mutable
     X(full_like_u, full_like_u, w->x, 2)                                                           \
     X(bitcast, bitcast, w->x, DEFT_U8)                                                             \
     X(einsum, einsum, "ij,kj->ik", PAIR(w->x, w->x))                                               \
+    X(polyval, polyval, w->x, w->p[0])                                                             \
+    X(polyval_f, polyval_f, w->x, (const double[]){ 1, 0.5, 2 }, 3)                                \
     X(tensordot, tensordot, w->x, w->x, DEFT_AXES(0), DEFT_AXES(0))                                \
     X(outer, outer, deft_flatten(w->x), deft_flatten(w->x))                                        \
     X(vecdot, vecdot, w->x, w->x, -1)                                                              \
@@ -249,6 +251,8 @@ static const deft_wrap_options wrapping = { .size = sizeof wrapping, .is_mutable
     X(cross_entropy_loss, cross_entropy_loss, w->x, w->labels,                                     \
       DEFT_LOSS(.smoothing = 0.1, .ignores = true))                                                \
     X(nll_loss, nll_loss, w->x, w->labels, NULL)                                                   \
+    X(ctc_loss, ctc_loss, deft_unsqueeze(w->x, 1), deft_reshape(w->i, DEFT_SHAPE(1, -1)), NULL,    \
+      NULL, NULL)                                                                                  \
     X(bce_loss, bce_loss, deft_sigmoid(w->x), w->p[0], NULL)                                       \
     X(bce_logits_loss, bce_logits_loss, w->x, w->p[0], DEFT_LOSS(.pos_weight = w->p[1]))           \
     X(mse_loss, mse_loss, w->x, w->p[0], DEFT_LOSS(.weight = w->p[1]))                             \

@@ -67,12 +67,16 @@ class Lion(torch.optim.Optimizer):
                 m.mul_(b2).add_(p.grad, alpha=1 - b2)
 
 
-def optimizer(name, make, steps=6):
-    p = torch.nn.Parameter(torch.tensor([0.5, -1.0, 2.0]))
+def optimizer(name, make, steps=6, rows=None):
+    start = torch.tensor([0.5, -1.0, 2.0])
+    if rows:
+        start = start + torch.arange(float(rows)).unsqueeze(1)
+    p = torch.nn.Parameter(start)
     o = make([p])
     seen = []
     for t in range(steps):
-        p.grad = torch.cos(torch.arange(3.0) * 1.5 + t) + 0.1 * p.detach()
+        phase = (torch.arange(float(p.numel())) * 1.5 + t).reshape(p.shape)
+        p.grad = torch.cos(phase) + 0.1 * p.detach()
         for group in o.param_groups:
             group["lr"] = 0.1 / (t + 1)
         o.step()
@@ -104,6 +108,10 @@ optimizer("nadam", lambda p: torch.optim.NAdam(p, lr=1, weight_decay=0.02), 20)
 optimizer("radam", lambda p: torch.optim.RAdam(p, lr=1), 20)
 optimizer("radam_short", lambda p: torch.optim.RAdam(p, lr=1, betas=(0.8, 0.9)), 20)
 optimizer("lion", lambda p: Lion(p, lr=1, betas=(0.9, 0.95), weight_decay=0.1), 20)
+optimizer("adafactor", lambda p: torch.optim.Adafactor(p, lr=1, eps=(2.0**-23, 1e-3), weight_decay=0.1), 12)
+optimizer("adafactor_matrix", lambda p: torch.optim.Adafactor(p, lr=1, eps=(2.0**-23, 1e-3)), 12, rows=2)
+optimizer("adafactor_clipped",
+          lambda p: torch.optim.Adafactor(p, lr=1, eps=(2.0**-23, 3.0), beta2_decay=-0.5, d=1.1), 12, rows=2)
 grads = [torch.tensor([3.0, -4.0]), torch.tensor([[1.0], [2.0]])]
 params = [torch.nn.Parameter(torch.zeros_like(g)) for g in grads]
 for p, g in zip(params, grads):

@@ -184,29 +184,39 @@ Test(nn_torch, open_attention)
 
 /* ---- optimizers ---- */
 
-static void optimize(const deft_optim_options *options, values want)
+/* A parameter of 3 elements, or of rows of 3. */
+static void optimize_rows(const deft_optim_options *options, int64_t rows, values want)
 {
+    static const double start[6] = { 0.5, -1, 2, 1.5, 0, 3 };
+    const int n = rows ? 3 * (int)rows : 3;
+    const deft_shape shape = rows ? DEFT_SHAPE(rows, 3) : DEFT_SHAPE(3);
     rig r;
     rig_open(&r, NULL, NULL);
     deft_nn *nn = network(&r);
     deft_tensor *const p =
-        deft_nn_parameter(nn, "p", DEFT_SHAPE(3), (deft_init){ .kind = DEFT_INIT_ZEROS });
-    deft_assign(p, tensor(&r, DEFT_SHAPE(3), (values){ (const double[]){ 0.5, -1, 2 }, 3 }));
+        deft_nn_parameter(nn, "p", shape, (deft_init){ .kind = DEFT_INIT_ZEROS });
+    deft_assign(p, tensor(&r, shape, (values){ start, n }));
     deft_optim *o;
     OK(&r, deft_optim_create(nn, options, &o));
-    const int n_steps = want.n / 3;
+    const int n_steps = want.n / n;
     for (int t = 0; t < n_steps; t++) {
         const deft_scope s = deft_step_begin(r.cx);
-        deft_tensor *const phase = deft_add(deft_mul(deft_arange(r.cx, 0, 3, 1, DEFT_F64), 1.5), t);
+        deft_tensor *const at = deft_reshape(deft_arange(r.cx, 0, n, 1, DEFT_F64), shape);
+        deft_tensor *const phase = deft_add(deft_mul(at, 1.5), t);
         deft_tensor *const g = deft_add(deft_cos(phase), deft_mul(p, 0.1));
         cr_assert(deft_optim_step(o, &g, 0.1 / (t + 1)));
         OK(&r, deft_step_end(s));
-        expect(&r, "p", p, (values){ want.at + 3 * t, 3 });
+        expect(&r, "p", p, (values){ want.at + n * t, n });
     }
     cr_assert_eq(deft_optim_steps(o), n_steps);
     deft_optim_destroy(&o);
     deft_nn_destroy(&nn);
     rig_close(&r);
+}
+
+static void optimize(const deft_optim_options *options, values want)
+{
+    optimize_rows(options, 0, want);
 }
 
 Test(nn_torch, sgd)
@@ -308,6 +318,19 @@ Test(nn_torch, lion)
     o.beta2 = 0.95;
     o.weight_decay = 0.1;
     optimize(&o, VALUES(optim_lion));
+}
+
+Test(nn_torch, adafactor)
+{
+    deft_optim_options o = deft_optim_defaults(DEFT_OPTIM_ADAFACTOR);
+    optimize_rows(&o, 2, VALUES(optim_adafactor_matrix));
+    o.weight_decay = 0.1;
+    optimize(&o, VALUES(optim_adafactor));
+    o.weight_decay = 0;
+    o.least_magnitude = 3;
+    o.square_decay = 0.5;
+    o.clip = 1.1;
+    optimize_rows(&o, 2, VALUES(optim_adafactor_clipped));
 }
 
 Test(nn_torch, clip_grad_norm)
