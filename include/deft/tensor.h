@@ -464,7 +464,8 @@ DEFT_API deft_tensor *deft_index_reduce(deft_tensor *t, deft_tensor *indices, de
 /** The bits of t as numbers of another dtype. Between dtypes of one size the shape stays. Else the
  * last axis becomes longer or shorter: elements are divided into smaller ones, or joined to larger
  * ones, the low bits first. Neither dtype is bool. There is no gradient. The bits of a NaN that was
- * computed are unspecified. */
+ * computed are unspecified. The codes of a storage dtype are u8. Two elements of u4
+ * or i4 are one byte. */
 DEFT_API deft_tensor *deft_bitcast(deft_tensor *t, deft_dtype dtype);
 
 /** The derivative of that order, 0 to 20, of deft_digamma. Below 0 it is NaN for orders above 1. An
@@ -535,7 +536,7 @@ DEFT_API deft_tensor *deft_unique(deft_tensor *t, int64_t max, deft_tensor **cou
 /* ---- elementwise with other arguments ---- */
 
 /** t in another dtype. A float that becomes an integer is truncated and saturates; NaN
- * becomes 0. */
+ * becomes 0. docs/storage.md has the rules of storage dtypes. */
 DEFT_API deft_tensor *deft_cast(deft_tensor *t, deft_dtype dtype);
 
 /** Each element is that of a where the condition is not 0, else that of b. All three

@@ -157,6 +157,7 @@ static deft_dtype promote_floats(deft_dtype a, deft_dtype b)
 deft_dtype df_promote(deft_dtype a, deft_dtype b)
 {
     df_assert(is_dtype(a) && is_dtype(b));
+    if (a != b && (df_is_stored(a) || df_is_stored(b))) return DF_NO_DTYPE;
     if (a == b || b == DEFT_BOOL) return a;
     if (a == DEFT_BOOL) return b;
     if (df_is_complex(a) || df_is_complex(b))

@@ -19,7 +19,9 @@ typedef enum df_dtype_kind {
     DF_KIND_integer,
     DF_KIND_real,
     DF_KIND_half,
-    DF_KIND_complex
+    DF_KIND_complex,
+    DF_KIND_coded,
+    DF_KIND_packed
 } df_dtype_kind;
 
 /* The index of each row, the number of rows, and the number of dtypes that a record can have. */
@@ -37,7 +39,8 @@ _Static_assert((int)DF_N_ROWS == DEFT_N_DTYPES, "ops/dtypes.def has a row for ea
 #define FACE(name, NAME, kind, bits, record, c_type, file)                                         \
     _Static_assert((int)DF_ROW_##NAME == (int)DEFT_##NAME, #name " stands in the wrong row");      \
     _Static_assert((int)DF_ROW_##NAME >= (int)DF_N_RECORDED, #name " comes after all records");    \
-    _Static_assert(sizeof(c_type) * 8 == (bits), #name " has other bits than its C type");
+    _Static_assert(sizeof(c_type) * 8 == (bits) * (DF_KIND_##kind == DF_KIND_packed ? 2 : 1),      \
+                   #name " has other bits than its C type");
 #include "ops/dtypes.def"
 
 #define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
@@ -97,10 +100,10 @@ DF_INLINE uint32_t df_bits_of(deft_dtype t)
     return sizes[t];
 }
 
-/* The number of bytes of an element. */
+/* The number of bytes of an element; 1 where two elements share a byte. */
 DF_INLINE uint32_t df_bytes_of(deft_dtype t)
 {
-    return df_bits_of(t) / 8;
+    return (df_bits_of(t) + 7) / 8;
 }
 
 /* The number of bits of the stored fraction of a float; 0 for other dtypes. */
@@ -153,6 +156,12 @@ DF_INLINE bool df_is_unsigned(deft_dtype t)
 DF_INLINE bool df_is_complex(deft_dtype t)
 {
     return df_kind_of(t) == DF_KIND_complex;
+}
+
+/* Whether t is a storage dtype, which has no arithmetic. */
+DF_INLINE bool df_is_stored(deft_dtype t)
+{
+    return df_kind_of(t) >= DF_KIND_coded;
 }
 
 /* Whether only a handle can have dtype t: its record has dtype df_record_dtype(t). */

@@ -311,7 +311,9 @@ static uint32_t simplify_dtype_kinds(deft_dtype t)
     case DF_KIND_integer: return ON_INTS;
     case DF_KIND_real:
     case DF_KIND_half: return ON_FLOATS;
-    case DF_KIND_complex: break; /* of handles alone */
+    case DF_KIND_complex:
+    case DF_KIND_coded:
+    case DF_KIND_packed: break; /* of handles alone */
     }
     df_unreachable();
 }

@@ -13,6 +13,7 @@
  *   composites       one rounding, from f32
  */
 #include "ops/dtype.h"
+#include "../support/faces.h"
 #include "../support/half_ref.h"
 #include "../support/int_ref.h"
 #include "../support/oracle.h"
@@ -121,8 +122,8 @@ static void expect_near(const char *what, deft_tensor *x, const double *want, si
 static void cast_from(deft_dtype to, void *out, size_t i, double v)
 {
     switch (to) {
-    case DEFT_C64: /* no record has it */
-    case DEFT_C128: break;
+    CASES_OF_FACES:
+        break;
     case DEFT_BOOL:
         ((uint8_t *)out)[i] = v != 0;
         break;

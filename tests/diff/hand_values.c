@@ -15,6 +15,7 @@
  * Why this file is long: an oracle of its own for each family of ops.
  */
 #include "ops/dtype.h"
+#include "../support/faces.h"
 #include "../support/half_ref.h"
 #include "../support/int_ref.h"
 #include "../support/oracle.h"
@@ -524,8 +525,8 @@ static void cast_one(deft_dtype to, deft_dtype t, const void *x, size_t i, void 
     const int64_t whole = is_real ? int_ref_of_double(to, d) : k;
     if (!is_real) d = int_ref_double(t, k);
     switch (to) {
-    case DEFT_C64: /* no record has it */
-    case DEFT_C128: break;
+    CASES_OF_FACES:
+        break;
     case DEFT_BOOL:
     INT_REF_CASES:
         int_ref_put(to, out, i, whole);

@@ -2,6 +2,7 @@
  *
  * See fuse_check.h. Memory comes from malloc directly: this is the test's own, not the library's.
  */
+#include "support/faces.h"
 #include "support/fuse_check.h"
 #include "support/int_ref.h"
 #include "support/half_ref.h"
@@ -55,8 +56,8 @@ static uint64_t num_bits(const runner *r, uint32_t which, uint8_t dtype)
     const float f = (float)v;
     const double g = (double)v;
     switch ((deft_dtype)dtype) {
-    case DEFT_C64: /* no record has it */
-    case DEFT_C128: break;
+    CASES_OF_FACES:
+        break;
     case DEFT_BOOL:
         return v != 0;
     INT_REF_CASES:
@@ -343,8 +344,8 @@ static void fill(void *data, deft_dtype t, int64_t n, uint64_t seed)
         const uint64_t x = next_random(&seed);
         const double u = (double)(x >> 11) / 9007199254740992.0 * 4 - 2;
         switch (t) {
-        case DEFT_C64: /* no record has it */
-        case DEFT_C128: break;
+        CASES_OF_FACES:
+            break;
         case DEFT_BOOL: ((uint8_t *)data)[i] = x & 1; break;
         case DEFT_I64:
             ((int64_t *)data)[i] = (int64_t)(x % 5) - 2;

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/limits.h"
+#include "support/faces.h"
 #include "support/int_ref.h"
 #include "runtime/interp/interp.h"
 #include "support/fuse_check.h"
@@ -185,8 +186,8 @@ static cell get_cell(const char *p, deft_dtype t, int64_t i)
 {
     cell c = { .i = 0 };
     switch (t) {
-    case DEFT_C64: /* no record has it */
-    case DEFT_C128: break;
+    CASES_OF_FACES:
+        break;
     case DEFT_BOOL:
     INT_REF_CASES:
         c.i = int_ref_get(t, p, (size_t)i);
@@ -202,8 +203,8 @@ static cell get_cell(const char *p, deft_dtype t, int64_t i)
 static void put_cell(char *p, deft_dtype t, int64_t i, cell c)
 {
     switch (t) {
-    case DEFT_C64: /* no record has it */
-    case DEFT_C128: break;
+    CASES_OF_FACES:
+        break;
     case DEFT_BOOL:
     INT_REF_CASES:
         int_ref_put(t, p, (size_t)i, c.i);

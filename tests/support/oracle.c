@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "faces.h"
 #include "oracle.h"
 #include "int_ref.h"
 
@@ -286,8 +287,8 @@ void oracle_fill(deft_dtype t, void *dst, size_t n, uint64_t seed, oracle_kind k
         const double f = hard ? 0 : ((double)(oracle_next(&s) >> 11) * 0x1p-53 * 6 - 3);
         const int64_t k = hard ? 0 : (int64_t)(oracle_next(&s) % 19) - 9;
         switch (t) {
-        case DEFT_C64: /* no record has it */
-        case DEFT_C128: break;
+        CASES_OF_FACES:
+            break;
         case DEFT_BOOL:
             ((uint8_t *)dst)[i] = (uint8_t)(oracle_next(&s) >> 60 & 1);
             break;
@@ -351,8 +352,8 @@ const char *oracle_text(deft_dtype t, const void *data, size_t i, char *buf, siz
     float f;
     double d;
     switch (t) {
-    case DEFT_C64: /* no record has it */
-    case DEFT_C128: break;
+    CASES_OF_FACES:
+        break;
     case DEFT_BOOL:
         snprintf(buf, n, "%u", (unsigned)u);
         break;

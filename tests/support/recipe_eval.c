@@ -3,6 +3,7 @@
  * One simple loop per (op, dtype), for the compiler to vectorize. Integer arithmetic is done
  * unsigned, which is how it wraps.
  */
+#include "support/faces.h"
 #include "support/half_ref.h"
 #include "support/int_ref.h"
 #include "support/recipe_eval.h"
@@ -223,8 +224,8 @@ static bool run_bool(const recipe_prog *p, const recipe_ins *i, size_t n)
 static bool run_compare(const recipe_prog *p, const recipe_ins *i, size_t n)
 {
     switch ((deft_dtype)i->src_t) {
-    case DEFT_C64: /* no record has it */
-    case DEFT_C128: return false;
+    CASES_OF_FACES:
+        return false;
     case DEFT_BOOL: COMPARE_OPS(uint8_t)
 #define ROW(dtype, T, U, bits)                                                                     \
     case dtype: COMPARE_OPS(T)
@@ -271,8 +272,8 @@ static void run_select(const recipe_prog *p, const recipe_ins *i, size_t n)
     static bool name(const recipe_prog *p, const recipe_ins *i, size_t n)                          \
     {                                                                                              \
         switch ((deft_dtype)i->t) {                                                                \
-        case DEFT_C64: /* no record has it */                                                      \
-        case DEFT_C128: break;                                                                     \
+        CASES_OF_FACES:                                                                            \
+            break;                                                                                 \
         case DEFT_U8: CAST(uint8_t, FROM, INT_OF(DEFT_U8));                                        \
         case DEFT_I8: CAST(int8_t, FROM, INT_OF(DEFT_I8));                                         \
         case DEFT_U16: CAST(uint16_t, FROM, INT_OF(DEFT_U16));                                     \
@@ -300,8 +301,8 @@ CASTS_FROM(cast_double, double, SATURATED)
 static bool run_cast(const recipe_prog *p, const recipe_ins *i, size_t n)
 {
     switch ((deft_dtype)i->src_t) {
-    case DEFT_C64: /* no record has it */
-    case DEFT_C128: break;
+    CASES_OF_FACES:
+        break;
     case DEFT_BOOL: return cast_uint8_t(p, i, n);
 #define ROW(dtype, T, U, bits)                                                                     \
     case dtype: return cast_##T(p, i, n);
@@ -318,8 +319,8 @@ static bool run_cast(const recipe_prog *p, const recipe_ins *i, size_t n)
 static bool run_map(const recipe_prog *p, const recipe_ins *i, size_t n)
 {
     switch ((deft_dtype)i->t) {
-    case DEFT_C64: /* no record has it */
-    case DEFT_C128: break;
+    CASES_OF_FACES:
+        break;
     case DEFT_BOOL: return run_bool(p, i, n);
     case DEFT_U8: return run_u8(p, i, n);
     case DEFT_I8: return run_i8(p, i, n);

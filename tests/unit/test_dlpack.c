@@ -452,7 +452,7 @@ SPOIL(on_gpu_minus, dl->device.device_type = 2; dl->device.device_id = -1;)
 SPOIL(four_lanes, dl->dtype.lanes = 4;)
 SPOIL(no_lane, dl->dtype.lanes = 0;)
 SPOIL(complex32, dl->dtype.code = 5; dl->dtype.bits = 32;)
-SPOIL(float8, dl->dtype.code = 10; dl->dtype.bits = 8;)
+SPOIL(float8, dl->dtype.code = 11; dl->dtype.bits = 8;)
 SPOIL(code_200, dl->dtype.code = 200;)
 SPOIL(float_24, dl->dtype.bits = 24;)
 SPOIL(bool_1, dl->dtype.code = 6; dl->dtype.bits = 1;)
@@ -482,7 +482,7 @@ static const refusal refusals[] = {
     { DEFT_E_DTYPE, "0 lanes", no_lane, 0 },
     { DEFT_E_DTYPE, "float of 24 bits (code 2)", float_24, 0 },
     { DEFT_E_DTYPE, "complex of 32 bits (code 5)", complex32, 0 },
-    { DEFT_E_DTYPE, "8 bits (code 10)", float8, 0 },
+    { DEFT_E_DTYPE, "8 bits (code 11)", float8, 0 },
     { DEFT_E_DTYPE, "unknown here of 32 bits (code 200)", code_200, 0 },
     { DEFT_E_DTYPE, "bool of 1 bits", bool_1, 0 },
     { DEFT_E_SHAPE, "9 axes, and deft takes 0 to 8", nine_axes, 0 },

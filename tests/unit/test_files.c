@@ -190,13 +190,13 @@ Test(files, safetensors_of_complex_numbers)
 Test(files, of_dtypes_that_deft_lacks)
 {
     static const char json[] =
-        "{\"x\":{\"dtype\":\"F8_E5M2\",\"shape\":[2],\"data_offsets\":[0,2]}}";
+        "{\"x\":{\"dtype\":\"F6_E2M3\",\"shape\":[2],\"data_offsets\":[0,2]}}";
     unsigned char bytes[8 + sizeof json - 1 + 2] = { sizeof json - 1 };
     memcpy(bytes + 8, json, sizeof json - 1);
     store(bytes, sizeof bytes);
     deft_file *f = opened();
     cr_assert(entry(f, 0).dtype == DEFT_N_DTYPES && !entry(f, 0).is_mappable);
-    rig_expect_error(&r, deft_file_load(f, NULL), DEFT_E_DTYPE, "\"x\" is F8_E5M2");
+    rig_expect_error(&r, deft_file_load(f, NULL), DEFT_E_DTYPE, "\"x\" is F6_E2M3");
     deft_file_close(&f);
 }
 

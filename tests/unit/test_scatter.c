@@ -8,6 +8,7 @@
  */
 #include "base/compiler.h"
 #include "ops/op.h"
+#include "support/faces.h"
 #include "support/int_ref.h"
 #include "support/budget.h"
 #include "support/half_ref.h"
@@ -26,8 +27,8 @@ enum { N_PLAIN = 10 };
 static void put(deft_dtype t, void *p, int64_t i, double v)
 {
     switch (t) {
-    case DEFT_C64: /* no record has it */
-    case DEFT_C128: break;
+    CASES_OF_FACES:
+        break;
     case DEFT_BOOL:
         ((bool *)p)[i] = v != 0;
         return;
@@ -44,8 +45,8 @@ static void put(deft_dtype t, void *p, int64_t i, double v)
 static double get(deft_dtype t, const void *p, int64_t i)
 {
     switch (t) {
-    case DEFT_C64: /* no record has it */
-    case DEFT_C128: break;
+    CASES_OF_FACES:
+        break;
     case DEFT_BOOL:
         return ((const bool *)p)[i];
     INT_REF_CASES:
@@ -61,8 +62,8 @@ static double get(deft_dtype t, const void *p, int64_t i)
 static void add_to(deft_dtype t, void *p, int64_t i, const void *q, int64_t k)
 {
     switch (t) {
-    case DEFT_C64: /* no record has it */
-    case DEFT_C128: break;
+    CASES_OF_FACES:
+        break;
     case DEFT_BOOL:
     case DEFT_F16:
     case DEFT_BF16:

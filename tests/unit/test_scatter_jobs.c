@@ -5,6 +5,7 @@
  * equal, bad indices are found, and nothing is written past the workspace.
  */
 #include "runtime/routine.h"
+#include "support/faces.h"
 #include "support/int_ref.h"
 
 #include <criterion/criterion.h>
@@ -51,8 +52,8 @@ static void meet_one(df_scatter_how how, deft_dtype t, char *out, int64_t i, con
                      int64_t k)
 {
     switch (t) {
-    case DEFT_C64: /* no record has it */
-    case DEFT_C128: break;
+    CASES_OF_FACES:
+        break;
     case DEFT_I8: MEET(int8_t, (uint64_t))
     case DEFT_I16: MEET(int16_t, (uint64_t))
     case DEFT_I32: MEET(int32_t, (uint64_t))

@@ -4,6 +4,7 @@
  * ranks and layouts against plain C, on every way of running a program; how many launches and plans
  * it takes.
  */
+#include "support/faces.h"
 #include "support/half_ref.h"
 #include "support/int_ref.h"
 #include "ops/dtype.h"
@@ -23,8 +24,8 @@ enum { MOST = 300000 };
 static double get(deft_dtype t, const void *p, int64_t i)
 {
     switch (t) {
-    case DEFT_C64: /* no record has it */
-    case DEFT_C128: break;
+    CASES_OF_FACES:
+        break;
     case DEFT_BOOL:
         return ((const bool *)p)[i];
     INT_REF_CASES:
@@ -40,8 +41,8 @@ static double get(deft_dtype t, const void *p, int64_t i)
 static void put(deft_dtype t, void *p, int64_t i, double v)
 {
     switch (t) {
-    case DEFT_C64: /* no record has it */
-    case DEFT_C128: break;
+    CASES_OF_FACES:
+        break;
     case DEFT_BOOL:
         ((bool *)p)[i] = v != 0;
         return;

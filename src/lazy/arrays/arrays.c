@@ -20,6 +20,12 @@ deft_ctx *df_array_begin_faced(const char *what, deft_tensor *t, df_shape *s, ui
     return df_begin_faced(what, t, &node, s, site);
 }
 
+deft_ctx *df_array_begin_any(const char *what, deft_tensor *t, df_shape *s, uintptr_t site)
+{
+    uint32_t node;
+    return df_begin_of(what, t, DF_ALL_FACES, &node, s, site);
+}
+
 deft_ctx *df_array_begin_list(const char *what, deft_tensor *const *t, size_t n, deft_status *st,
                               uintptr_t site)
 {

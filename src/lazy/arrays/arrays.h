@@ -16,6 +16,9 @@ deft_ctx *df_array_begin(const char *what, deft_tensor *t, df_shape *s, uintptr_
 
 /* The same for a call that is made of calls which know faces (core/face.h). */
 deft_ctx *df_array_begin_faced(const char *what, deft_tensor *t, df_shape *s, uintptr_t site);
+/* The same for a call that only moves elements: those that it is made of refuse what they cannot
+ * move. */
+deft_ctx *df_array_begin_any(const char *what, deft_tensor *t, df_shape *s, uintptr_t site);
 
 /* The context of the n tensors of a list, with a record for each. Returns NULL with the error
  * recorded, and *st set. */

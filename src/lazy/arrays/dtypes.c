@@ -44,7 +44,8 @@ deft_int_info deft_iinfo(deft_dtype dtype)
 bool deft_isdtype(deft_dtype dtype, unsigned kinds)
 {
     if (!exists(dtype)) return false;
-    const unsigned own = df_is_complex(dtype)    ? DEFT_KIND_COMPLEX
+    const unsigned own = df_is_stored(dtype)     ? 0
+                         : df_is_complex(dtype)  ? DEFT_KIND_COMPLEX
                          : df_is_float(dtype)    ? DEFT_KIND_REAL
                          : df_is_unsigned(dtype) ? DEFT_KIND_UNSIGNED
                          : df_is_signed(dtype)   ? DEFT_KIND_SIGNED

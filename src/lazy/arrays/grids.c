@@ -201,7 +201,7 @@ deft_tensor *deft_expand_dims(deft_tensor *t, deft_axes axes)
 {
     df_shape s;
     uint32_t mask;
-    deft_ctx *const cx = df_array_begin_faced("expand_dims", t, &s, DF_SITE);
+    deft_ctx *const cx = df_array_begin_any("expand_dims", t, &s, DF_SITE);
     if (!cx) return NULL;
     const uint32_t n = axes.n == UINT32_MAX ? 0 : axes.n;
     if (axes.n == UINT32_MAX || s.rank + n > DEFT_MAX_RANK)
@@ -215,7 +215,7 @@ deft_tensor *deft_moveaxis(deft_tensor *t, deft_axes from, deft_axes to)
 {
     df_shape s;
     uint32_t taken, filled;
-    deft_ctx *const cx = df_array_begin_faced("moveaxis", t, &s, DF_SITE);
+    deft_ctx *const cx = df_array_begin_any("moveaxis", t, &s, DF_SITE);
     if (!cx) return NULL;
     if (from.n != to.n || from.n == UINT32_MAX)
         return df_error(cx, DEFT_E_RANGE, "moveaxis: %d axes to %d positions", (int)from.n,
@@ -251,7 +251,7 @@ deft_status deft_unstack(deft_tensor *t, int axis, size_t n, deft_tensor **out)
 {
     df_shape s;
     if (!t) return DEFT_E_ARG;
-    deft_ctx *const cx = df_array_begin_faced("unstack", t, &s, DF_SITE);
+    deft_ctx *const cx = df_array_begin_any("unstack", t, &s, DF_SITE);
     if (!cx) return DEFT_E_STATE;
     const int at = df_check_axis(cx, "unstack", axis, s.rank);
     if (at < 0) return cx->pending;
@@ -279,7 +279,7 @@ deft_tensor *deft_repeat(deft_tensor *t, int64_t n, int axis)
 {
     df_shape s;
     const uintptr_t site = DF_SITE;
-    deft_ctx *const cx = df_array_begin_faced("repeat", t, &s, site);
+    deft_ctx *const cx = df_array_begin_any("repeat", t, &s, site);
     if (!cx) return NULL;
     if (n < 0) return df_error(cx, DEFT_E_RANGE, "repeat: %lld times", (long long)n);
     if (axis == DEFT_FLAT) {
@@ -315,7 +315,7 @@ static deft_tensor *tile(deft_tensor *t, deft_shape s, deft_shape n)
 deft_tensor *deft_tile(deft_tensor *t, deft_shape n)
 {
     df_shape s, checked;
-    deft_ctx *const cx = df_array_begin_faced("tile", t, &s, DF_SITE);
+    deft_ctx *const cx = df_array_begin_any("tile", t, &s, DF_SITE);
     if (!cx || !df_check_shape(cx, "tile", &n, &checked)) return NULL;
     const uint32_t rank = s.rank > n.rank ? s.rank : n.rank;
     deft_shape from = { .rank = rank }, times = { .rank = rank }, to = { .rank = rank };
@@ -342,7 +342,7 @@ deft_tensor *deft_roll_n(deft_tensor *t, const int64_t *shifts, deft_axes axes)
 {
     df_shape s;
     uint32_t mask = 0;
-    deft_ctx *const cx = df_array_begin_faced("roll_n", t, &s, DF_SITE);
+    deft_ctx *const cx = df_array_begin_any("roll_n", t, &s, DF_SITE);
     if (!cx) return NULL;
     if (!shifts && axes.n) return df_error(cx, DEFT_E_ARG, "roll_n: shifts is NULL");
     if (axes.n == UINT32_MAX)

@@ -247,11 +247,28 @@ static uint32_t as_whole(deft_ctx *cx, const deft_tensor *dst, uint32_t number, 
     return df_parts_join(cx, (df_parts){ number, DF_BAD, true }, site);
 }
 
+/* Whether src may be assigned to dst, for all that a storage dtype of dst asks. A number has no
+ * code before it is cast, and no byte is assigned in part. src is NULL for a number. */
+static bool fits_codes(deft_ctx *cx, const deft_tensor *dst, const deft_tensor *src)
+{
+    df_shape to, from;
+    const df_face face = df_face_of(dst);
+    if (!df_face_is_stored(face)) return true;
+    if (!src || src->flags & DF_HANDLE_WEAK)
+        return df_refuse_stored(cx, "assign", face, "which takes no number: cast one to it");
+    if (!df_face_is_packed(face)) return true;
+    df_shown_shape(cx, dst, &to);
+    df_shown_shape(cx, src, &from);
+    if (from.rank && to.dim[to.rank - 1] == from.dim[from.rank - 1]) return true;
+    return df_refuse_stored(cx, "assign", face, DF_SHARED_BYTES);
+}
+
 static deft_tensor *assign_tensor(deft_ctx *cx, deft_tensor *dst, deft_tensor *src, uintptr_t site,
                                   uint8_t *missing)
 {
-    if (!cx || !df_enter_more_faced(cx, "assign", 2, src)) return NULL;
+    if (!cx || !df_enter_more_of(cx, "assign", 2, src, DF_ALL_FACES)) return NULL;
     *missing = df_missing(cx, src);
+    if (!fits_codes(cx, dst, src)) return NULL;
     if (src->flags & DF_HANDLE_WEAK) {
         const deft_dtype t = df_tensor_dtype(cx, dst), own = df_weak_dtype(src, t);
         const uint32_t value = as_whole(cx, dst, df_weak_node(cx, src, t), site);
@@ -274,7 +291,7 @@ static deft_tensor *assign_nowhere(const deft_tensor *src, uintptr_t site)
 deft_tensor *deft_assign(deft_tensor *dst, deft_tensor *src)
 {
     if (DF_UNLIKELY(!dst)) return assign_nowhere(src, DF_SITE);
-    deft_ctx *const cx = df_enter_faced("assign", 1, dst, DF_SITE);
+    deft_ctx *const cx = df_enter_of("assign", 1, dst, DF_ALL_FACES, DF_SITE);
     uint8_t missing = DF_FAILURE_NOTHING;
     deft_tensor *const done = assign_tensor(cx, dst, src, DF_SITE, &missing);
     return assigned(cx, dst, done, missing);
@@ -282,8 +299,9 @@ deft_tensor *deft_assign(deft_tensor *dst, deft_tensor *src)
 
 static deft_tensor *assign_number(deft_tensor *dst, df_literal value, uintptr_t site)
 {
-    deft_ctx *const cx = df_enter_faced("assign", 1, dst, site);
+    deft_ctx *const cx = df_enter_of("assign", 1, dst, DF_ALL_FACES, site);
     if (!cx) return NULL;
+    if (!fits_codes(cx, dst, NULL)) return assigned(cx, dst, NULL, DF_FAILURE_NOTHING);
     if (df_recording_freezes(cx))
         return df_result(cx, df_recording_refuses(cx, "assign", value.f, site));
     const deft_dtype t = df_shown_dtype(cx, dst);
@@ -314,6 +332,7 @@ deft_status df_assign_value(deft_ctx *cx, deft_tensor *dst, df_value *v)
     if (!t) return df_deliver(cx);
     t->epoch = 0;
     t->value = df_value_ref(v);
+    df_wear(t, df_face_of(dst));
     const deft_tensor *const done = deft_assign(dst, t);
     df_handle_unbind(cx, t);
     t->flags = 0;

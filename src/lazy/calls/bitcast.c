@@ -3,6 +3,7 @@
  * deft_bitcast: one record between dtypes of one size. Between others, elements are divided into
  * smaller ones or joined to larger ones by shifts of unsigned integers, the low bits first.
  */
+#include "lazy/core/face.h"
 #include "lazy/core/lazy.h"
 
 static deft_dtype unsigned_of(uint32_t bits)
@@ -62,28 +63,51 @@ static uint32_t joined(deft_ctx *cx, uint32_t a, df_shape s, deft_dtype to, uint
     return with_dtype(cx, df_to(cx, sum, large, site), to, site);
 }
 
-deft_tensor *deft_bitcast(deft_tensor *t, deft_dtype dtype)
+static uint32_t bitcast(deft_ctx *cx, uint32_t a, deft_dtype dtype, uintptr_t site)
 {
-    uint32_t a;
     df_shape s;
-    const uintptr_t site = DF_SITE;
-    deft_ctx *const cx = df_begin("bitcast", t, &a, &s, site);
-    if (!cx) return NULL;
     const deft_dtype own = df_dtype_at(cx, a);
-    if (!df_check_dtype(cx, "bitcast", dtype)) return NULL;
-    if (df_is_face(dtype))
-        return df_error(cx, DEFT_E_DTYPE, "bitcast: not for %s", deft_dtype_name(dtype));
-    if (own == dtype) return df_result(cx, a);
+    df_rec_shape(&cx->rec, a, &s);
+    if (own == dtype) return a;
     if (own == DEFT_BOOL || dtype == DEFT_BOOL)
         return df_error(cx, DEFT_E_DTYPE, "bitcast: %s to %s: the bits of a bool are no number",
-                        deft_dtype_name(own), deft_dtype_name(dtype));
+                        deft_dtype_name(own), deft_dtype_name(dtype)),
+               DF_BAD;
     const uint32_t from = df_bits_of(own), to = df_bits_of(dtype);
-    if (from == to) return df_result(cx, with_dtype(cx, a, dtype, site));
+    if (from == to) return with_dtype(cx, a, dtype, site);
     const int64_t n = s.rank ? s.dim[s.rank - 1] : 0;
     if (s.rank == 0 || s.rank == DEFT_MAX_RANK || (to > from && n % (to / from) != 0))
         return df_error(cx, DEFT_E_SHAPE,
                         "bitcast: %s to %s: the last of %u axes has %lld elements",
-                        deft_dtype_name(own), deft_dtype_name(dtype), s.rank, (long long)n);
-    return df_result(cx,
-                     to < from ? divided(cx, a, s, dtype, site) : joined(cx, a, s, dtype, site));
+                        deft_dtype_name(own), deft_dtype_name(dtype), s.rank, (long long)n),
+               DF_BAD;
+    return to < from ? divided(cx, a, s, dtype, site) : joined(cx, a, s, dtype, site);
+}
+
+/* The handle that shows the bytes of record a as codes of storage dtype t. */
+static deft_tensor *as_codes(deft_ctx *cx, uint32_t a, deft_dtype t)
+{
+    df_shape s;
+    if (a == DF_BAD) return NULL;
+    df_rec_shape(&cx->rec, a, &s);
+    return df_face_hide(cx, "bitcast", df_face_for(t), &s) ? df_result_faced(cx, a, df_face_for(t))
+                                                           : NULL;
+}
+
+deft_tensor *deft_bitcast(deft_tensor *t, deft_dtype dtype)
+{
+    uint32_t a;
+    const uintptr_t site = DF_SITE;
+    deft_ctx *const cx = df_enter_of("bitcast", 1, t, DF_ALL_FACES & ~DF_COMPLEX_FACES, site);
+    if (!cx || (a = df_node_of(cx, t)) == DF_BAD) return NULL;
+    if (!df_check_any_dtype(cx, "bitcast", dtype)) return NULL;
+    if (df_is_complex(dtype))
+        return df_error(cx, DEFT_E_DTYPE, "bitcast: not for %s", deft_dtype_name(dtype));
+    const df_face face = df_face_of(t);
+    if (df_shown_dtype(cx, t) == dtype) return df_result_faced(cx, a, face);
+    if (face > DF_N_FACES)
+        return df_refuse_stored(cx, "bitcast", face, "and its rows end within a byte");
+    /* the codes of a storage dtype are u8 */
+    if (df_is_stored(dtype)) return as_codes(cx, bitcast(cx, a, DEFT_U8, site), dtype);
+    return df_result(cx, bitcast(cx, a, dtype, site));
 }

@@ -10,6 +10,7 @@
  */
 #include "lazy/calls/compose.h"
 #include "lazy/calls/whole_product.h"
+#include "lazy/codes/codes.h"
 #include "lazy/complex/complex.h"
 #include "lazy/core/meet.h"
 
@@ -59,9 +60,11 @@ static uint32_t all_bits(deft_ctx *cx, deft_tensor *t)
 
 deft_tensor *deft_cast(deft_tensor *t, deft_dtype dtype)
 {
-    deft_ctx *const cx = df_enter_faced("cast", 1, t, DF_SITE);
+    deft_ctx *const cx = df_enter_of("cast", 1, t, DF_ALL_FACES, DF_SITE);
     if (!cx) return NULL;
-    if (!df_check_dtype(cx, "cast", dtype)) return NULL;
+    if (!df_check_any_dtype(cx, "cast", dtype)) return NULL;
+    if (df_face_is_stored(df_face_of(t)) || df_is_stored(dtype))
+        return df_cast_stored(cx, t, all_bits(cx, t), dtype, DF_SITE);
     if (df_face_of(t) || df_is_complex(dtype))
         return df_complex_cast(cx, df_complex_operand(cx, t, df_record_dtype(dtype), DF_SITE),
                                dtype, DF_SITE);
@@ -360,9 +363,11 @@ static deft_tensor *index_op(df_op op, deft_tensor *t, deft_tensor *indices, int
     uint32_t a;
     df_shape s;
     const char *const what = df_op_infos[op].name;
-    deft_ctx *const cx = df_begin_faced(what, t, &a, &s, site);
+    deft_ctx *const cx = df_begin_of(what, t, DF_ALL_FACES, &a, &s, site);
     if (!cx) return NULL;
     const int at = df_check_axis(cx, what, axis, s.rank);
+    if (df_face_is_packed(df_face_of(t)) && (op == DF_OP_gather || at == (int)s.rank - 1))
+        return df_refuse_stored(cx, what, df_face_of(t), DF_SHARED_BYTES);
     const uint32_t i = at < 0 ? DF_BAD : df_operand(cx, what, 2, indices);
     if (i == DF_BAD) return NULL;
     if (!df_is_int(df_dtype_at(cx, i)))
@@ -385,8 +390,10 @@ deft_tensor *deft_embedding(deft_tensor *table, deft_tensor *indices)
 {
     uint32_t a;
     df_shape s;
-    deft_ctx *const cx = df_begin_faced("embedding", table, &a, &s, DF_SITE);
+    deft_ctx *const cx = df_begin_of("embedding", table, DF_ALL_FACES, &a, &s, DF_SITE);
     if (!cx) return NULL;
+    if (df_face_is_packed(df_face_of(table)) && s.rank == 1)
+        return df_refuse_stored(cx, "embedding", df_face_of(table), DF_SHARED_BYTES);
     const uint32_t i = df_operand(cx, "embedding", 2, indices);
     if (i == DF_BAD) return NULL;
     if (s.rank && df_is_int(df_dtype_at(cx, i)))

@@ -80,7 +80,7 @@ static bool check_control_operands(deft_ctx *cx, const char *what, deft_tensor *
         return false;
     }
     for (size_t i = 0; i < n; i++)
-        if (!df_enter_more_faced(cx, what, (unsigned)i + 1, list[i])) return false;
+        if (!df_enter_more_of(cx, what, (unsigned)i + 1, list[i], DF_ALL_FACES)) return false;
     return true;
 }
 
@@ -127,7 +127,7 @@ static uint32_t result_like(const call *c, deft_tensor *t, size_t i, uint32_t li
     char a[DF_SHAPE_TEXT], b[DF_SHAPE_TEXT];
     const deft_dtype dtype = df_dtype_at(cx, like);
     df_rec_shape(&cx->rec, like, &want);
-    if (t->flags & DF_HANDLE_WEAK) {
+    if (t->flags & DF_HANDLE_WEAK && !df_face_is_stored(face)) {
         uint32_t number = df_weak_node(cx, t, dtype);
         if (df_face_is_complex(face))
             number = df_parts_join(cx, (df_parts){ number, DF_BAD, true }, c->site);
@@ -170,7 +170,7 @@ static bool run_fn(const call *c, space *s, size_t n_in, size_t n_out)
                      n_out);
             return false;
         }
-        if (!df_enter_more_faced(cx, c->what, (unsigned)i + 1, s->out[i])) return false;
+        if (!df_enter_more_of(cx, c->what, (unsigned)i + 1, s->out[i], DF_ALL_FACES)) return false;
     }
     return true;
 }
@@ -359,6 +359,8 @@ static bool enter_rows(deft_ctx *cx, space *s, deft_tensor *const *rows, size_t 
         if (from == DF_BAD) return false;
         s->face[n_states + i] = (uint8_t)df_face_of(rows[i]);
         df_shown_shape(cx, rows[i], &shape);
+        if (shape.rank == 1 && df_face_is_packed(s->face[n_states + i]))
+            return df_refuse_stored(cx, "scan", df_face_of(rows[i]), DF_SHARED_BYTES);
         if (shape.rank == 0 || shape.dim[0] != length) {
             df_error(cx, DEFT_E_SHAPE, "scan: rows %zu are %s, the first axis must have %lld", i,
                      df_shape_text(&shape, text, sizeof text), (long long)length);

@@ -169,7 +169,7 @@ deft_tensor *deft_file_load(deft_file *f, const char *name)
     const df_listed *const l = f ? find_listed(f, "file_load", name, DF_SITE) : NULL;
     if (!l) return NULL;
     const deft_shape shape = shape_in_memory(l);
-    const df_face face = df_face_for((deft_dtype)l->dtype);
+    const df_face face = df_face_for((deft_dtype)l->dtype); /* no file has a packed dtype */
     if (!df_check_shape(f->cx, "file_load", &shape, &s) ||
         !df_face_hide(f->cx, "file_load", face, &s))
         return NULL;

@@ -75,7 +75,9 @@ static void put_element(df_str *s, deft_dtype dtype, const char *at)
     case DF_KIND_integer: df_str_fmt(s, "%" PRId64, df_int_of_bits(dtype, bits)); return;
     case DF_KIND_half: put_half(s, dtype, (uint16_t)bits); return;
     case DF_KIND_real: break;
-    case DF_KIND_complex: df_unreachable();
+    case DF_KIND_complex:
+    case DF_KIND_coded:
+    case DF_KIND_packed: df_unreachable();
     }
     if (dtype == DEFT_F32) {
         float x;
@@ -88,11 +90,38 @@ static void put_element(df_str *s, deft_dtype dtype, const char *at)
     }
 }
 
-/* Appends the element at data + offset, such as "1.5-2i". */
+/* Appends the number of a code of a storage dtype. */
+static void put_code(df_str *s, deft_dtype t, int code)
+{
+    if (df_kind_of(t) == DF_KIND_packed) {
+        df_str_fmt(s, "%d", t == DEFT_I4 && code > 7 ? code - 16 : code);
+        return;
+    }
+    if (t == DEFT_E8M0) {
+        put_float(s, code == 255 ? (double)NAN : ldexp(1, code - 127), true);
+        return;
+    }
+    const int bits = t == DEFT_F8E5M2 ? 2 : 3, bias = t == DEFT_F8E5M2 ? 15 : 7;
+    const int exponent = (code & 127) >> bits, fraction = code & ((1 << bits) - 1);
+    double x =
+        ldexp((exponent ? 1 << bits : 0) + fraction, (exponent ? exponent : 1) - bias - bits);
+    if ((code & 127) == 127 || (t == DEFT_F8E5M2 && exponent == 31))
+        x = fraction ? (double)NAN : (double)INFINITY;
+    put_float(s, code & 128 ? -x : x, true);
+}
+
+/* Appends the element at data + offset, such as "1.5-2i". Of a packed dtype, offset counts halves
+ * of bytes. */
 static void put_shown(df_str *s, const df_value *v, int64_t offset, df_face face)
 {
     const deft_dtype t = (deft_dtype)v->dtype;
-    const char *const at = v->data + offset;
+    const bool is_packed = df_face_is_packed(face);
+    const char *const at = v->data + (is_packed ? offset / 2 : offset);
+    if (df_face_is_stored(face)) {
+        const int byte = (unsigned char)*at;
+        put_code(s, df_face_dtype(face), is_packed ? byte >> 4 * (int)(offset % 2) & 15 : byte);
+        return;
+    }
     put_element(s, t, at);
     if (!df_face_is_complex(face)) return;
     const char *const im = at + v->stride[v->rank - 1] * (int64_t)df_bytes_of(t);
@@ -109,34 +138,38 @@ static void put_shown(df_str *s, const df_value *v, int64_t offset, df_face face
 static void put_elements(df_str *s, const df_value *v, df_face face)
 {
     const int64_t size = (int64_t)deft_dtype_size((deft_dtype)v->dtype);
-    const uint32_t rank = v->rank - df_face_axes(face);
-    int64_t at[DEFT_MAX_RANK] = { 0 }, offset = 0;
+    df_shape shown = v->shape;
+    df_face_show(face, &shown);
+    const uint32_t rank = shown.rank;
+    int64_t at[DEFT_MAX_RANK] = { 0 }, stride[DEFT_MAX_RANK], offset = 0;
+    for (uint32_t i = 0; i < rank; i++)
+        stride[i] = !df_face_is_packed(face) ? v->stride[i] : i + 1 < rank ? 2 * v->stride[i] : 1;
     if (rank == 0) {
         put_shown(s, v, 0, face);
         return;
     }
     df_str_putc(s, '[');
     for (uint32_t axis = 0;;) {
-        const int64_t dim = v->shape.dim[axis], i = at[axis];
+        const int64_t dim = shown.dim[axis], i = at[axis];
         if (i == dim) {
             df_str_putc(s, ']');
-            offset -= dim * v->stride[axis];
+            offset -= dim * stride[axis];
             if (axis == 0 || !s->ok) return;
             axis--;
             at[axis]++;
-            offset += v->stride[axis];
+            offset += stride[axis];
             continue;
         }
         if (i > 0) df_str_put(s, ", ");
         if (i == ENDS && dim > LONG_AXIS) {
             df_str_put(s, "..., ");
             at[axis] = dim - ENDS;
-            offset += (dim - ENDS - i) * v->stride[axis];
+            offset += (dim - ENDS - i) * stride[axis];
         }
         if (axis + 1 == rank) {
             put_shown(s, v, offset * size, face);
             at[axis]++;
-            offset += v->stride[axis];
+            offset += stride[axis];
         } else {
             axis++;
             at[axis] = 0;
@@ -156,7 +189,7 @@ static deft_status text_of(const char *what, uintptr_t site, deft_tensor *t, def
     df_act(cx, what, site);
     deft_status st = df_may_act(cx);
     if (st != DEFT_OK) return st;
-    if (!df_enter_faced(what, 1, t, site) || df_owes(cx, t)) return df_deliver(cx);
+    if (!df_enter_of(what, 1, t, DF_ALL_FACES, site) || df_owes(cx, t)) return df_deliver(cx);
     df_recording_reads(cx);
     st = df_wait_for(cx, df_handle_value(cx, t));
     if (st != DEFT_OK) return st;

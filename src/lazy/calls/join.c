@@ -5,6 +5,7 @@
  * one tensor are read directly.
  */
 #include "lazy/calls/compose.h"
+#include "lazy/codes/codes.h"
 #include "lazy/complex/complex.h"
 #include "lazy/core/meet.h"
 
@@ -20,25 +21,11 @@ static uint32_t flat(deft_ctx *cx, uint32_t a, df_face face, uintptr_t site)
     return df_append(cx, DF_OP_reshape, df_dtype_at(cx, a), 0, &a, NULL, 0, &out, site);
 }
 
-/* The complex records of n parts, some of which may be real, with parts of dtype *t. */
-static bool meet_complex(deft_ctx *cx, deft_tensor *const *parts, size_t n, uint32_t *piece,
-                         deft_dtype *t, uintptr_t site)
-{
-    *t = df_complex_meet(cx, parts, n);
-    for (size_t i = 0; i < n; i++) {
-        const df_parts p = df_complex_operand(cx, parts[i], *t, site);
-        piece[i] = p.is_real ? df_parts_join(cx, p, site) : df_node_of(cx, parts[i]);
-        piece[i] = df_to(cx, piece[i], *t, site);
-        if (piece[i] == DF_BAD) return false;
-    }
-    return true;
-}
-
 static deft_tensor *join_list(const char *what, deft_tensor *const *parts, size_t n, int axis,
                               bool stack, uintptr_t site)
 {
     if (!parts || !n) return NULL;
-    deft_ctx *const cx = df_enter_faced(what, 1, parts[0], site);
+    deft_ctx *const cx = df_enter_of(what, 1, parts[0], DF_WHOLE_FACES, site);
     if (!cx) return NULL;
     if (n > 65536) return df_error(cx, DEFT_E_LIMIT, "%s: %zu parts", what, n);
     df_arena_reset(&cx->pass);
@@ -49,13 +36,14 @@ static deft_tensor *join_list(const char *what, deft_tensor *const *parts, size_
     df_shape first, s;
     int at = -1;
     df_face face = 0;
+    df_faces faces = 1;
     for (size_t i = 0; i < n; i++) {
-        if (!df_enter_more_faced(cx, what, (unsigned)i + 1, parts[i])) return NULL;
-        face |= df_face_of(parts[i]);
+        if (!df_enter_more_of(cx, what, (unsigned)i + 1, parts[i], DF_WHOLE_FACES)) return NULL;
+        faces |= 1u << df_face_of(parts[i]);
     }
-    if (face ? !meet_complex(cx, parts, n, piece, &t, site) : !df_meet(cx, &m, parts, n, piece, &t))
+    if (faces > 1 ? !df_meet_faces(cx, what, parts, n, faces, piece, &t, &face, site)
+                  : !df_meet(cx, &m, parts, n, piece, &t))
         return NULL;
-    if (face) face = df_face_for(df_complex_of(t));
     const bool is_flat = axis == DEFT_FLAT && !stack;
     for (size_t i = 0; i < n; i++) {
         if (is_flat && (piece[i] = flat(cx, piece[i], face, site)) == DF_BAD) return NULL;
@@ -224,7 +212,7 @@ deft_tensor *deft_roll(deft_tensor *t, int64_t shift, int axis)
 {
     uint32_t a;
     df_shape s;
-    deft_ctx *const cx = df_begin_faced("roll", t, &a, &s, DF_SITE);
+    deft_ctx *const cx = df_begin_of("roll", t, DF_WHOLE_FACES, &a, &s, DF_SITE);
     if (!cx) return NULL;
     const uintptr_t site = DF_SITE;
     const df_face face = df_face_of(t);

@@ -35,7 +35,7 @@ deft_status df_check_named(deft_ctx *cx, const char *what, const char *path, con
     for (size_t i = 0; i < n; i++) {
         if (!list[i].name || !*list[i].name)
             return df_fail(&cx->diag, DEFT_E_ARG, "%s: tensor %zu has no name", what, i + 1);
-        if (df_enter_more_faced(cx, what, (unsigned)i + 1, list[i].tensor) &&
+        if (df_enter_more_of(cx, what, (unsigned)i + 1, list[i].tensor, DF_ALL_FACES) &&
             !df_owes(cx, list[i].tensor))
             continue;
         char shown[DF_SAFETENSORS_SHOW];
@@ -104,11 +104,11 @@ static deft_status saver_build_header(saver *s)
         for (size_t i = 0; i < s->n; i++) {
             const deft_tensor *const t = s->list[i].tensor;
             const deft_dtype dtype = df_shown_dtype(cx, t);
-            if (dtype == DEFT_C128)
+            if (dtype == DEFT_C128 || df_kind_of(dtype) == DF_KIND_packed)
                 return df_fail(&cx->diag, DEFT_E_DTYPE,
-                               "save: \"%s\" is c128, for which the format has no name: save "
-                               "deft_view_as_real of it",
-                               s->list[i].name);
+                               "save: \"%s\" is %s, for which the format has no name: save deft_%s",
+                               s->list[i].name, deft_dtype_name(dtype),
+                               dtype == DEFT_C128 ? "view_as_real of it" : "bitcast of it to u8");
             if (deft_dtype_size(dtype) != size) continue;
             df_shape shape;
             int64_t numel;

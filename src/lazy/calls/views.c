@@ -66,6 +66,28 @@ static uint32_t view_record(deft_ctx *cx, df_op op, uint32_t node, uint32_t attr
                      site);
 }
 
+/* Makes the arguments and the shape of a view of elements, two of which share a byte, those of a
+ * view of the bytes. n is the extent of the last axis before. Returns false when the view would
+ * divide a byte, or move the last axis. */
+static bool view_bytes(df_op op, uint32_t rank, int64_t n, uint32_t attr, int64_t *args,
+                       df_shape *out)
+{
+    const uint32_t last = rank - 1;
+    if (op == DF_OP_squeeze) return !(attr >> last & 1);
+    if (op == DF_OP_unsqueeze) return !(attr >> rank & 1);
+    if (op == DF_OP_permute) return (attr >> 4 * last & 15) == last;
+    if (out->rank == 0) return false;
+    int64_t *const m = &out->dim[out->rank - 1];
+    bool fits = *m == n || (op == DF_OP_reshape && n % 2 == 0 && *m % 2 == 0);
+    if (op == DF_OP_slice) { /* an odd number of elements ends where the row does */
+        int64_t *const from = &args[2 * last];
+        fits = *from % 2 == 0 && args[2 * last + 1] == 1 && (*m % 2 == 0 || *from + *m == n);
+        *from /= 2;
+    }
+    *m = *m / 2 + *m % 2;
+    return fits;
+}
+
 /* A view of t, whose record is `node`. Arguments and shape are for the axes that the program sees:
  * those that it does not see stay the last ones. */
 static uint32_t view_of(deft_ctx *cx, df_op op, const deft_tensor *t, uint32_t node, uint32_t attr,
@@ -74,10 +96,20 @@ static uint32_t view_of(deft_ctx *cx, df_op op, const deft_tensor *t, uint32_t n
     const uint32_t rank = cx->rec.nodes[node].rank;
     const df_face face = df_face_of(t);
     uint32_t n_args = df_op_n_args(op, rank - df_face_axes(face));
-    if (!df_face_axes(face)) return view_record(cx, op, node, attr, args, n_args, out, site);
+    if (!df_face_axes(face) && !df_face_is_packed(face))
+        return view_record(cx, op, node, attr, args, n_args, out, site);
     int64_t all[2 * DEFT_MAX_RANK];
     df_shape hidden;
     if (args) memcpy(all, args, n_args * sizeof *args);
+    if (df_face_is_packed(face)) {
+        df_rec_shape(&cx->rec, node, &hidden);
+        df_face_show(face, &hidden);
+        const int64_t n = hidden.dim[rank - 1];
+        if (out) hidden = *out;
+        if (!view_bytes(op, rank, n, attr, all, &hidden))
+            return df_refuse_stored(cx, df_op_infos[op].name, face, DF_SHARED_BYTES), DF_BAD;
+        return view_record(cx, op, node, attr, all, n_args, out ? &hidden : NULL, site);
+    }
     if (op == DF_OP_slice) {
         all[n_args++] = 0;
         all[n_args++] = 1;
@@ -90,9 +122,19 @@ static uint32_t view_of(deft_ctx *cx, df_op op, const deft_tensor *t, uint32_t n
     return view_record(cx, op, node, attr, all, n_args, out ? &hidden : NULL, site);
 }
 
+/* The handle of a view of `of`. `shape` has its last extent, as the program sees it; NULL: that of
+ * `of`. */
+static deft_tensor *result_shaped(deft_ctx *cx, uint32_t node, deft_tensor *of,
+                                  const df_shape *shape)
+{
+    df_face face = df_face_of(of);
+    if (shape && df_face_is_packed(face)) face = df_face_fitting(df_face_dtype(face), shape);
+    return df_wear(df_result_view(cx, node, of), face);
+}
+
 static deft_tensor *result_view(deft_ctx *cx, uint32_t node, deft_tensor *of)
 {
-    return df_wear(df_result_view(cx, node, of), df_face_of(of));
+    return result_shaped(cx, node, of, NULL);
 }
 
 /* ---- slices ---- */
@@ -169,7 +211,7 @@ deft_tensor *deft_slice_n(deft_tensor *t, size_t n, const deft_range *ranges)
 {
     uint32_t node;
     df_shape s;
-    deft_ctx *const cx = df_begin_faced("slice", t, &node, &s, DF_SITE);
+    deft_ctx *const cx = df_begin_of("slice", t, DF_ALL_FACES, &node, &s, DF_SITE);
     if (!cx) return NULL;
     const uintptr_t site = DF_SITE;
     if (n > s.rank || (n && !ranges))
@@ -186,14 +228,14 @@ deft_tensor *deft_slice_n(deft_tensor *t, size_t n, const deft_range *ranges)
     }
     uint32_t r = view_of(cx, DF_OP_slice, t, node, 0, args, &out, site);
     if (gone && r != DF_BAD) r = view_of(cx, DF_OP_squeeze, t, r, gone, NULL, NULL, site);
-    return result_view(cx, r, t);
+    return result_shaped(cx, r, t, &out);
 }
 
 deft_tensor *deft_flip(deft_tensor *t, deft_axes axes)
 {
     uint32_t node, mask;
     df_shape s;
-    deft_ctx *const cx = df_begin_faced("flip", t, &node, &s, DF_SITE);
+    deft_ctx *const cx = df_begin_of("flip", t, DF_ALL_FACES, &node, &s, DF_SITE);
     if (!cx || !df_check_axes(cx, "flip", &axes, s.rank, &mask)) return NULL;
     int64_t args[2 * DEFT_MAX_RANK];
     for (uint32_t i = 0; i < s.rank; i++) {
@@ -209,7 +251,7 @@ deft_status deft_split(deft_tensor *t, const int64_t *sizes, size_t n, int axis,
     uint32_t node;
     df_shape s;
     if (!t) return DEFT_E_ARG;
-    deft_ctx *const cx = df_begin_faced("split", t, &node, &s, DF_SITE);
+    deft_ctx *const cx = df_begin_of("split", t, DF_ALL_FACES, &node, &s, DF_SITE);
     if (!cx) return DEFT_E_STATE;
     if (!sizes || !out) {
         df_error(cx, DEFT_E_ARG, "split: %s is NULL", out ? "sizes" : "out");
@@ -233,7 +275,7 @@ deft_status deft_split(deft_tensor *t, const int64_t *sizes, size_t n, int axis,
         df_shape part = s;
         part.dim[a] = sizes[i];
         const uint32_t r = view_of(cx, DF_OP_slice, t, node, 0, args, &part, DF_SITE);
-        if (!(out[i] = result_view(cx, r, t))) return cx->pending;
+        if (!(out[i] = result_shaped(cx, r, t, &part))) return cx->pending;
         at += sizes[i];
     }
     return DEFT_OK;
@@ -245,7 +287,7 @@ deft_tensor *deft_reshape(deft_tensor *t, deft_shape shape)
 {
     uint32_t node;
     df_shape s, out;
-    deft_ctx *const cx = df_begin_faced("reshape", t, &node, &s, DF_SITE);
+    deft_ctx *const cx = df_begin_of("reshape", t, DF_ALL_FACES, &node, &s, DF_SITE);
     if (!cx) return NULL;
     int open = -1;
     int64_t known = 1, n = 1;
@@ -267,18 +309,18 @@ deft_tensor *deft_reshape(deft_tensor *t, deft_shape shape)
         shape.dim[open] = n / known;
     }
     if (!df_check_shape(cx, "reshape", &shape, &out)) return NULL;
-    return result_view(cx, view_of(cx, DF_OP_reshape, t, node, 0, NULL, &out, DF_SITE), t);
+    return result_shaped(cx, view_of(cx, DF_OP_reshape, t, node, 0, NULL, &out, DF_SITE), t, &out);
 }
 
 deft_tensor *deft_flatten(deft_tensor *t)
 {
     uint32_t node;
     df_shape s;
-    deft_ctx *const cx = df_begin_faced("flatten", t, &node, &s, DF_SITE);
+    deft_ctx *const cx = df_begin_of("flatten", t, DF_ALL_FACES, &node, &s, DF_SITE);
     if (!cx) return NULL;
     df_shape out = { .rank = 1, .dim = { 1 } };
     for (uint32_t i = 0; i < s.rank; i++) out.dim[0] *= s.dim[i];
-    return result_view(cx, view_of(cx, DF_OP_reshape, t, node, 0, NULL, &out, DF_SITE), t);
+    return result_shaped(cx, view_of(cx, DF_OP_reshape, t, node, 0, NULL, &out, DF_SITE), t, &out);
 }
 
 static deft_tensor *permute(deft_ctx *cx, deft_tensor *t, uint32_t node, const uint32_t *order,
@@ -293,7 +335,7 @@ deft_tensor *deft_permute(deft_tensor *t, deft_axes order)
 {
     uint32_t node, mask, at[DEFT_MAX_RANK];
     df_shape s;
-    deft_ctx *const cx = df_begin_faced("permute", t, &node, &s, DF_SITE);
+    deft_ctx *const cx = df_begin_of("permute", t, DF_ALL_FACES, &node, &s, DF_SITE);
     if (!cx || !df_check_axes(cx, "permute", &order, s.rank, &mask)) return NULL;
     if (order.n != s.rank)
         return df_error(cx, DEFT_E_RANGE, "permute: %u axes named, the tensor has %u", order.n,
@@ -307,7 +349,7 @@ static deft_tensor *swap_axes(const char *what, deft_tensor *t, int a, int b, ui
 {
     uint32_t node, at[DEFT_MAX_RANK];
     df_shape s;
-    deft_ctx *const cx = df_begin_faced(what, t, &node, &s, site);
+    deft_ctx *const cx = df_begin_of(what, t, DF_ALL_FACES, &node, &s, site);
     if (!cx) return NULL;
     a = df_check_axis(cx, what, a, s.rank);
     b = a < 0 ? -1 : df_check_axis(cx, what, b, s.rank);
@@ -332,7 +374,7 @@ deft_tensor *deft_expand(deft_tensor *t, deft_shape shape)
 {
     uint32_t node;
     df_shape s, out;
-    deft_ctx *const cx = df_begin_faced("expand", t, &node, &s, DF_SITE);
+    deft_ctx *const cx = df_begin_of("expand", t, DF_ALL_FACES, &node, &s, DF_SITE);
     if (!cx) return NULL;
     for (uint32_t i = 0; i < shape.rank && i < DEFT_MAX_RANK; i++)
         if (shape.dim[i] == -1 && i + s.rank >= shape.rank)
@@ -345,7 +387,7 @@ deft_tensor *deft_squeeze(deft_tensor *t, deft_axes axes)
 {
     uint32_t node, mask = 0;
     df_shape s;
-    deft_ctx *const cx = df_begin_faced("squeeze", t, &node, &s, DF_SITE);
+    deft_ctx *const cx = df_begin_of("squeeze", t, DF_ALL_FACES, &node, &s, DF_SITE);
     if (!cx) return NULL;
     if (axes.n == UINT32_MAX) {
         for (uint32_t i = 0; i < s.rank; i++)
@@ -360,7 +402,7 @@ deft_tensor *deft_unsqueeze(deft_tensor *t, int axis)
 {
     uint32_t node;
     df_shape s;
-    deft_ctx *const cx = df_begin_faced("unsqueeze", t, &node, &s, DF_SITE);
+    deft_ctx *const cx = df_begin_of("unsqueeze", t, DF_ALL_FACES, &node, &s, DF_SITE);
     if (!cx) return NULL;
     const int a = df_check_axis(cx, "unsqueeze", axis, s.rank + 1);
     if (a < 0) return NULL;
@@ -371,7 +413,7 @@ deft_tensor *deft_diagonal(deft_tensor *t, int64_t offset, int a, int b)
 {
     uint32_t node;
     df_shape s, out = { 0 };
-    deft_ctx *const cx = df_begin_faced("diagonal", t, &node, &s, DF_SITE);
+    deft_ctx *const cx = df_begin_of("diagonal", t, DF_WHOLE_FACES, &node, &s, DF_SITE);
     if (!cx) return NULL;
     a = df_check_axis(cx, "diagonal", a, s.rank);
     b = a < 0 ? -1 : df_check_axis(cx, "diagonal", b, s.rank);

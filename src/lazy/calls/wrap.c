@@ -32,19 +32,20 @@ deft_tensor *deft_from(deft_ctx *cx, deft_shape shape, deft_dtype dtype, const v
 {
     df_enter_call(cx, DF_SITE);
     df_shape s;
-    if (!cx || !df_check_dtype(cx, "from", dtype) || !df_check_shape(cx, "from", &shape, &s))
+    if (!cx || !df_check_any_dtype(cx, "from", dtype) || !df_check_shape(cx, "from", &shape, &s))
         return NULL;
     int64_t n;
-    (void)df_shape_numel(&s, &n);
-    const size_t want = (size_t)n * deft_dtype_size(dtype);
-    const df_face face = df_face_for(dtype);
+    df_shape inner = s;
+    const df_face face = df_face_fitting(dtype, &s);
+    if (!df_face_hide(cx, "from", face, &inner)) return NULL;
+    (void)df_shape_numel(&inner, &n);
+    const size_t want = (size_t)n * deft_dtype_size(df_record_dtype(dtype));
     char text[DF_SHAPE_TEXT];
     if (bytes != want)
         return df_error(cx, DEFT_E_ARG, "from: %s of %s needs %zu bytes, %zu were given",
                         df_shape_text(&s, text, sizeof text), deft_dtype_name(dtype), want, bytes);
     if (!data && want) return df_error(cx, DEFT_E_ARG, "from: data is NULL");
-    if (!df_face_hide(cx, "from", face, &s)) return NULL;
-    df_value *v = df_value_new(cx, df_record_dtype(dtype), &s);
+    df_value *v = df_value_new(cx, df_record_dtype(dtype), &inner);
     if (!v) return df_error(cx, DEFT_E_MEMORY, "from: no memory for a value");
     df_diag d = { 0 };
     const deft_status st = fill_value_from_caller(cx, &d, v, data, want);
@@ -154,14 +155,38 @@ static bool add_mut(deft_ctx *cx, deft_tensor *t)
     return false;
 }
 
-deft_tensor *df_wrap(deft_ctx *cx, const df_wrapping *w)
+/* Sets `out` to strides that count bytes, for strides that count elements, two of which share a
+ * byte. Returns false when a row would not begin where a byte does, or has gaps. */
+static bool byte_strides(const df_shape *s, const int64_t *stride, int64_t *out)
+{
+    bool fits = true;
+    for (uint32_t i = 0; i < s->rank; i++) {
+        fits = fits && (i + 1 < s->rank ? stride[i] % 2 == 0 : stride[i] == 1);
+        out[i] = i + 1 < s->rank ? stride[i] / 2 : 1;
+    }
+    return fits;
+}
+
+deft_tensor *df_wrap(deft_ctx *cx, const df_wrapping *asked)
 {
     df_shape s;
     df_diag d = { 0 };
-    if (!cx || !df_check_dtype(cx, w->what, w->dtype) || !df_check_shape(cx, w->what, w->shape, &s))
+    df_wrapping own = *asked, *const w = &own;
+    int64_t stride[DEFT_MAX_RANK];
+    if (!cx || !df_check_any_dtype(cx, w->what, w->dtype) ||
+        !df_check_shape(cx, w->what, w->shape, &s))
         return NULL;
     df_shape inner = s;
-    if (!df_face_hide(cx, w->what, df_face_for(w->dtype), &inner)) return NULL;
+    const df_face face = df_face_fitting(w->dtype, &s);
+    if (!df_face_hide(cx, w->what, face, &inner)) return NULL;
+    if (df_face_is_packed(face)) {
+        s = inner;
+        if (w->strides && !byte_strides(&s, w->strides, stride))
+            return df_error(cx, DEFT_E_ARG,
+                            "%s: of %s, the stride of the last axis is 1, and others are even",
+                            w->what, deft_dtype_name(w->dtype));
+        if (w->strides) w->strides = stride;
+    }
     df_value *v = df_value_new(cx, df_record_dtype(w->dtype), &inner);
     if (!v) return df_error(cx, DEFT_E_MEMORY, "%s: no memory for a value", w->what);
     const deft_status st = bind_memory(cx, &d, w, &s, v);
@@ -170,7 +195,7 @@ deft_tensor *df_wrap(deft_ctx *cx, const df_wrapping *w)
         return df_error(cx, st, "%s: %s", w->what, d.text);
     }
     v->flags = (uint8_t)(DF_VALUE_WRAPPED | (w->is_mutable ? DF_VALUE_MUT : 0));
-    deft_tensor *const t = df_wear(df_tensor_of(cx, v), df_face_for(w->dtype));
+    deft_tensor *const t = df_wear(df_tensor_of(cx, v), face);
     if (t && w->is_mutable && !add_mut(cx, t))
         return df_error(cx, DEFT_E_MEMORY, "%s: no memory", w->what);
     if (t) v->buf->release = w->release; /* only now: nothing fails any more */

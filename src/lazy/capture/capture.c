@@ -174,7 +174,7 @@ deft_tensor *deft_const_u(deft_ctx *cx, uint64_t value)
 /* Checks that a tensor of the caller can be used, and computes its value. */
 static deft_status compute_capture_input(deft_ctx *cx, deft_tensor *t)
 {
-    if (!df_enter_more_faced(cx, "capture_call", 1, t)) return df_deliver(cx);
+    if (!df_enter_more_of(cx, "capture_call", 1, t, DF_ALL_FACES)) return df_deliver(cx);
     if (t->flags & DF_HANDLE_WEAK)
         return df_fail(&cx->diag, DEFT_E_ARG,
                        "capture_call: a bare number is no input: set it as a parameter");
@@ -270,7 +270,7 @@ static bool needs_copy(deft_ctx *cx, const deft_tensor *t, const deft_tensor *ca
 static deft_tensor *output_of(deft_ctx *cx, const recording *r, deft_tensor *t)
 {
     deft_tensor *callers = NULL;
-    if (!df_enter_more_faced(cx, "capture", 0, t)) return NULL;
+    if (!df_enter_more_of(cx, "capture", 0, t, DF_ALL_FACES)) return NULL;
     for (uint32_t i = 0; i < r->n_in && !callers; i++) {
         if (r->in[i] == t) callers = r->caller[i];
         if (r->caller[i] == t) df_capture_recorder.reached(cx, t);

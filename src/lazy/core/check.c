@@ -4,10 +4,19 @@
  */
 #include "lazy/core/lazy.h"
 
-bool df_check_dtype(deft_ctx *cx, const char *what, deft_dtype t)
+bool df_check_any_dtype(deft_ctx *cx, const char *what, deft_dtype t)
 {
     if ((unsigned)t < DEFT_N_DTYPES) return true;
     df_error(cx, DEFT_E_DTYPE, "%s: %d is no dtype", what, (int)t);
+    return false;
+}
+
+bool df_check_dtype(deft_ctx *cx, const char *what, deft_dtype t)
+{
+    if (!df_check_any_dtype(cx, what, t)) return false;
+    if (!df_is_stored(t)) return true;
+    df_error(cx, DEFT_E_DTYPE, "%s: %s only stores numbers: make f32, and cast it with deft_cast",
+             what, deft_dtype_name(t));
     return false;
 }
 

@@ -35,7 +35,11 @@ enum {
  * path. There the call is refused, unless it says that it knows faces (core/face.h). */
 typedef uint32_t df_face;
 #define DF_MAX_FACE 15u
-_Static_assert(DEFT_N_DTYPES - DF_N_RECORDED <= DF_MAX_FACE, "a face has 4 bits");
+#define DF_N_FACES (DEFT_N_DTYPES - DF_N_RECORDED)
+_Static_assert(DF_N_FACES <= DF_MAX_FACE, "a face has 4 bits");
+
+/* A set of faces: bit f stands for face f. */
+typedef uint32_t df_faces;
 
 struct deft_tensor {
     df_value *value; /* counted; NULL while the handle is only bound to a record */
@@ -151,11 +155,16 @@ deft_ctx *df_enter(const char *what, unsigned which, const deft_tensor *t, uintp
 /* Checks another operand of a call that has begun. Returns false when t is not usable, or belongs
  * to another context than cx; the error is recorded. */
 bool df_enter_more(deft_ctx *cx, const char *what, unsigned which, const deft_tensor *t);
-/* The two functions above for calls that know faces. t may have any face, and a handle without one
- * takes no other path than above. */
+/* The two functions above for calls that know faces. t may have one of `faces` (core/face.h), and a
+ * handle without one takes no other path than above. */
+deft_ctx *df_enter_of(const char *what, unsigned which, const deft_tensor *t, df_faces faces,
+                      uintptr_t site);
+bool df_enter_more_of(deft_ctx *cx, const char *what, unsigned which, const deft_tensor *t,
+                      df_faces faces);
+/* The same for calls that know complex numbers, and no other faces. */
 deft_ctx *df_enter_faced(const char *what, unsigned which, const deft_tensor *t, uintptr_t site);
 bool df_enter_more_faced(deft_ctx *cx, const char *what, unsigned which, const deft_tensor *t);
-/* df_enter_faced, but computes nothing. */
+/* df_enter_of with all faces, but computes nothing. */
 deft_ctx *df_peek_faced(const char *what, unsigned which, const deft_tensor *t, uintptr_t site);
 
 DF_INLINE df_face df_face_of(const deft_tensor *t)

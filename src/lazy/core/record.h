@@ -39,6 +39,8 @@ void df_rec_shape(const df_rec *r, uint32_t node, df_shape *out);
 /* ---- checks of arguments (check.c) ---- */
 
 /* Returns false, with the error recorded, when t is no dtype. */
+bool df_check_any_dtype(deft_ctx *cx, const char *what, deft_dtype t);
+/* The same for a call that makes numbers: it refuses storage dtypes, too. */
 bool df_check_dtype(deft_ctx *cx, const char *what, deft_dtype t);
 /* Checks a shape that the program gave: its rank, no negative extent, no overflow. Returns false
  * with the error recorded. */

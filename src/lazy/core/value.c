@@ -132,7 +132,9 @@ static void store(deft_dtype t, char *p, wide w)
             memcpy(&bits, &x, sizeof x);
         }
         break;
-    case DF_KIND_complex: df_unreachable(); /* no value has it */
+    case DF_KIND_complex:
+    case DF_KIND_coded:
+    case DF_KIND_packed: df_unreachable(); /* no value has it */
     }
     memcpy(p, &bits, df_bytes_of(t));
 }

@@ -42,7 +42,7 @@ done:
 
 deft_tensor *deft_to(deft_tensor *t, deft_device where)
 {
-    deft_ctx *const cx = df_enter_faced("to", 1, t, DF_SITE);
+    deft_ctx *const cx = df_enter_of("to", 1, t, DF_ALL_FACES, DF_SITE);
     df_value *v = NULL;
     if (!cx) return NULL;
     if (t->flags & DF_HANDLE_WEAK)
@@ -68,7 +68,7 @@ deft_status deft_device_of(deft_tensor *t, deft_device *out)
     const deft_status st = df_may_act(cx);
     if (st != DEFT_OK) return st;
     if (!out) return df_fail(&cx->diag, DEFT_E_ARG, "device_of: nowhere to write to");
-    if (!df_enter_more_faced(cx, "device_of", 1, t)) return df_deliver(cx);
+    if (!df_enter_more_of(cx, "device_of", 1, t, DF_ALL_FACES)) return df_deliver(cx);
     const df_value *const v = df_handle_value(cx, t);
     *out = cx->default_device;
     if (v && !(v->flags & DF_VALUE_FUTURE)) *out = df_value_where(cx, v);
@@ -88,7 +88,8 @@ deft_status deft_map_device(deft_tensor *t, deft_mapped *out, deft_device *where
     if (st != DEFT_OK) return st;
     if (!out || !where)
         return df_fail(&cx->diag, DEFT_E_ARG, "map_device: %s is NULL", out ? "where" : "out");
-    if (!df_enter_faced("map_device", 1, t, DF_SITE) || df_owes(cx, t)) return df_deliver(cx);
+    if (!df_enter_of("map_device", 1, t, DF_ALL_FACES, DF_SITE) || df_owes(cx, t))
+        return df_deliver(cx);
     st = value_of(cx, t, &v);
     if (st != DEFT_OK) return st;
     if (!df_value_contiguous(v)) {

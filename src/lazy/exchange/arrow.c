@@ -26,7 +26,9 @@ static char arrow_letter(deft_dtype t)
     case DF_KIND_natural: return letters[row][1];
     case DF_KIND_real: return t == DEFT_F32 ? 'f' : 'g';
     case DF_KIND_half: return t == DEFT_F16 ? 'e' : '\0';
-    case DF_KIND_complex: return '\0';
+    case DF_KIND_complex:
+    case DF_KIND_coded:
+    case DF_KIND_packed: return '\0';
     }
     df_unreachable();
 }

@@ -16,8 +16,8 @@
 #include "lazy/exchange/shared.h"
 #include "lazy/run/materialize.h"
 
-enum { DL_HOST = 1, DL_CUDA = 2, DL_CUDA_HOST = 3 }; /* device_type */
-enum { DL_READ_ONLY = 1, DL_COPIED = 2 };            /* flags */
+enum { DL_HOST = 1, DL_CUDA = 2, DL_CUDA_HOST = 3 };     /* device_type */
+enum { DL_READ_ONLY = 1, DL_COPIED = 2, DL_PADDED = 4 }; /* flags */
 enum { DL_MAJOR = 1, DL_MINOR = 1 };
 
 _Static_assert(sizeof(deft_dlpack_tensor) == 48 && sizeof(deft_dlpack_versioned) == 80 &&
@@ -35,6 +35,8 @@ static uint8_t dl_code(deft_dtype t)
     case DF_KIND_half: return t == DEFT_BF16 ? 4 : 2;
     case DF_KIND_boolean: return 6;
     case DF_KIND_complex: return 5;
+    case DF_KIND_coded: return t == DEFT_F8E4M3FN ? 10 : t == DEFT_F8E5M2 ? 12 : 14;
+    case DF_KIND_packed: return t == DEFT_U4;
     }
     df_unreachable();
 }
@@ -96,8 +98,11 @@ static void dl_describe(exported *e, deft_dlpack_tensor *dl, const df_value *v, 
 {
     const deft_dtype t = face ? df_face_dtype(face) : (deft_dtype)v->dtype;
     const int64_t parts = (int64_t)(df_bytes_of(t) / df_bytes_of((deft_dtype)v->dtype));
-    memcpy(e->shape, v->shape.dim, sizeof e->shape);
+    df_shape s = v->shape;
+    df_face_show(face, &s);
+    memcpy(e->shape, s.dim, sizeof e->shape);
     for (uint32_t i = 0; i < v->rank; i++) e->strides[i] = v->stride[i] / parts;
+    for (uint32_t i = 0; df_face_is_packed(face) && i + 1 < s.rank; i++) e->strides[i] *= 2;
     *dl = (deft_dlpack_tensor){ .data = df_value_size(v) ? v->data : NULL,
                                 .device_type = where == DEFT_CPU ? DL_HOST : DL_CUDA,
                                 .device_id = where == DEFT_CPU ? 0 : (int32_t)where - 1,
@@ -172,9 +177,15 @@ static deft_status to_dlpack(const char *what, uintptr_t site, deft_tensor *t, u
     df_value *v;
     deft_status st = df_read_faced(what, site, t, &cx, &v);
     if (st != DEFT_OK) return st;
+    const df_face face = df_face_of(t);
+    if (face > DF_N_FACES && v->rank > 1)
+        return df_fail(&cx->diag, DEFT_E_DTYPE,
+                       "%s: rows of %s with an odd extent end within a byte, and those of the "
+                       "standard do not",
+                       what, deft_dtype_name(df_face_dtype(face)));
     st = dl_check_flags(&cx->diag, what, flags, DEFT_DLPACK_COPY | DEFT_DLPACK_NO_COPY);
     if (st != DEFT_OK) return st;
-    return dl_export_value(cx, what, v, df_face_of(t), flags, is_old, out);
+    return dl_export_value(cx, what, v, face, flags, is_old, out);
 }
 
 deft_status deft_to_dlpack(deft_tensor *t, uint32_t flags, struct DLManagedTensorVersioned **out)
@@ -259,11 +270,24 @@ static deft_status dl_find_dtype(df_diag *d, const deft_dlpack_tensor *dl, deft_
                    dl->code);
 }
 
+/* Where two elements share a byte, rows must end where a byte does. df_wrap checks strides. */
+static deft_status dl_check_packed(df_diag *d, const deft_dlpack_tensor *dl, const df_shape *s,
+                                   uint64_t flags)
+{
+    if (flags & DL_PADDED)
+        return df_fail(d, DEFT_E_DTYPE, "each of its elements of 4 bits has a byte of its own");
+    if (!dl->strides && s->rank > 1 && s->dim[s->rank - 1] % 2)
+        return df_fail(d, DEFT_E_DTYPE, "its rows of %lld elements of 4 bits end within a byte",
+                       (long long)s->dim[s->rank - 1]);
+    return DEFT_OK;
+}
+
 /* Fills in what the memory is, from the address of the first element. */
 static deft_status dl_find_memory(df_diag *d, const deft_dlpack_tensor *dl, const df_shape *s,
                                   df_wrapping *w)
 {
     const int64_t size = (int64_t)deft_dtype_size(w->dtype);
+    const int64_t share = df_kind_of(w->dtype) == DF_KIND_packed ? 2 : 1; /* elements of a byte */
     int64_t low = 0, high, from, n;
     if (!df_shape_numel(s, &n) || n == 0) return DEFT_OK; /* no address has a meaning */
     if (!dl->data) return df_fail(d, DEFT_E_ARG, "its data is NULL");
@@ -271,8 +295,9 @@ static deft_status dl_find_memory(df_diag *d, const deft_dlpack_tensor *dl, cons
     w->strides = dl->strides;
     if (dl->byte_offset > INT64_MAX ||
         (dl->strides && !df_strides_reach(s, dl->strides, &low, &high)) ||
-        !df_mul_i64(low, size, &from) || !df_add_i64(high, -low, &n) || !df_add_i64(n, 1, &n) ||
-        !df_mul_i64(n, size, &n) || !df_add_i64(from, (int64_t)dl->byte_offset, &from))
+        !df_mul_i64(low / share, size, &from) || !df_add_i64(high, -low, &n) ||
+        !df_add_i64(n / share, 1, &n) || !df_mul_i64(n, size, &n) ||
+        !df_add_i64(from, (int64_t)dl->byte_offset, &from))
         return df_fail(d, DEFT_E_RANGE, "its strides or its offset overflow");
     w->data = (void *)((uintptr_t)dl->data + (uintptr_t)from);
     w->bytes = (size_t)n;
@@ -308,7 +333,7 @@ static deft_tensor *dl_replace_by_copy(deft_ctx *cx, const char *what, deft_tens
 
 /* Imports the array. k is copied when a tensor is made. */
 static deft_tensor *dl_import(deft_ctx *cx, const char *what, const deft_dlpack_tensor *dl,
-                              uint32_t flags, const taken *k)
+                              uint64_t their_flags, uint32_t flags, const taken *k)
 {
     deft_status st = DEFT_OK;
     df_diag d = { 0 };
@@ -320,6 +345,7 @@ static deft_tensor *dl_import(deft_ctx *cx, const char *what, const deft_dlpack_
     TRY(dl_find_dtype(&d, dl, &w.dtype));
     TRY(dl_find_shape(&d, dl, &shape));
     if (!df_check_shape(cx, what, &shape, &s)) return NULL;
+    if (df_kind_of(w.dtype) == DF_KIND_packed) TRY(dl_check_packed(&d, dl, &s, their_flags));
     TRY(dl_find_memory(&d, dl, &s, &w));
     kept = df_mem_alloc(cx->mem, sizeof *kept);
     if (!kept) TRY(df_fail_mem(&d, "the array", sizeof *kept));
@@ -363,7 +389,7 @@ deft_tensor *deft_from_dlpack(deft_ctx *cx, struct DLManagedTensorVersioned *the
         return df_error(cx, DEFT_E_ARG, "%s: its memory is read only", what);
     const taken k = { .versioned = m, .delete_versioned = m->deleter, .mem = cx->mem };
     m->deleter = was_taken;
-    deft_tensor *const t = dl_import(cx, what, &m->tensor, flags, &k);
+    deft_tensor *const t = dl_import(cx, what, &m->tensor, m->flags, flags, &k);
     if (!t) m->deleter = k.delete_versioned;
     return t;
 }
@@ -376,7 +402,7 @@ deft_tensor *deft_from_dlpack_old(deft_ctx *cx, struct DLManagedTensor *theirs, 
     if (!cx || !dl_may_import(cx, what, m, m && m->deleter == was_taken_old, flags)) return NULL;
     const taken k = { .old = m, .delete_old = m->deleter, .mem = cx->mem };
     m->deleter = was_taken_old;
-    deft_tensor *const t = dl_import(cx, what, &m->tensor, flags, &k);
+    deft_tensor *const t = dl_import(cx, what, &m->tensor, 0, flags, &k);
     if (!t) m->deleter = k.delete_old;
     return t;
 }

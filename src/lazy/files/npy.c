@@ -21,6 +21,8 @@ static char npy_letter(deft_dtype t)
     case DF_KIND_real: return 'f';
     case DF_KIND_half: return t == DEFT_F16 ? 'f' : '\0';
     case DF_KIND_complex: return 'c';
+    case DF_KIND_coded:
+    case DF_KIND_packed: return '\0';
     }
     df_unreachable();
 }

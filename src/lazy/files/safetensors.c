@@ -245,14 +245,12 @@ typedef struct dtype_row {
     uint32_t size;
 } dtype_row;
 
-/* The dtypes of the format. The sizes of dtypes that deft does not have are checked too. */
+/* The dtypes of the format. */
 static const dtype_row dtypes[] = {
 #define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
     { file, DEFT_##NAME, (bits) / 8 },
 #define FACE(name, NAME, kind, bits, record, c_type, file) { file, DEFT_##NAME, (bits) / 8 },
 #include "ops/dtypes.def"
-    { "F8_E4M3", -1, 1 },
-    { "F8_E5M2", -1, 1 },
 };
 
 typedef struct fields {

@@ -20,7 +20,7 @@ deft_status df_read_faced(const char *what, uintptr_t site, deft_tensor *t, deft
     df_act(cx, what, site);
     deft_status st = df_may_act(cx);
     if (st != DEFT_OK) return st;
-    if (!df_enter_faced(what, 1, t, site) || df_owes(cx, t)) return df_deliver(cx);
+    if (!df_enter_of(what, 1, t, DF_ALL_FACES, site) || df_owes(cx, t)) return df_deliver(cx);
     df_recording_reads(cx);
     st = df_wait_for(cx, df_handle_value(cx, t));
     if (st != DEFT_OK) return st;
@@ -42,8 +42,9 @@ deft_status df_read_value(const char *what, uintptr_t site, deft_tensor *t, deft
 {
     const deft_status st = df_read_faced(what, site, t, cx_out, out);
     if (st != DEFT_OK || !df_face_of(t)) return st;
-    return df_fail(&(*cx_out)->diag, DEFT_E_DTYPE, "%s: not for %s: use deft_view_as_real", what,
-                   deft_dtype_name(df_face_dtype(df_face_of(t))));
+    return df_fail(&(*cx_out)->diag, DEFT_E_DTYPE, "%s: not for %s: use deft_%s", what,
+                   deft_dtype_name(df_face_dtype(df_face_of(t))),
+                   df_face_is_complex(df_face_of(t)) ? "view_as_real" : "cast, or deft_bitcast");
 }
 
 deft_status deft_eval(deft_tensor *const *list, size_t n)
@@ -61,7 +62,8 @@ deft_status deft_eval(deft_tensor *const *list, size_t n)
     if (!want) return df_fail_mem(&cx->diag, "eval: list", n * sizeof *want);
     uint32_t count = 0;
     for (size_t i = 0; i < n; i++) {
-        if (!df_enter_more_faced(cx, "eval", (unsigned)i + 1, list[i]) || df_owes(cx, list[i])) {
+        if (!df_enter_more_of(cx, "eval", (unsigned)i + 1, list[i], DF_ALL_FACES) ||
+            df_owes(cx, list[i])) {
             st = df_deliver(cx);
             break;
         }
@@ -87,6 +89,9 @@ static deft_status read_as(deft_ctx *cx, const char *what, const deft_tensor *t,
                            deft_dtype dtype, void *dst)
 {
     const deft_dtype own = df_shown_dtype(cx, t);
+    if (own != dtype && (df_is_stored(own) || df_is_stored(dtype)))
+        return df_fail(&cx->diag, DEFT_E_DTYPE, "%s: %s as %s: cast it with deft_cast first", what,
+                       deft_dtype_name(own), deft_dtype_name(dtype));
     if (df_is_complex(own) && !df_is_complex(dtype))
         return df_fail(&cx->diag, DEFT_E_DTYPE,
                        "%s: complex numbers as %s: take deft_real, deft_imag or deft_abs", what,
@@ -118,7 +123,8 @@ deft_status deft_read(deft_tensor *t, deft_dtype dtype, void *dst, size_t bytes)
     df_shape s = v->shape;
     df_face_show(df_face_of(t), &s);
     (void)df_shape_numel(&s, &n);
-    const size_t want = (size_t)n * deft_dtype_size(dtype);
+    const bool is_packed = df_face_is_packed(df_face_of(t));
+    const size_t want = is_packed ? df_value_size(v) : (size_t)n * deft_dtype_size(dtype);
     if (bytes != want || (!dst && want))
         return df_fail(&cx->diag, DEFT_E_ARG, "read: %s as %s is %zu bytes, dst has %zu",
                        df_shape_text(&s, text, sizeof text), deft_dtype_name(dtype), want, bytes);

@@ -111,7 +111,7 @@ deft_tensor *deft_scope_return(deft_scope s, deft_tensor *t)
     deft_ctx *const cx = s.cx;
     if (!cx) return NULL;
     df_enter_call(cx, DF_SITE);
-    const bool mine = df_enter_more_faced(cx, "scope_return", 2, t);
+    const bool mine = df_enter_more_of(cx, "scope_return", 2, t, DF_ALL_FACES);
     if (!df_scope_is_open(cx, s) || (cx->step_at && s.depth <= cx->step_at) ||
         (cx->body_at && s.depth <= cx->body_at))
         return df_error(cx, DEFT_E_STATE, "scope_return: the scope is not open, or it is a step");

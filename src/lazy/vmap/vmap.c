@@ -233,7 +233,7 @@ static bool check_map_call(call *c, deft_body_fn fn, deft_tensor **out)
         return false;
     }
     for (size_t i = 0; i < c->n_in; i++)
-        if (!df_enter_more_faced(cx, c->what, (unsigned)i + 1, c->in[i])) return false;
+        if (!df_enter_more_of(cx, c->what, (unsigned)i + 1, c->in[i], DF_ALL_FACES)) return false;
     return true;
 }
 
@@ -267,6 +267,8 @@ static bool enter_mapped(call *c, size_t i, int axis)
                  df_shape_text(&s, text, sizeof text), axis);
         return false;
     }
+    if (df_face_is_packed(df_face_of(c->in[i])) && c->axis[i] == (int)s.rank - 1)
+        return df_refuse_stored(cx, c->what, df_face_of(c->in[i]), DF_SHARED_BYTES);
     const int64_t n = s.dim[c->axis[i]];
     if (c->extent < 0) c->extent = n;
     if (c->extent == n) return true;
@@ -330,7 +332,7 @@ static bool run_mapped_function(call *c, deft_body_fn fn, void *user)
                      c->n_out);
             return false;
         }
-        if (!df_enter_more_faced(cx, c->what, (unsigned)i + 1, c->out[i]) ||
+        if (!df_enter_more_of(cx, c->what, (unsigned)i + 1, c->out[i], DF_ALL_FACES) ||
             (c->made[i] = df_node_of(cx, c->out[i])) == DF_BAD)
             return false;
         c->made_face[i] = (uint8_t)df_face_of(c->out[i]);
@@ -393,6 +395,8 @@ static uint32_t leave(const call *c, df_vmap *w, size_t i)
         return DF_BAD;
     }
     if (asked == DEFT_NOT_MAPPED) return df_vmap_now(w, c->made[i]);
+    if (df_face_is_packed(c->made_face[i]) && axis == (int)rank)
+        return df_refuse_stored(cx, c->what, c->made_face[i], DF_SHARED_BYTES), DF_BAD;
     if (axis < 0 || axis > (int)rank) {
         df_error(cx, DEFT_E_RANGE, "%s: result %zu has %u axes, and none is %d", c->what, i,
                  rank + 1, asked);
