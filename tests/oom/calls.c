@@ -79,6 +79,8 @@ static const deft_wrap_options wrapping = { .size = sizeof wrapping, .is_mutable
     X(num_i, num_i, w->cx, 3)                                                                      \
     X(num_u, num_u, w->cx, UINT64_MAX)                                                             \
     X(const_i, const_i, w->cx, 3)                                                                  \
+    X(const_u, const_u, w->cx, UINT64_MAX)                                                         \
+    X(arange_u, arange_u, w->cx, 0, 3, 2, DEFT_U64)                                                \
     X(arange, arange, w->cx, 0, 3, 0.5, DEFT_F32)                                                  \
     X(arange_i, arange_i, w->cx, 0, 3, 2, DEFT_I64)                                                \
     X(linspace, linspace, w->cx, 0, 1, 5, DEFT_F64)                                                \
@@ -1267,6 +1269,7 @@ static deft_status capture(world *w, int calls, bool assigns)
     deft_status st = deft_error(w->cx);
     if (st == DEFT_OK) SUBJECT(w, st = deft_capture_set_f(c, "rate", 0.5));
     if (st == DEFT_OK) SUBJECT(w, st = deft_capture_set_i(c, "n", 3));
+    if (st == DEFT_OK) SUBJECT(w, st = deft_capture_set_u(c, "many", UINT64_MAX));
     for (int i = 0; i < calls && st == DEFT_OK; i++) {
         const uint64_t next = w->rng.next;
         SUBJECT(w, st = deft_capture_call(c, &w->x, 1, out, 1));
@@ -1499,6 +1502,7 @@ static const row rows[] = {
     { .name = "deft_capture_create", .act = act_capture_create },
     { .name = "deft_capture_set_f", .act = act_capture_create },
     { .name = "deft_capture_set_i", .act = act_capture_create },
+    { .name = "deft_capture_set_u", .act = act_capture_create },
     { .name = "deft_param_f", .act = act_capture_call },
     { .name = "deft_param_i", .act = act_capture_call },
     { .name = "deft_capture_call", .act = act_capture_call },
