@@ -313,10 +313,28 @@ static deft_tensor *elementwise_in(const exec *e, unsigned p, deft_tensor *x, de
     return tame(deft_mul(deft_cast(r, DEFT_F32), number(e, is_whole ? 0.01 : 0.5)));
 }
 
+/* x as codes of a storage dtype that move beside those of y, and are numbers again. */
+static deft_tensor *through_codes(const exec *e, unsigned p, deft_tensor *x, deft_tensor *y)
+{
+    const bool has_axes = deft_rank(x) && deft_rank(y); /* as u4 and i4 must */
+    const int n_dtypes = (has_axes ? DEFT_N_DTYPES : DEFT_U4) - DEFT_F8E4M3FN;
+    const deft_dtype t = (deft_dtype)(DEFT_F8E4M3FN + (int)(p % (unsigned)n_dtypes));
+    const bool is_packed = t == DEFT_U4 || t == DEFT_I4;
+    deft_tensor *const scale = number(e, is_packed ? 6 : 1);
+    deft_tensor *a = deft_cast(deft_mul(tame(x), scale), t);
+    deft_tensor *const b = deft_cast(deft_mul(tame(y), scale), t);
+    if (p / 5 % 2) a = deft_bitcast(a, t == DEFT_F8E5M2 ? DEFT_E8M0 : t);
+    deft_tensor *const rolled = is_packed || !has_axes ? b : deft_roll(b, 1, -1);
+    deft_tensor *const moved = deft_squeeze(deft_unsqueeze(rolled, 0), DEFT_AXES(0));
+    deft_tensor *const sum = deft_add(deft_cast(a, DEFT_F32), deft_cast(moved, DEFT_F32));
+    return tame(deft_mul(sum, number(e, is_packed ? 0.0625 : 0.5)));
+}
+
 static deft_tensor *work(const exec *e, unsigned p, deft_tensor *x, deft_tensor *y)
 {
-    switch (p % 9) {
-    case 8: return elementwise_in(e, p / 9 * 7 + p, x, y);
+    switch (p % 10) {
+    case 9: return through_codes(e, p / 10 * 3 + p, x, y);
+    case 8: return elementwise_in(e, p / 10 * 7 + p, x, y);
     case 7: return deft_imag(deft_sin(deft_conj(deft_complex(tame(x), tame(y)))));
     case 0: return deft_tanh(deft_mul(x, number(e, 1.25)));
     case 1: return deft_sin(deft_add(x, y));
