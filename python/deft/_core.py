@@ -71,9 +71,14 @@ uint32 = DType("uint32", 11, 4, "unsigned", "I")
 uint64 = DType("uint64", 12, 8, "unsigned", "Q")
 complex64 = DType("complex64", 13, 8, "complex", None)
 complex128 = DType("complex128", 14, 16, "complex", None)
+float8_e4m3fn = DType("float8_e4m3fn", 15, 1, "stored", None)
+float8_e5m2 = DType("float8_e5m2", 16, 1, "stored", None)
+float8_e8m0fnu = DType("float8_e8m0fnu", 17, 1, "stored", None)
+uint4 = DType("uint4", 18, 1, "stored", None)
+int4 = DType("int4", 19, 1, "stored", None)
 
 all_dtypes = [bool_, uint8, int32, int64, float32, float64, float16, bfloat16, int8, int16, uint16, uint32, uint64,
-              complex64, complex128]
+              complex64, complex128, float8_e4m3fn, float8_e5m2, float8_e8m0fnu, uint4, int4]
 _by_name = {d.name: d for d in all_dtypes}
 
 

@@ -471,7 +471,7 @@ class Info:
         return ["cpu"]
 
     def dtypes(self, *, device=None, kind=None):
-        names = {d.name: d for d in all_dtypes if d.name not in ("float16", "bfloat16")}
+        names = {d.name: d for d in all_dtypes if d.name not in ("float16", "bfloat16") and d.kind != "stored"}
         return {n: d for n, d in names.items() if kind is None or isdtype(d, kind)}
 
 

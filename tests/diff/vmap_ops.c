@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../support/faces.h"
 #include "deft/deft.h"
 #include "ops/op.h"
 #include "../support/budget.h"
@@ -121,7 +122,11 @@ static void put(const operand *o, char *at, int64_t i)
     case DEFT_F64:
     case DEFT_C128: ((double *)(void *)at)[i] = v; break;
     case DEFT_F16:
-    case DEFT_BF16: ((uint16_t *)(void *)at)[i] = half_bits(o->dtype, v); break;
+    case DEFT_BF16:
+        ((uint16_t *)(void *)at)[i] = half_bits(o->dtype, v);
+        break;
+    CASES_OF_CODES:
+        break;
     case DEFT_BOOL:
         at[i] = v >= 1;
         break;

@@ -11,6 +11,7 @@ from library import NAMES, Deft, Exported, imported
 NUMPY = {"bool": "bool", "u8": "uint8", "i32": "int32", "i64": "int64", "f32": "float32", "f64": "float64", "f16": "float16",
          "i8": "int8", "i16": "int16", "u16": "uint16", "u32": "uint32", "u64": "uint64", "c64": "complex64", "c128": "complex128"}
 TORCH = dict(NUMPY, bf16="bfloat16")
+FLOATS_OF_8 = {"f8e4m3fn": "float8_e4m3fn", "f8e5m2": "float8_e5m2", "e8m0": "float8_e8m0fnu"}
 
 
 def module(name):
@@ -35,7 +36,7 @@ def must(ok, *what):
 
 def elements(name):
     """Six elements, as bytes."""
-    size = {"bool": 1, "u8": 1, "i8": 1, "i16": 2, "u16": 2, "f16": 2, "bf16": 2, "i64": 8, "u64": 8, "f64": 8, "c64": 8,
+    size = {"bool": 1, "u8": 1, "i8": 1, "f8e4m3fn": 1, "f8e5m2": 1, "e8m0": 1, "i16": 2, "u16": 2, "f16": 2, "bf16": 2, "i64": 8, "u64": 8, "f64": 8, "c64": 8,
             "c128": 16}.get(name, 4)
     if name == "bool":
         return bytes([0, 1, 1, 0, 1, 0])
@@ -111,7 +112,9 @@ def assigned(deft):
 # ---- PyTorch and JAX ----
 
 def torch_round_trips(deft):
-    for name, theirs in TORCH.items():
+    for name, theirs in dict(TORCH, **FLOATS_OF_8).items():
+        if not hasattr(torch, theirs):
+            continue
         dtype = getattr(torch, theirs)
         x = deft.make(name, (2, 3), elements(name))
         a = torch.from_dlpack(Exported(deft, x))

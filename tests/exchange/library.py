@@ -3,7 +3,7 @@
 import ctypes as c
 
 NAMES = ["bool", "u8", "i32", "i64", "f32", "f64", "f16", "bf16", "i8", "i16", "u16", "u32", "u64", "c64",
-         "c128"]
+         "c128", "f8e4m3fn", "f8e5m2", "e8m0", "u4", "i4"]
 MAX_RANK = 8
 
 

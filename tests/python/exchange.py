@@ -132,6 +132,11 @@ class Others(unittest.TestCase):
             y = x * 1j
             back = torch.from_dlpack(y)
             self.assertEqual((back.tolist(), back.dtype, back.data_ptr()), (y.tolist(), d, np.asarray(y).ctypes.data))
+        for d in (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu):
+            q = torch.tensor([1.0, 2, 0.5]).to(d)
+            x = deft.asarray(q)
+            self.assertEqual((x.dtype.name, x.astype(deft.float32).tolist()), (str(d).rpartition(".")[2], [1, 2, 0.5]))
+            self.assertEqual(torch.from_dlpack(x).view(torch.uint8).tolist(), q.view(torch.uint8).tolist())
         b = torch.ones(2, dtype=torch.bfloat16)
         self.assertIs(deft.asarray(b).dtype, deft.bfloat16)
         y = deft.arange(5) * 2

@@ -7,7 +7,10 @@
 
 #define CASES_OF_FACES                                                                             \
     case DEFT_C64:                                                                                 \
-    case DEFT_C128:                                                                                \
+    case DEFT_C128: CASES_OF_CODES
+
+/* Those of storage dtypes. */
+#define CASES_OF_CODES                                                                             \
     case DEFT_F8E4M3FN:                                                                            \
     case DEFT_F8E5M2:                                                                              \
     case DEFT_E8M0:                                                                                \
