@@ -19,8 +19,9 @@
  * Only min(64, L) accumulators are set, used and folded, so that the cost of a short column depends
  * on its length. The fold leaves the block's result in its entry of the stack of results. The last
  * join leaves the reduction's result in entry 0. A reduction whose result does not depend on the
- * order keeps one accumulator. Vectors that row-level code computes are kept in slots, which are
- * arrays of one vector per group.
+ * order keeps one accumulator. When all reductions of a stage are such, as in a product of matrices
+ * of integers, the accumulators stay in registers for all rows. Vectors that row-level code computes
+ * are kept in slots, which are arrays of one vector per group.
  */
 #include "jit_llvm/gen.h"
 
@@ -30,13 +31,16 @@ enum {
     SCAN_GROUPS = 4,    /* of a chunk without accumulators */
     ROWS = 4,           /* of one accumulator that are taken at once */
     ROWS_UNROLLED = 96, /* as UNROLL_SIZE, for so many rows */
+    MOST_REGS = 16,     /* accumulators that stay in registers */
 };
 
 typedef struct chunk {
     LLVMValueRef from, end; /* its first lane; the end of the lanes of this call */
     LLVMValueRef is_whole;  /* it has c->groups groups, and all have w active lanes */
-    LLVMValueRef r0, m;     /* the block's first element; accumulators in use */
+    LLVMValueRef r0, to;    /* the block's first element, and the one behind its last */
+    LLVMValueRef m;         /* accumulators in use */
     LLVMValueRef r;         /* several rows at once: the first of their elements */
+    LLVMValueRef skip;      /* for_groups begins with this group; NULL: with group 0 */
     LLVMValueRef top;       /* index of the block's first accumulator vector; NULL: no reduction */
     LLVMValueRef acc_base;  /* index of the accumulator vector of element r in group 0 */
     LLVMValueRef b;         /* the current block */
@@ -103,7 +107,7 @@ typedef void (*group_fn)(df_gen *g, chunk *c);
 static void for_groups(df_gen *g, chunk *c, group_fn fn)
 {
     df_loop l;
-    begin_count(g, &l, g->pitch);
+    df_loop_begin(g, &l, c->skip ? c->skip : df_gen_i64(g, 0), g->pitch, df_gen_i64(g, 1), 0);
     LLVMValueRef lane0 = col_add(g, c->from, col_mul(g, l.i, df_gen_i64(g, g->w)));
     g->group = l.i;
     const bool is_all_whole = g->multiple % g->w == 0; /* w may be 1 */
@@ -314,6 +318,112 @@ static LLVMValueRef build_rows(df_gen *g, chunk *c, LLVMValueRef from, LLVMValue
     return end;
 }
 
+/* ---- accumulators in registers ---- */
+
+/* Whether each reduction of the stage keeps one accumulator, and the body is short. */
+static bool may_stay_in_registers(const df_gen *g, const chunk *c)
+{
+    const uint32_t size = df_gen_body_size(g);
+    if (g->level == DF_OPT_O0 || size * c->groups > UNROLL_SIZE || !may_leave_order(g, c))
+        return false;
+    for (uint32_t k = 0; k < g->n_reds; k++)
+        if (is_of_stage(g, &g->reds[k], c->stage) && g->reds[k].n_acc != 1) return false;
+    return df_reduce_count(g, c->stage) * c->groups <= MOST_REGS;
+}
+
+/* Element r of `groups` groups from `first` on. */
+static void groups_in_registers(df_gen *g, LLVMValueRef first, uint32_t groups)
+{
+    for (g->reg = 0; g->reg < groups; g->reg++) {
+        if (groups > 1) {
+            g->group = df_gen_i64(g, g->reg);
+            df_gen_lanes_begin(g, col_add(g, first, df_gen_i64(g, g->reg * g->w)), NULL);
+        }
+        df_gen_place(g, PLACE_BODY);
+    }
+}
+
+/* The body for elements [from, to) of `groups` groups, of which the first has its lanes at `first`
+ * and its accumulators at index `at`. One group may be partial: its mask is set. */
+static void rows_in_registers(df_gen *g, chunk *c, LLVMValueRef from, LLVMValueRef to,
+                              LLVMValueRef first, LLVMValueRef at, uint32_t groups)
+{
+    df_loop l;
+    LLVMValueRef init[MOST_REGS];
+    uint32_t n = 0;
+    for (df_gen_red *r = g->reds; r < g->reds + g->n_reds; r++) {
+        if (!is_of_stage(g, r, c->stage)) continue;
+        r->reg = df_gen_values(g, groups);
+        for (uint32_t u = 0; u < groups; u++)
+            init[n++] = col_load_pair(g, r, r->mem, NULL, col_add(g, at, df_gen_i64(g, u))).v;
+    }
+    df_loop_begin(g, &l, from, to, df_gen_i64(g, 1), n);
+    n = 0;
+    for (df_gen_red *r = g->reds; r < g->reds + g->n_reds; r++)
+        for (uint32_t u = 0; is_of_stage(g, r, c->stage) && u < groups; u++)
+            r->reg[u] = df_loop_carry(g, &l, init[n++]);
+    g->red_at = l.i;
+    df_nest_at(g, g->red[0], l.i);
+    df_gen_place(g, PLACE_RED);
+    g->in_regs = true;
+    groups_in_registers(g, first, groups);
+    g->in_regs = false;
+    n = 0;
+    for (df_gen_red *r = g->reds; r < g->reds + g->n_reds; r++)
+        for (uint32_t u = 0; is_of_stage(g, r, c->stage) && u < groups; u++)
+            l.next[n++] = r->reg[u];
+    df_loop_end(g, &l);
+    n = 0;
+    for (df_gen_red *r = g->reds; r < g->reds + g->n_reds; r++)
+        for (uint32_t u = 0; is_of_stage(g, r, c->stage) && u < groups; u++) {
+            const df_pair p = { l.out[n++], NULL };
+            col_store_pair(g, r, r->mem, NULL, col_add(g, at, df_gen_i64(g, u)), p);
+        }
+    g->epoch++; /* nothing of a row is valid outside */
+}
+
+static void one_group_in_registers(df_gen *g, chunk *c)
+{
+    rows_in_registers(g, c, c->r0, c->to, g->lane0, col_add(g, c->top, g->group), 1);
+}
+
+/* The groups of a chunk that is not whole: halves, quarters and so on of a whole chunk, as many as
+ * there are, and the others one after the other. */
+static void part_in_registers(df_gen *g, chunk *c, LLVMValueRef from, LLVMValueRef to)
+{
+    LLVMValueRef done = df_gen_i64(g, 0);
+    for (uint32_t n = c->groups / 2; n > 1; n /= 2) {
+        df_if some;
+        LLVMValueRef after = col_add(g, done, df_gen_i64(g, n)), w = df_gen_i64(g, g->w);
+        LLVMValueRef first = col_add(g, c->from, col_mul(g, done, w));
+        LLVMValueRef end = col_add(g, c->from, col_mul(g, after, w));
+        LLVMValueRef fits = LLVMBuildICmp(g->b, LLVMIntSLE, end, c->end, "");
+        df_if_begin(g, &some, fits);
+        rows_in_registers(g, c, from, to, first, col_add(g, c->top, done), n);
+        df_if_end(g, &some);
+        done = LLVMBuildSelect(g->b, fits, after, done, "");
+    }
+    c->skip = done;
+    c->to = to;
+    for_groups(g, c, one_group_in_registers);
+    c->skip = NULL;
+}
+
+/* All groups of a whole chunk move along the rows together. */
+static void build_in_registers(df_gen *g, chunk *c, LLVMValueRef from, LLVMValueRef to)
+{
+    df_if any, whole, part;
+    df_if_begin(g, &any, LLVMBuildICmp(g->b, LLVMIntSLT, from, to, ""));
+    df_gen_place(g, PLACE_PRE);
+    df_if_begin(g, &whole, c->is_whole);
+    rows_in_registers(g, c, from, to, c->from, c->top, c->groups);
+    df_if_end(g, &whole);
+    df_if_begin(g, &part, LLVMBuildNot(g->b, c->is_whole, ""));
+    part_in_registers(g, c, from, to);
+    df_if_end(g, &part);
+    df_if_end(g, &any);
+}
+
 /* ---- all elements ---- */
 
 /* The body for elements [from, to) of the reduced axes and all groups. Reductions accumulate only
@@ -321,6 +431,10 @@ static LLVMValueRef build_rows(df_gen *g, chunk *c, LLVMValueRef from, LLVMValue
 static void col_build_elements(df_gen *g, chunk *c, LLVMValueRef from, LLVMValueRef to)
 {
     const uint32_t size = df_gen_body_size(g);
+    if (may_stay_in_registers(g, c)) {
+        build_in_registers(g, c, from, to);
+        return;
+    }
     if (g->level != DF_OPT_O0 && ROWS * size <= ROWS_UNROLLED && may_leave_order(g, c))
         from = build_rows(g, c, from, to);
     df_nest w = { .axes = g->red, .n = g->n_red, .from = from, .to = to };
