@@ -5,6 +5,7 @@
 #include "ref_dtypes.h"
 
 #include <stdbool.h>
+#include <string.h>
 
 enum { LANES = 64, BLOCK = 4096 };
 
@@ -128,5 +129,84 @@ static void narrow_f64(void *out, const float *restrict a, int64_t n)
     for (int64_t i = 0; i < n; i++) to[i] = (double)a[i];
 }
 
-#define ROW(name, T, S) { muladd_##name, sum_##name, max_##name, widen_##name, narrow_##name },
+/* The loops in the order in which rows of b are read once for each row of a; compilers vectorize the
+ * innermost one. U is unsigned and at least as wide as T. */
+#define PRODUCT(name, T, U)                                                                        \
+    static void product_##name(void *out, const void *pa, const void *pb, int64_t m, int64_t k,    \
+                               int64_t n)                                                          \
+    {                                                                                              \
+        T *restrict to = out;                                                                      \
+        const T *restrict a = pa, *restrict b = pb;                                                \
+        memset(to, 0, (size_t)(m * n) * sizeof *to);                                               \
+        for (int64_t i = 0; i < m; i++)                                                            \
+            for (int64_t j = 0; j < k; j++) {                                                      \
+                const U x = (U)a[i * k + j];                                                       \
+                for (int64_t l = 0; l < n; l++)                                                    \
+                    to[i * n + l] = (T)((U)to[i * n + l] + x * (U)b[j * n + l]);                   \
+            }                                                                                      \
+    }
+PRODUCT(i8, int8_t, uint8_t)
+PRODUCT(u8, uint8_t, uint8_t)
+PRODUCT(i16, int16_t, uint32_t)
+PRODUCT(u16, uint16_t, uint32_t)
+PRODUCT(i32, int32_t, uint32_t)
+PRODUCT(u32, uint32_t, uint32_t)
+PRODUCT(i64, int64_t, uint64_t)
+PRODUCT(u64, uint64_t, uint64_t)
+#define product_f32 NULL
+#define product_f64 NULL
+
+/* ---- complex numbers ---- */
+
+#define COMPLEX(name, T, O)                                                                        \
+    static void muladd_##name(void *out, const void *pa, const void *pb, int64_t n)                \
+    {                                                                                              \
+        T *restrict to = out;                                                                      \
+        const T *restrict a = pa, *restrict b = pb;                                                \
+        for (int64_t i = 0; i < n; i++) {                                                          \
+            const T re = a[2 * i], im = a[2 * i + 1], x = b[2 * i], y = b[2 * i + 1];              \
+            to[2 * i] = re * x - im * y + re;                                                      \
+            to[2 * i + 1] = re * y + im * x + im;                                                  \
+        }                                                                                          \
+    }                                                                                              \
+    /* each part by itself has the order of SUM_FLOAT */                                           \
+    static void sum_##name(void *out, const void *in, int64_t n)                                   \
+    {                                                                                              \
+        const T *restrict a = in;                                                                  \
+        T stack[64][2], *const to = out;                                                           \
+        uint32_t depth = 0;                                                                        \
+        for (int64_t b = 0; b * BLOCK < n; b++) {                                                  \
+            T acc[2 * LANES];                                                                      \
+            const int64_t from = b * BLOCK, end = from + BLOCK < n ? from + BLOCK : n;             \
+            for (int j = 0; j < 2 * LANES; j++) acc[j] = (T)-0.0;                                  \
+            int64_t i = from;                                                                      \
+            for (; i + LANES <= end; i += LANES)                                                   \
+                for (int j = 0; j < 2 * LANES; j++) acc[j] += a[2 * i + j];                        \
+            for (int j = 0; j < 2 * (int)(end - i); j++) acc[j] += a[2 * i + j];                   \
+            for (int h = LANES; h > 1; h /= 2)                                                     \
+                for (int j = 0; j < h; j++) acc[j] += acc[j + h];                                  \
+            stack[depth][0] = acc[0], stack[depth++][1] = acc[1];                                  \
+            for (int64_t k = b + 1; k % 2 == 0; k /= 2, depth--)                                   \
+                for (int j = 0; j < 2; j++) stack[depth - 2][j] += stack[depth - 1][j];            \
+        }                                                                                          \
+        for (; depth > 1; depth--)                                                                 \
+            for (int j = 0; j < 2; j++) stack[depth - 2][j] += stack[depth - 1][j];                \
+        for (int j = 0; j < 2; j++) to[j] = depth ? stack[0][j] : 0;                               \
+    }                                                                                              \
+    static void cast_##name(void *out, const void *in, int64_t n)                                  \
+    {                                                                                              \
+        O *restrict to = out;                                                                      \
+        const T *restrict a = in;                                                                  \
+        for (int64_t i = 0; i < 2 * n; i++) to[i] = (O)a[i];                                       \
+    }
+COMPLEX(c64, float, double)
+COMPLEX(c128, double, float)
+
+#define JOIN_(a, b) a##b
+#define JOIN(a, b) JOIN_(a, b)
+const ref_complex JOIN(REF_TABLE, _complex)[2] = { { muladd_c64, sum_c64, cast_c64 },
+                                                   { muladd_c128, sum_c128, cast_c128 } };
+
+#define ROW(name, T, S)                                                                            \
+    { muladd_##name, sum_##name, max_##name, widen_##name, narrow_##name, product_##name },
 const ref_dtype REF_TABLE[REF_N_DTYPES] = { REF_DTYPES(ROW) };

@@ -34,7 +34,18 @@ typedef struct ref_dtype {
     void (*max)(void *out, const void *a, int64_t n);     /* n is at least 1 */
     void (*widen)(float *out, const void *a, int64_t n);  /* to f32 */
     void (*narrow)(void *out, const float *a, int64_t n); /* from f32; integers saturate */
+    /* [m,k] by [k,n], all row-major; NULL for floats, which other benchmarks multiply */
+    void (*product)(void *out, const void *a, const void *b, int64_t m, int64_t k, int64_t n);
 } ref_dtype;
+
+/* Loops over complex numbers, as two adjacent reals. */
+typedef struct ref_complex {
+    void (*muladd)(void *out, const void *a, const void *b, int64_t n); /* a * b + a */
+    void (*sum)(void *out, const void *a, int64_t n);  /* each part in the order of strict sums */
+    void (*cast)(void *out, const void *a, int64_t n); /* to the other complex dtype */
+} ref_complex;
+
+extern const ref_complex ref_dtypes_gcc_complex[2], ref_dtypes_clang_complex[2]; /* c64, c128 */
 
 extern const ref_dtype ref_dtypes_gcc[REF_N_DTYPES], ref_dtypes_clang[REF_N_DTYPES];
 
