@@ -20,11 +20,12 @@ typedef struct bench {
     const char *only; /* in the labels of the cases to run; NULL: all */
     double until;     /* bench_now() by which train should end; 0: whenever */
     const char *more; /* members that the next row has in JSON beside the usual: ", \"a\": 1" */
-    bool install;     /* peers: installs what is missing */
-    const char *venv; /* peers: an environment that has all of them; NULL: the build folder's */
-    const char *rows; /* peers: a pattern for their names; NULL: all */
-    uint64_t seed;    /* peers: of sizes and elements */
-    unsigned threads; /* peers: 0 stands for 2 */
+    bool install;     /* peers, order: installs what is missing */
+    const char
+        *venv; /* peers, order: an environment that has all of them; NULL: the build folder's */
+    const char *rows; /* peers, order: a pattern for their names; NULL: all */
+    uint64_t seed;    /* peers, order: of sizes and elements */
+    unsigned threads; /* peers: 0 stands for 2; order: 0 stands for 1, then 2 */
     const char *argv0;
     int n_ok, n_not_ok;
 } bench;
@@ -105,6 +106,7 @@ void bench_control(bench *b);
 void bench_trace(bench *b);
 void bench_train(bench *b);
 void bench_peers(bench *b);
+void bench_order(bench *b);
 void bench_bound(bench *b);
 void bench_build(bench *b);
 

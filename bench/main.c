@@ -5,7 +5,7 @@
  * train only the cases whose label has TEXT in it, of train the model TEXT alone where there is
  * such a model; with --peers the benches overhead and train also time the step of other libraries,
  * installed into the build folder; train leaves out what would not end in N seconds. The options of
- * the bench peers are in table.c.
+ * the benches peers and order are in table.c.
  */
 #include "bench.h"
 
@@ -243,6 +243,7 @@ static const struct {
     { "optim", bench_optim, false },
     { "train", bench_train, true },
     { "peers", bench_peers, true },
+    { "order", bench_order, true },
     { "trace", bench_trace, false },
     { "bound", bench_bound, true },
     { "build", bench_build, true },

@@ -7,6 +7,9 @@
  *
  * Beside a row that memory bounds, a streaming copy or read of as many bytes takes turns too.
  *
+ * `deft-bench order` is another table (table_order.c): sorting, selecting and searching in strict
+ * mode beside PyTorch and NumPy, first with all sides on one thread, then on two.
+ *
  * Outputs are compared with those of PyTorch in f64. A side whose outputs differ, or that fails,
  * has a row that says so and is not ok, and is nobody's reference.
  *
@@ -14,7 +17,7 @@
  *   --venv=DIR    takes all peers from this environment
  *   --rows=GLOB   only rows with such a name
  *   --seed=N      draws sizes and elements
- *   --threads=N   of the peers, and of deft in the ratios: 1 or 2
+ *   --threads=N   of the peers, and of deft in the ratios: 1 or 2; order: only so many
  */
 #include "table.h"
 
@@ -28,7 +31,7 @@
 #include "peer.h"
 
 enum { FAST, STRICT, FAST_1, STRICT_1, N_OURS };
-enum { TORCH, N_PEERS = 7 };
+enum { TORCH, NUMPY = 6, N_PEERS };
 enum { N_STREAMS = 2 }; /* through the caches and around them */
 enum {
     ROUNDS = 11,
@@ -37,19 +40,43 @@ enum {
     CALLS_AT_MOST = 2000 /* of a turn */
 };
 static const double turn_seconds = 0.01;
-static const double fast_at_most = 1.1, strict_at_most = 1.25, speed_up_at_least = 1.8;
-static const double of_memory_at_least = 0.9;
-static const double fast_first = 0.95, strict_first = 0.8; /* shares of the rows */
-static const double speed_up_from = 50e-6;                 /* seconds on one thread */
+static const double speed_up_at_least = 1.8, of_memory_at_least = 0.9;
+static const double speed_up_from = 50e-6; /* seconds on one thread */
 
-static const table_row *const files[] = { table_maps,   table_moves,     table_products,
-                                          table_images, table_sequences, table_programs };
-enum { N_FILES = sizeof files / sizeof *files };
+/* What a bench runs, and its goals. */
+typedef struct contest {
+    const table_row *files[6]; /* the first n_files */
+    int n_files;
+    unsigned peers, sides; /* bit i: peer i or side i takes part */
+    bool names_threads;    /* rows say how many threads all sides have */
+    double fast_at_most, strict_at_most;
+    double fast_first, strict_first; /* shares of the rows */
+} contest;
+
+static const contest contest_of_peers = {
+    .files = { table_maps, table_moves, table_products, table_images, table_sequences,
+               table_programs },
+    .n_files = 6,
+    .peers = (1 << N_PEERS) - 1,
+    .sides = (1 << N_OURS) - 1,
+    .fast_at_most = 1.1,
+    .strict_at_most = 1.25,
+    .fast_first = 0.95,
+    .strict_first = 0.8,
+};
+
+static const contest contest_of_order = { .files = { table_order },
+                                          .n_files = 1,
+                                          .peers = 1 << TORCH | 1 << NUMPY,
+                                          .sides = 1 << STRICT,
+                                          .names_threads = true,
+                                          .strict_at_most = 1,
+                                          .strict_first = 1 };
 
 static const char *const our_names[N_OURS] = { "fast", "strict", "fast, 1 thread",
                                                "strict, 1 thread" };
 static const char *const peer_names[N_PEERS] = {
-    [TORCH] = "torch", "torch-compile", "jax", "onnxruntime", "numba", "drjit", "numpy"
+    [TORCH] = "torch", "torch-compile", "jax", "onnxruntime", "numba", "drjit", [NUMPY] = "numpy"
 };
 
 /* One side of a row: deft in one way, or a peer. */
@@ -67,6 +94,7 @@ typedef struct lead {
 
 typedef struct table {
     bench *b;
+    const contest *c;
     deft_runtime *rt[2]; /* of the ratios; of one thread, NULL where these are the same */
     peer peers[N_PEERS];
     unsigned threads;
@@ -105,8 +133,10 @@ static void start_peer(table *t, int i, unsigned threads)
 /* All import their libraries at the same time. */
 static void open_peers(table *t, unsigned threads)
 {
-    for (int i = 0; i < N_PEERS; i++) start_peer(t, i, threads);
+    for (int i = 0; i < N_PEERS; i++)
+        if (t->c->peers >> i & 1) start_peer(t, i, threads);
     for (int i = 0; i < N_PEERS; i++) {
+        if (!(t->c->peers >> i & 1)) continue;
         peer_wait_for_start(&t->peers[i]);
         if (*t->peers[i].why) fprintf(stderr, "%s: %s\n", peer_names[i], t->peers[i].why);
     }
@@ -354,12 +384,13 @@ static void count(lead *l, const char *name, double ratio, bool first)
     snprintf(l->worst_name, sizeof l->worst_name, "%s", name);
 }
 
-/* Bytes of inputs and outputs by the time in fast mode, in GB/s. */
+/* Bytes of inputs and outputs by the time in fast mode, or in strict mode alone, in GB/s. */
 static double speed_of(const row_run *r)
 {
-    if (!r->of_ours[FAST].is_on) return 0;
-    const table_bytes bytes = table_side_bytes(r->ours[FAST]);
-    return (bytes.read + bytes.written) * 1e-9 / r->of_ours[FAST].median;
+    const int side = r->of_ours[FAST].is_on ? FAST : STRICT;
+    if (!r->of_ours[side].is_on) return 0;
+    const table_bytes bytes = table_side_bytes(r->ours[side]);
+    return (bytes.read + bytes.written) * 1e-9 / r->of_ours[side].median;
 }
 
 /* All times of the row: members of its line in JSON, else a line of its own. */
@@ -384,7 +415,11 @@ static void ratio_row(table *t, const row_run *r, int side, int best, lead *l, d
 {
     char label[128], text[1024];
     const turns *const y = &r->of_ours[side];
-    snprintf(label, sizeof label, "%s, %s", r->label, our_names[side]);
+    if (!(t->c->sides >> side & 1)) return;
+    const size_t at = (size_t)snprintf(label, sizeof label, "%s, %s", r->label, our_names[side]);
+    if (t->c->names_threads)
+        snprintf(label + at, sizeof label - at, ", %u thread%s", t->threads,
+                 t->threads > 1 ? "s" : "");
     if (!y->is_on || best < 0) {
         if (y->is_on)
             bench_row_without(t->b, label, y->median * 1e6, "us", "best peer", "no peer ran", goal);
@@ -430,8 +465,8 @@ static void rows_of(table *t, const row_run *r)
     char text[1024];
     const int best = best_peer(r);
     if (!t->b->json) printf("%s\n", all_times(t, r, text, sizeof text));
-    ratio_row(t, r, FAST, best, &t->fast, fast_at_most);
-    ratio_row(t, r, STRICT, best, &t->strict, strict_at_most);
+    ratio_row(t, r, FAST, best, &t->fast, t->c->fast_at_most);
+    ratio_row(t, r, STRICT, best, &t->strict, t->c->strict_at_most);
     speed_up_row(t, r, FAST, FAST_1);
     speed_up_row(t, r, STRICT, STRICT_1);
     memory_row(t, r, FAST);
@@ -466,7 +501,7 @@ static void run_row(table *t, const table_row *row)
         failed_row(t, &r, "deft", r.inputs.why);
     } else {
         for (int i = 0; i < N_OURS; i++)
-            if (t->rt[i / 2])
+            if (t->rt[i / 2] && t->c->sides >> i & 1)
                 r.ours[i] = table_side_open(row, t->rt[i / 2], i % 2 ? DEFT_STRICT : DEFT_FAST,
                                             &r.inputs, r.sizes);
         load_peers(t, &r);
@@ -510,30 +545,41 @@ static void least_rows(bench *b, const char *reached, const char *least, const l
 
 static void summary(table *t)
 {
-    lead_rows(t->b, "fast", &t->fast, fast_first, fast_at_most);
-    lead_rows(t->b, "strict", &t->strict, strict_first, strict_at_most);
+    lead_rows(t->b, "fast", &t->fast, t->c->fast_first, t->c->fast_at_most);
+    lead_rows(t->b, "strict", &t->strict, t->c->strict_first, t->c->strict_at_most);
     least_rows(t->b, "second thread gives", "least of a second thread", &t->second,
                speed_up_at_least);
     least_rows(t->b, "share of a streaming copy or read is", "least share of streaming", &t->memory,
                of_memory_at_least);
 }
 
-void bench_peers(bench *b)
+/* Runs all rows. The ratios are those of as many threads. */
+static void run_contest(bench *b, const contest *c, unsigned threads)
 {
     static table t;
-    const unsigned threads = b->threads ? b->threads : 2;
-    t = (table){ .b = b, .threads = threads };
+    t = (table){ .b = b, .c = c, .threads = threads };
     for (unsigned i = 0; i < (threads > 1 ? 2 : 1); i++)
         t.rt[i] = bench_runtime_with(i ? 1 : threads, DEFT_TIER_FULL, 0, TABLE_VARIANT_LAUNCHES);
     if (!strncmp(deft_runtime_compiler(t.rt[0]), "interpreter", 11))
         fprintf(stderr, "deft has no compiler here: %s\n", deft_runtime_compiler(t.rt[0]));
     void (*const before)(int) = signal(SIGPIPE, SIG_IGN); /* a peer's death is not ours */
     open_peers(&t, threads);
-    for (int f = 0; f < N_FILES; f++)
-        for (const table_row *row = files[f]; row->name; row++)
+    for (int f = 0; f < c->n_files; f++)
+        for (const table_row *row = c->files[f]; row->name; row++)
             if (!b->rows || fnmatch(b->rows, row->name, 0) == 0) run_row(&t, row);
     summary(&t);
     for (int i = 0; i < N_PEERS; i++) peer_close(&t.peers[i]);
     signal(SIGPIPE, before);
     for (int i = 0; i < 2; i++) deft_runtime_destroy(&t.rt[i]);
+}
+
+void bench_peers(bench *b)
+{
+    run_contest(b, &contest_of_peers, b->threads ? b->threads : 2);
+}
+
+void bench_order(bench *b)
+{
+    for (unsigned threads = 1; threads <= 2; threads++)
+        if (!b->threads || b->threads == threads) run_contest(b, &contest_of_order, threads);
 }

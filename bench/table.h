@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of peers (`deft-bench peers`): what one of its rows is, and the parts of the bench.
+ * The tables of peers (`deft-bench peers` and `deft-bench order`): what a row is, and the parts of
+ * the bench.
  *
  * A row is a workload. It is described once: by its name, its inputs, three choices of sizes, and a
  * function that records it in deft. The peers know the same workload by the same name; their
@@ -18,6 +19,10 @@
  *     +       uniform between 0.1 and 1.1
  *     *b      normal, divided by the root of the size b, as weights are
  *     <b      integers from 0 to size b, which is excluded
+ *     u       integers: uniform between the least and the greatest that the dtype and f64 hold;
+ *             floats: as without a kind
+ *     ^       the elements of u in ascending order
+ *     v       the elements of u in descending order
  *     0       zeros
  *
  * A "!" behind all of it marks a state: the workload assigns the input, and what is compared is the
@@ -77,7 +82,7 @@ static inline deft_tensor *table_num(const table_call *c, double value)
 
 /* The rows of each file; their ends have no name. */
 extern const table_row table_maps[], table_moves[], table_products[], table_images[],
-    table_sequences[], table_programs[];
+    table_sequences[], table_programs[], table_order[];
 
 /* ---- inputs (table_inputs.c) ---- */
 

@@ -37,8 +37,22 @@ typedef struct kind {
     double size; /* of "*" and "<" */
 } kind;
 
-static double element(kind k, uint64_t seed, uint64_t i)
+/* The bits of integers that the dtype and f64 hold. */
+static int bits_of_integers(deft_dtype t)
 {
+    return t == DEFT_I32 ? 32 : 53;
+}
+
+static bool is_drawn_whole(kind k)
+{
+    return k.letter == 'u' || k.letter == '^' || k.letter == 'v';
+}
+
+static double element(kind k, deft_dtype t, uint64_t seed, uint64_t i)
+{
+    if (is_drawn_whole(k) && (t == DEFT_I32 || t == DEFT_I64))
+        return ldexp(floor(ldexp(uniform(seed, i), 53)), bits_of_integers(t) - 53) -
+               ldexp(1, bits_of_integers(t) - 1);
     switch (k.letter) {
     case '+': return 0.1 + uniform(seed, i);
     case '<': return floor(uniform(seed, i) * k.size);
@@ -72,7 +86,11 @@ static bool store(table_input *in, uint64_t i, double value)
     if (t == DEFT_F32)
         ((float *)in->data)[i] = (float)value;
     else if (t == DEFT_I32)
-        ((int32_t *)in->data)[i] = (int32_t)value;
+        ((int32_t *)in->data)[i] = (int32_t)floor(value);
+    else if (t == DEFT_F64)
+        ((double *)in->data)[i] = value;
+    else if (t == DEFT_I64)
+        ((int64_t *)in->data)[i] = (int64_t)floor(value);
     else if (t == DEFT_BF16)
         ((uint16_t *)in->data)[i] = bf16_of((float)value);
     else if (t == DEFT_F16)
@@ -82,6 +100,12 @@ static bool store(table_input *in, uint64_t i, double value)
     return true;
 }
 
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
 static const char *fill(table_input *in, kind k, uint64_t seed)
 {
     int64_t n = 1;
@@ -89,9 +113,15 @@ static const char *fill(table_input *in, kind k, uint64_t seed)
     in->bytes = (size_t)n * deft_dtype_size(in->dtype);
     in->data = malloc(in->bytes + 1);
     if (!in->data) return "out of memory";
+    double *const v = malloc((size_t)n * sizeof *v + 1);
+    if (!v) return "out of memory";
+    for (uint64_t i = 0; i < (uint64_t)n; i++) v[i] = element(k, in->dtype, seed, i);
+    if (k.letter == '^' || k.letter == 'v') qsort(v, (size_t)n, sizeof *v, ascending);
+    bool ok = true;
     for (uint64_t i = 0; i < (uint64_t)n; i++)
-        if (!store(in, i, element(k, seed, i))) return "inputs are f32, i32, bf16 or f16";
-    return NULL;
+        ok &= store(in, i, v[k.letter == 'v' ? (uint64_t)n - 1 - i : i]);
+    free(v);
+    return ok ? NULL : "inputs are f32, f64, i32, i64, bf16 or f16";
 }
 
 /* ---- the text ---- */
@@ -134,7 +164,7 @@ static const char *read_input(table_inputs *t, char *text, const int64_t *sizes,
     const char *const why = read_extents(extents, sizes, &in->shape);
     if (why) return why;
     kind k = { .letter = kind_text[0] };
-    if (k.letter && !strchr("+<*0", k.letter)) return "an input has an unknown kind";
+    if (k.letter && !strchr("+<*0u^v", k.letter)) return "an input has an unknown kind";
     if (k.letter == '<' || k.letter == '*') {
         k.size = (double)size_at(kind_text[1], sizes);
         if (k.size < 1) return "a kind has no size";

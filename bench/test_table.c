@@ -37,7 +37,7 @@ static void texts_are_read(void)
     CHECK(!strcmp(text, "f32:6x50! i32: bf16:3x6"));
     table_inputs_free(&t);
     CHECK(why_not("f32 ax") && why_not("f33 a") && why_not("f32 a ?") && why_not("f32 a <f"));
-    CHECK(why_not("i64 a") && why_not("f32 a; f32 b !") && !why_not(""));
+    CHECK(why_not("u8 a") && why_not("f32 a; f32 b !") && !why_not(""));
 }
 
 static void elements_are_of_their_kind(void)
@@ -139,10 +139,30 @@ static void files_of_another_size_are_refused(const char *path)
     CHECK(!table_outputs_load(&(table_outputs){ 0 }, &(table_outputs){ NULL, 1, { 2 } }, path));
 }
 
+static void elements_are_in_the_order_of_their_kind(void)
+{
+    table_inputs t;
+    table_inputs_make(&t, "i32 ab u; f64 ab ^; i64 ab v; i64 ab u; f32 ab u", sizes, 1);
+    const int32_t *const whole = t.at[0].data;
+    const double *const up = t.at[1].data;
+    const int64_t *const down = t.at[2].data, *const wide = t.at[3].data;
+    const float *const any = t.at[4].data;
+    bool is_greater = false, is_less = false, is_wide = false, is_mixed = false;
+    CHECK(!t.why);
+    for (int k = 1; k < 300; k++) {
+        CHECK(up[k - 1] <= up[k] && down[k - 1] >= down[k]);
+        is_greater |= whole[k] > 1 << 30, is_less |= whole[k] < -(1 << 30);
+        is_wide |= wide[k] > (int64_t)1 << 50, is_mixed |= any[k] < any[k - 1];
+    }
+    CHECK(is_greater && is_less && is_wide && is_mixed && up[0] < 0 && up[299] > 0);
+    table_inputs_free(&t);
+}
+
 int main(int argc, char **argv)
 {
     texts_are_read();
     elements_are_of_their_kind();
+    elements_are_in_the_order_of_their_kind();
     halves_are_rounded();
     seeds_decide();
     differences_are_noticed();

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The peers' side of `deft-bench peers`: one library, which runs the rows that it knows.
+"""The peers' side of `deft-bench peers` and `deft-bench order`: one library, which runs the rows that it knows.
 
     table.py --venv build/peers --peer jax --threads 2 [--install]
 
@@ -28,7 +28,7 @@ PEERS = {"torch": ("table_torch", "Torch", "torch"), "torch-compile": ("table_to
          "jax": ("table_jax", "Jax", "jax"), "numpy": ("table_numpy", "NumPy", "jax"),
          "numba": ("table_numba", "Numba", "numba"), "drjit": ("table_drjit", "DrJit", "drjit"),
          "onnxruntime": ("table_onnxruntime", "OnnxRuntime", "onnxruntime")}
-DTYPES = {"f32": "f4", "i32": "i4", "bf16": "u2", "f16": "f2"}
+DTYPES = {"f32": "f4", "f64": "f8", "i32": "i4", "i64": "i8", "bf16": "u2", "f16": "f2"}
 
 
 def read_inputs(path, texts):

@@ -3,6 +3,7 @@
 import numpy as np
 
 import table_peer
+from table_orders import order_rows
 from table_stencils import beside3, neighbours3
 
 ROWS = table_peer.Rows()
@@ -134,6 +135,36 @@ def top_k(n, x):
     values = np.take_along_axis(x, found, 1)
     order = np.argsort(-values, axis=1)
     return np.take_along_axis(values, order, 1), np.take_along_axis(found, order, 1)
+
+
+# ---- order ----
+
+row(*order_rows("sort"))(lambda n, x: np.sort(x))
+row(*order_rows("argsort"))(lambda n, x: np.argsort(x, kind="stable"))
+row(*order_rows("unique"), room=True)(lambda n, x: np.unique(x))
+row(*order_rows("unique_all"), room=True)(lambda n, x: np.unique(x, return_inverse=True, return_counts=True))
+row(*order_rows("searchsorted"), *order_rows("bucketize"))(lambda n, edges, x: np.searchsorted(edges, x))
+row(*order_rows("histogram"))(lambda n, x: np.histogram(x, n[1], (-3, 3))[0])
+row(*order_rows("bincount"))(lambda n, x: np.bincount(x, minlength=n[1]))
+row(*order_rows("isin"))(lambda n, x, elements: np.isin(x, elements))
+row(*order_rows("quantile"))(lambda n, x: np.quantile(x, 0.3, -1))
+
+
+@row(*order_rows("topk"))
+def topk(n, x):
+    k = n[1] if x.ndim == 1 else n[2]
+    found = np.argpartition(x, -k)[..., -k:]
+    values = np.take_along_axis(x, found, -1)
+    order = np.argsort(values)[..., ::-1]
+    indices = np.take_along_axis(found, order, -1)
+    return np.take_along_axis(x, indices, -1)
+
+
+@row(*order_rows("median"))
+def median(n, x):
+    """The lower of two in the middle, as in deft and PyTorch."""
+    k = (x.shape[-1] - 1) // 2
+    return np.partition(x, k)[..., k]
 
 
 # ---- movement ----

@@ -63,7 +63,13 @@ class Peer:
     def listed(self, outputs):
         if not isinstance(outputs, (tuple, list)):
             outputs = (outputs,)
-        return [np.ascontiguousarray(self.numpy(o), np.float64) for o in outputs]
+        return [self.with_room(np.ascontiguousarray(self.numpy(o), np.float64)) for o in outputs]
+
+    def with_room(self, output):
+        """Where the row says so, deft has room for as many elements as there are, and the rest are zeros."""
+        if not self.row.options.get("room"):
+            return output
+        return np.concatenate([output, np.zeros(self.sizes[0] - len(output))])
 
     def warm(self):
         """Seconds of a call."""

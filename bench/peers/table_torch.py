@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 import table_peer
+from table_orders import order_rows
 from table_stencils import beside2, beside3, blur2, blur3, neighbours3
 
 ROWS = table_peer.Rows()
@@ -219,6 +220,22 @@ def sort(n, x):
 @row("integers/top_k")
 def top_k(n, x):
     return tuple(torch.topk(x, n[2], dim=1))
+
+
+# ---- order ----
+
+row(*order_rows("sort"))(lambda n, x: torch.sort(x)[0])
+row(*order_rows("argsort"))(lambda n, x: torch.argsort(x, stable=True))
+row(*order_rows("topk"))(lambda n, x: torch.topk(x, n[1] if x.dim() == 1 else n[2])[0])
+row(*order_rows("median"))(lambda n, x: torch.median(x, -1)[0])
+row(*order_rows("quantile"))(lambda n, x: torch.quantile(x, 0.3, -1))
+row(*order_rows("unique"), room=True)(lambda n, x: torch.unique(x))
+row(*order_rows("unique_all"), room=True)(lambda n, x: torch.unique(x, return_inverse=True, return_counts=True))
+row(*order_rows("searchsorted"))(lambda n, edges, x: torch.searchsorted(edges, x))
+row(*order_rows("bucketize"))(lambda n, edges, x: torch.bucketize(x, edges))
+row(*order_rows("histogram"))(lambda n, x: torch.histc(x, n[1], -3, 3))
+row(*order_rows("bincount"))(lambda n, x: torch.bincount(x, minlength=n[1]))
+row(*order_rows("isin"))(lambda n, x, elements: torch.isin(x, elements))
 
 
 # ---- movement ----
