@@ -239,8 +239,8 @@ typedef struct df_seg {
     /* DF_SEG_ROUTINE: work that the runtime does without a kernel (runtime/routine.h).
      *
      * Sorting and finding positions: reads a, whose dtype is `dtype`, and writes c, which is
-     * row-major i64. Axes of the strides: batch..., last. The extents of the last axis are n in a
-     * and m in c.
+     * row-major, and i64 or, after `sort`, of that dtype. Axes of the strides: batch..., last. The
+     * extents of the last axis are n in a and m in c. After `topk`, c has the positions from k on.
      *
      * scatter_* and index_*: combines the values b with c at the indices a. Values and c have dtype
      * `dtype`, indices have a_dtype, which is no float, and c already holds the base. The strides of a, b and c are over

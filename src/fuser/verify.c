@@ -322,7 +322,7 @@ static deft_status verify_seg(df_diag *d, const df_plan *p, uint32_t i)
         if (!bind_fits(p, &s->a, n, true) || !bind_fits(p, &s->c, n, true) ||
             s->a.buf.i == DF_NONE || s->c.buf.i == DF_NONE)
             return verify_fail(d, "routine bind", i, 0);
-        if (s->m.i >= p->n_slots || s->n.i >= p->n_slots)
+        if (s->m.i >= p->n_slots || s->n.i >= p->n_slots || s->k.i >= p->n_slots)
             return verify_fail(d, "routine extent", i, 0);
         if (s->op >= DF_N_OPS || df_op_infos[s->op].cls != DF_CLASS_routine)
             return verify_fail(d, "routine", i, s->op);

@@ -226,7 +226,7 @@ DF_INLINE uint32_t df_op_n_args(df_op op, uint32_t src_rank)
 
 /* Bits of attr, the attribute of a node. */
 #define DF_REDUCE_KEEPDIMS 0x100u /* reductions, whose bits 0-7 are the reduced axes */
-#define DF_ORDER_DESCENDING 1u    /* the operators `argsort` and `topk` */
+#define DF_ORDER_DESCENDING 1u    /* the operators `argsort`, `sort` and `topk` */
 #define DF_WHICH_ZEROS 1u         /* the operator `which`: 0 instead of -1 in unused rows */
 
 /* ---- tags of loops ---- */

@@ -92,8 +92,14 @@ static deft_status check_topk(const rule_in *r, const df_shape *out)
     df_shape want = r->src[0];
     const uint32_t last = want.rank - 1;
     if (out->rank == want.rank && out->dim[last] <= want.dim[last]) want.dim[last] = out->dim[last];
-    if (df_shape_equal(out, &want)) return DEFT_OK;
     char a[2][DF_SHAPE_TEXT];
+    if (df_shape_equal(out, &want)) {
+        const int64_t n = r->src[0].dim[last], m = out->dim[last], first = r->args[0];
+        if (first >= 0 && first <= n - m) return DEFT_OK;
+        return df_fail(r->d, DEFT_E_RANGE,
+                       "topk: %" PRId64 " elements from position %" PRId64 " of %" PRId64, m, first,
+                       n);
+    }
     return df_fail(r->d, DEFT_E_SHAPE, "topk: the operand is %s, the result %s",
                    text(&r->src[0], a[0]), text(out, a[1]));
 }

@@ -60,6 +60,8 @@ df_buffer *df_bind_donated(const df_plan *plan, const df_plan_buf *b, const df_t
  * values; its job is then made by df_bind_scatter, else by df_bind_routine. */
 bool df_bind_is_scatter(const df_seg *seg);
 /* origin NULL: the job has sizes, and its addresses are NULL. */
+/* The dtype of the result of such a routine. */
+deft_dtype df_bind_routine_dtype(const df_seg *seg);
 df_routine_job df_bind_routine(const df_seg *seg, const int64_t *slots, char *const *origin);
 /* origin must not be NULL. */
 df_scatter_job df_bind_scatter(const df_seg *seg, const int64_t *slots, char *const *origin);

@@ -4,8 +4,8 @@
  *
  * Each result of a routine depends on all elements of its operand, so that no kernel over a loop
  * space can compute it. Sorting and finding positions give integers, whose bits depend on the
- * operand alone. Their operand needs no alignment, and their result is row-major i64. The routines
- * that combine values at indices have a job type of their own.
+ * operand alone, or elements of the operand. Their operand needs no alignment, and their result is
+ * row-major. The routines that combine values at indices have a job type of their own.
  */
 #ifndef DF_RUNTIME_ROUTINE_H
 #define DF_RUNTIME_ROUTINE_H
@@ -18,8 +18,9 @@ typedef struct df_routine_job {
     uint32_t attr;
     deft_dtype dtype; /* of the operand */
     const char *in;
-    int64_t *out;
+    int64_t *out;    /* the operator `sort`: elements of dtype; else indices */
     int64_t n, m;    /* extent of the last axis of the operand, and of the result */
+    int64_t first;   /* topk: position in the order of the first element of the result */
     int64_t in_step; /* stride of the operand along that axis, in elements */
     int64_t n_batch; /* rows, row-major over batch_extent */
     uint32_t batch_rank;
@@ -31,7 +32,7 @@ size_t df_routine_work_size(const df_routine_job *job, uint32_t n_threads);
 /* Runs the job on the threads of the pool: df_argsort or df_which, by job->op. */
 void df_routine_run(const df_routine_job *job, df_pool *pool, void *work); /* work: aligned to 64 */
 
-/* ---- sort.c: argsort ---- */
+/* ---- sort.c: argsort, sort, topk ---- */
 
 size_t df_argsort_work_size(const df_routine_job *job, uint32_t n_threads);
 void df_argsort(const df_routine_job *job, df_pool *pool, void *work);

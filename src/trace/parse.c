@@ -332,7 +332,12 @@ static deft_status parse_attributes(parser *p, record *r)
         TRY(parse_loop_tag(p, &r->attr));
         break;
     case DF_TEXT_which: r->attr = eat_word(p, "zeros") ? DF_WHICH_ZEROS : 0; break;
-    case DF_TEXT_order: r->attr = eat_word(p, "descending") ? DF_ORDER_DESCENDING : 0; break;
+    case DF_TEXT_order:
+        r->attr = eat_word(p, "descending") ? DF_ORDER_DESCENDING : 0;
+        if (r->op != DF_OP_topk) break;
+        TRY(parse_key_integer(p, "first", 0, UINT32_MAX, &r->args[0]));
+        r->n_args = 1;
+        break;
     }
 done:
     return st;

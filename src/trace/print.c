@@ -85,6 +85,7 @@ static void put_attributes(df_str *out, const df_trace *t, uint32_t k)
     case DF_TEXT_power: df_str_fmt(out, " power=%" PRId32, (int32_t)n->attr); break;
     case DF_TEXT_order:
         if (n->attr & DF_ORDER_DESCENDING) df_str_put(out, " descending");
+        if (n->op == DF_OP_topk) df_str_fmt(out, " first=%" PRId64, args[0]);
         break;
     case DF_TEXT_loop:
         df_str_fmt(out, " most=%" PRId64, args[0]);

@@ -655,18 +655,57 @@ static void walk_up(simplifier *s)
     for (uint32_t i = 0; i < in->n_roots; i++) s->t->roots[i].node = s->map[in->roots[i].node];
 }
 
-/* Marks every input and all nodes that roots need, and removes all other nodes. */
+/* Marks every input and all nodes that roots need. */
+static void mark_live(simplifier *s)
+{
+    const df_trace *const t = s->t;
+    for (uint32_t i = 0; i < t->n_roots; i++) s->is_live[t->roots[i].node] = 1;
+    for (uint32_t k = t->n_nodes; k-- > 0;) {
+        const df_node *const n = &t->nodes[k];
+        if (n->op == DF_OP_input) s->is_live[k] = 1;
+        for (uint32_t i = 0; s->is_live[k] && i < n->n_src; i++) s->is_live[n->src[i].i] = 1;
+    }
+}
+
+/* Whether node n shows the elements of its first operand in the order of its last axis. */
+static bool is_gather_in_order(const df_trace *t, const df_node *n)
+{
+    const bool gathers = n->op == DF_OP_gather && n->attr + 1u == n->rank;
+    if (!gathers && (n->op != DF_OP_take || n->rank != 1)) return false;
+    const df_node *const index = &t->nodes[n->src[1].i];
+    return index->op == DF_OP_argsort && index->src[0].i == n->src[0].i;
+}
+
+/* An order that is read only to gather the very elements that it orders becomes a sort of these
+ * elements, which need no indices. */
+static void join_sorts(simplifier *s)
+{
+    df_trace *const t = s->t;
+    uint32_t *const n_readers = s->moved;
+    memset(n_readers, 0, t->n_nodes * sizeof *n_readers);
+    for (uint32_t i = 0; i < t->n_roots; i++) n_readers[t->roots[i].node]++;
+    for (uint32_t k = 0; k < t->n_nodes; k++)
+        for (uint32_t i = 0; s->is_live[k] && i < t->nodes[k].n_src; i++)
+            n_readers[t->nodes[k].src[i].i]++;
+    for (uint32_t k = 0; k < t->n_nodes; k++) {
+        df_node *const n = &t->nodes[k];
+        if (!s->is_live[k] || !is_gather_in_order(t, n)) continue;
+        const uint32_t order = n->src[1].i;
+        if (n_readers[order] != 1) continue;
+        n->op = DF_OP_sort;
+        n->attr = t->nodes[order].attr;
+        n->n_src = 1;
+        n->src[1] = DF_NO_REF;
+        s->is_live[order] = 0;
+    }
+}
+
+/* Removes all nodes that are not live. */
 static void drop_dead(simplifier *s)
 {
     df_trace *const t = s->t;
-    uint8_t *const is_live = s->is_live;
+    const uint8_t *const is_live = s->is_live;
     uint32_t *const moved = s->moved;
-    for (uint32_t i = 0; i < t->n_roots; i++) is_live[t->roots[i].node] = 1;
-    for (uint32_t k = t->n_nodes; k-- > 0;) {
-        const df_node *const n = &t->nodes[k];
-        if (n->op == DF_OP_input) is_live[k] = 1;
-        for (uint32_t i = 0; is_live[k] && i < n->n_src; i++) is_live[n->src[i].i] = 1;
-    }
     uint32_t n_live = 0;
     for (uint32_t k = 0; k < t->n_nodes; k++) {
         if (!is_live[k]) continue;
@@ -746,7 +785,11 @@ deft_status df_trace_simplify_now(df_diag *d, const df_trace *in, uint32_t passe
     df_place_find_updated(in, s.is_updated);
     if (s.places) TRY(df_place_table_init(d, &s.views, in, s.is_updated, places, arena));
     walk_up(&s);
-    if (passes & DF_PASS_DCE) drop_dead(&s);
+    if (passes & DF_PASS_DCE) {
+        mark_live(&s);
+        if (passes & DF_PASS_ALGEBRA) join_sorts(&s);
+        drop_dead(&s);
+    }
     for (uint32_t k = 0; k < s.t->n_nodes; k++)
         if (s.t->nodes[k].op == DF_OP_input) s.t->inputs[s.t->nodes[k].attr].node = k;
     df_assert_slow(df_verify_passed(df_trace_verify(NULL, s.t)));

@@ -23,7 +23,7 @@ typedef enum df_text_form {
     DF_TEXT_pair,   /* axes=[a,b] offset=k (operator diagonal) */
     DF_TEXT_random, /* word=k seed=k draw=k */
     DF_TEXT_power,  /* power=k */
-    DF_TEXT_order,  /* descending */
+    DF_TEXT_order,  /* descending; operator topk: first=k */
     DF_TEXT_which,  /* zeros */
     DF_TEXT_loop    /* most=k, then the loop's tag (df_text_put_loop) */
 } df_text_form;

@@ -277,12 +277,17 @@ static void check_argsort(void)
                 j.in_step = (int64_t[]){ 1, 1, 2, 3, -1, 0 }[below(6)];
                 if (chance(3)) split_rows(&j);
                 check_routine(j, p);
+                j.op = DF_OP_sort;
+                check_routine(j, p);
                 j.op = DF_OP_topk;
                 j.m = below(j.n + 1);
+                j.first = chance(2) ? 0 : below(j.n - j.m + 1);
                 check_routine(j, p);
             }
-    for (int i = 0; i < (is_quick ? 1 : 4); i++)
+    for (int i = 0; i < (is_quick ? 1 : 4); i++) {
         check_routine(rows(DF_OP_argsort, dtypes[2 + i], is_quick ? 80000 : 200000, 1), BITS);
+        check_routine(rows(DF_OP_sort, dtypes[2 + i], is_quick ? 80000 : 200000, 1), BITS);
+    }
     check_routine(rows(DF_OP_argsort, DEFT_F32, 7, 10001), AWKWARD); /* a grid of whole tiles */
     check_routine(rows(DF_OP_argsort, DEFT_U8, 2100, 513), BITS);    /* pieces of two tiles */
     if (is_quick) return;

@@ -366,7 +366,10 @@ static void one_op(generator *g)
         found = x;
         found.dim[x.rank - 1] = pick(g, (uint32_t)x.dim[x.rank - 1] + 1);
     }
-    put(g, op(g, o, out, attr, src, NULL, 0, o == DF_OP_which || o == DF_OP_topk ? &found : NULL));
+    const int64_t rest = o == DF_OP_topk && x.rank ? x.dim[x.rank - 1] - found.dim[x.rank - 1] : 0;
+    const int64_t first = pick(g, (uint32_t)rest + 1);
+    put(g, op(g, o, out, attr, src, &first, o == DF_OP_topk ? 1 : 0,
+              o == DF_OP_which || o == DF_OP_topk ? &found : NULL));
 }
 
 /* ---- loops ---- */

@@ -3,7 +3,7 @@
  * Sorting and selecting give the same indices as a plain stable sort: for every dtype, with ties,
  * NaNs and both zeros, for any part of a row, whatever the strides and the number of threads.
  */
-#include "runtime/routine.h"
+#include "runtime/sort/keys.h"
 
 #include <criterion/criterion.h>
 
@@ -84,7 +84,12 @@ static int by_key(const void *a, const void *b)
     return x->at < y->at ? -1 : x->at > y->at;
 }
 
-static void plain(const df_routine_job *j, const char *in, int64_t *out)
+static size_t size_of_result(const df_routine_job *j)
+{
+    return j->op == DF_OP_sort ? deft_dtype_size(j->dtype) : sizeof(int64_t);
+}
+
+static void plain(const df_routine_job *j, const char *in, char *out)
 {
     const int64_t step = j->in_step * (int64_t)deft_dtype_size(j->dtype);
     item *const items = malloc(((size_t)j->n + 1) * sizeof *items);
@@ -93,7 +98,12 @@ static void plain(const df_routine_job *j, const char *in, int64_t *out)
         items[i] = (item){ j->attr & DF_ORDER_DESCENDING ? ~k : k, i };
     }
     qsort(items, (size_t)j->n, sizeof *items, by_key);
-    for (int64_t i = 0; i < j->m; i++) out[i] = items[i].at;
+    const size_t size = size_of_result(j);
+    for (int64_t i = 0; i < j->m; i++) {
+        const int64_t at = items[j->first + i].at;
+        memcpy(out + (size_t)i * size, j->op == DF_OP_sort ? in + at * step : (const char *)&at,
+               size);
+    }
     free(items);
 }
 
@@ -104,10 +114,9 @@ static void check(df_routine_job j, pattern p)
 {
     const int64_t size = (int64_t)deft_dtype_size(j.dtype);
     const int64_t step = j.in_step < 0 ? -j.in_step : j.in_step, span = step * j.n + 1;
-    const size_t n_out = (size_t)(j.n_batch * j.m);
+    const size_t n_out = (size_t)(j.n_batch * j.m) * size_of_result(&j);
     char *const in = malloc((size_t)(span * j.n_batch * size));
-    int64_t *const want = malloc((n_out + 1) * sizeof *want);
-    int64_t *const got = malloc((n_out + 1) * sizeof *got);
+    char *const want = malloc(n_out + 1), *const got = malloc(n_out + 8);
     for (int64_t i = 0; i < span * j.n_batch; i++) {
         uint64_t b = element(j.dtype, p, i);
         if (j.dtype == DEFT_BOOL) b &= 1;
@@ -118,19 +127,20 @@ static void check(df_routine_job j, pattern p)
     j.batch_extent[0] = j.n_batch;
     j.in_batch[0] = span;
     for (int64_t row = 0; row < j.n_batch; row++)
-        plain(&j, j.in + row * span * size, want + row * j.m);
+        plain(&j, j.in + row * span * size, want + (size_t)(row * j.m) * size_of_result(&j));
     for (int threads = 1; threads <= 3; threads++) {
         const size_t bytes = df_routine_work_size(&j, (uint32_t)threads);
         char *const work = aligned_alloc(64, (bytes + 127) / 64 * 64);
         memset(work + bytes, 0x5a, 64);
-        memset(got, -1, (n_out + 1) * sizeof *got);
-        j.out = got;
+        memset(got, -1, n_out + 8);
+        j.out = (int64_t *)(void *)got;
         df_routine_run(&j, pools[threads - 1], work);
-        cr_assert(memcmp(got, want, n_out * sizeof *got) == 0,
-                  "%s, %d rows of %d, first %d, step %d, pattern %d, attr %u, %d threads",
-                  deft_dtype_name(j.dtype), (int)j.n_batch, (int)j.n, (int)j.m, (int)j.in_step,
-                  (int)p, j.attr, threads);
-        cr_assert_eq(got[n_out], -1, "written past the result");
+        cr_assert(memcmp(got, want, n_out) == 0,
+                  "%s of %s, %d rows of %d, %d from %d, step %d, pattern %d, attr %u, %d threads",
+                  df_op_infos[j.op].name, deft_dtype_name(j.dtype), (int)j.n_batch, (int)j.n,
+                  (int)j.m, (int)j.first, (int)j.in_step, (int)p, j.attr, threads);
+        for (int i = 0; i < 8; i++)
+            cr_assert_eq(got[n_out + (size_t)i], -1, "written past the result");
         for (int i = 0; i < 64; i++) cr_assert_eq(work[bytes + (size_t)i], 0x5a, "past the work");
         free(work);
     }
@@ -151,10 +161,17 @@ static void each_dtype(int64_t n, int64_t n_batch)
                                  .in_step = (int64_t[]){ 1, 1, 2, -1 }[below(4)],
                                  .n_batch = n_batch };
             check(j, p);
+            j.op = DF_OP_sort;
+            check(j, p);
             j.op = DF_OP_topk;
             const int64_t parts[] = { 0, 1, 8, 64, n / 5, n / 2, n - 1 };
             j.m = parts[below(7)];
             if (j.m >= 0 && j.m <= n) check(j, p);
+            j.m = 1 + below(2);
+            if (j.m > n) continue;
+            j.first = (int64_t[]){ (n - 1) / 2, n - j.m, below((int)(n - j.m) + 1) }[below(3)];
+            j.first = j.first < n - j.m ? j.first : n - j.m;
+            check(j, p);
         }
 }
 
@@ -185,6 +202,58 @@ Test(order, long_rows)
     each_dtype(test_size(50001, 200003), 1);
     each_dtype(33000, 2);
     each_dtype(32768, 1);
+}
+
+/* Lengths around those at which sorting changes its way: registers, networks, digits. */
+Test(order, keys_of_each_length)
+{
+    const int64_t n = test_size(300, 1100);
+    for (int64_t i = 0; i < n; i++)
+        for (int t = DEFT_F32; t <= DEFT_F64; t++) {
+            df_routine_job j = { .op = DF_OP_sort,
+                                 .attr = (uint32_t)below(2),
+                                 .dtype = (deft_dtype)t,
+                                 .n = i,
+                                 .m = i,
+                                 .in_step = 1,
+                                 .n_batch = 2 };
+            check(j, (pattern)below(N_PATTERNS));
+        }
+}
+
+/* Both implementations on this machine give the same keys. */
+Test(order, keys_are_sorted_alike)
+{
+    const df_keys *const ways[] = { &df_keys_plain, df_keys_best() };
+    for (int k = 0; k < test_size(300, 2000); k++) {
+        const int64_t n = k % 7 == 0 ? below(40000) : below(1500);
+        const uint64_t mask[] = { 3, 255, UINT64_MAX };
+        const uint64_t bits = mask[below(3)];
+        for (size_t size = 4; size <= 8; size += 4) {
+            const size_t bytes = (size_t)n * size;
+            char *a[2], *b[2], *sorted[2];
+            int64_t n_below[2];
+            const uint64_t pivot = bits & (uint64_t)below(1 << 20);
+            for (int w = 0; w < 2; w++) a[w] = malloc(bytes + 1), b[w] = malloc(bytes + 1);
+            for (int64_t i = 0; i < n; i++) {
+                const uint64_t key = ((uint64_t)below(1 << 30) << 33 ^ (uint64_t)below(1 << 30)) &
+                                     (below(9) ? bits : UINT64_MAX);
+                for (int w = 0; w < 2; w++) memcpy(a[w] + (size_t)i * size, &key, size);
+            }
+            for (int w = 0; w < 2; w++) {
+                n_below[w] = ways[w]->split(size, a[w], b[w], n, pivot);
+                for (int64_t i = 0; i < n; i++) {
+                    uint64_t key = 0;
+                    memcpy(&key, a[w] + (size_t)i * size, size);
+                    cr_assert_eq(key < pivot, i < n_below[w], "%d of %d", (int)i, (int)n);
+                }
+                sorted[w] = ways[w]->sort(size, a[w], b[w], n);
+            }
+            cr_assert_eq(n_below[0], n_below[1]);
+            cr_assert(memcmp(sorted[0], sorted[1], bytes) == 0, "%d keys of %d", (int)n, (int)size);
+            for (int w = 0; w < 2; w++) free(a[w]), free(b[w]);
+        }
+    }
 }
 
 /* Each element is better than all before it, so that no block is skipped. */

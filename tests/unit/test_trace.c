@@ -719,6 +719,40 @@ Test(trace, signs_casts_selections_and_views_are_simplified)
            "%4 = update f32[4,4] %0 %3 %2\noutput %4\n");
 }
 
+Test(trace, an_order_that_only_sorts_becomes_a_sort)
+{
+    const char *const order = "%2 = argsort i64[4,4] %0 descending\n";
+    char body[256];
+    expect("f32",
+           "%2 = argsort i64[4,4] %0 descending\n%3 = gather f32[4,4] %0 %2 axis=1\noutput %3\n",
+           "%2 = sort f32[4,4] %0 descending\noutput %2\n");
+    expect("f32",
+           "%2 = reshape f32[16] %0\n%3 = argsort i64[16] %2\n%4 = take f32[16] %2 %3 axis=0\n"
+           "%5 = exp f32[16] %4\noutput %5\n",
+           "%2 = reshape f32[16] %0\n%3 = sort f32[16] %2\n%4 = exp f32[16] %3\noutput %4\n");
+    /* A dead reader does not count. Equal orders are one, with two readers. */
+    expect("f32",
+           "%2 = argsort i64[4,4] %0\n%3 = gather f32[4,4] %0 %2 axis=1\n"
+           "%4 = neg i64[4,4] %2\noutput %3\n",
+           "%2 = sort f32[4,4] %0\noutput %2\n");
+    expect("f32",
+           "%2 = argsort i64[4,4] %0\n%3 = argsort i64[4,4] %0\n"
+           "%4 = gather f32[4,4] %0 %2 axis=1\noutput %3\noutput %4\n",
+           "%2 = argsort i64[4,4] %0\n%3 = gather f32[4,4] %0 %2 axis=1\noutput %2\noutput %3\n");
+    /* Another operand, another axis, another reader, slices of a matrix. */
+    static const char *const kept[] = { "%3 = gather f32[4,4] %1 %2 axis=1\noutput %3\n",
+                                        "%3 = gather f32[4,4] %0 %2 axis=0\noutput %3\n",
+                                        "%3 = gather f32[4,4] %0 %2 axis=1\noutput %2\noutput %3\n",
+                                        "%3 = gather f32[4,4] %0 %2 axis=1\n"
+                                        "%4 = gather f32[4,4] %1 %2 axis=1\n"
+                                        "output %3\noutput %4\n",
+                                        "%3 = take f32[4,4,4] %0 %2 axis=1\noutput %3\n" };
+    for (size_t i = 0; i < DF_LEN(kept); i++) {
+        snprintf(body, sizeof body, "%s%s", order, kept[i]);
+        expect_kept("f32", body);
+    }
+}
+
 Test(trace, equal_nodes_are_shared_unless_they_only_look_equal)
 {
     expect("f32",

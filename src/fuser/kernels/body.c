@@ -720,6 +720,7 @@ static void routine_seg(pass *p, const group *g, df_seg *seg)
     for (uint32_t i = 0; i + 1 < rank; i++) seg->batch[i] = df_fuse_axis_extent(p, n, i);
     seg->m = df_fuse_axis_extent(p, n, rank - 1);
     seg->n = df_fuse_axis_extent(p, src, rank - 1);
+    seg->k = seg->op == DF_OP_topk ? df_fuse_arg(p, node_of(p, n)->arg) : SLOT_ZERO;
 }
 
 /* Lists the nodes that a segment computes. */

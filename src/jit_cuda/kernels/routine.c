@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Routines on a GPU: argsort, topk and which as launches, and the text of all routines.
+ * Routines on a GPU: argsort, sort, topk and which as launches, and the text of all routines.
  *
  * Short rows are sorted in shared memory, many per thread block. Long rows are sorted by a
  * radix sort of words, a key above an index, as in runtime/sort/sort.c. It moves words
@@ -11,8 +11,8 @@
  *                  through the indices: out -> work -> ... -> indices in out
  *   8-bit keys     operand -> indices in out
  *
- * topk is the same sort, which writes only the first indices. Then the result has no room for
- * words, and a second row of workspace takes its place.
+ * topk is the same sort, which writes only some of the indices, and `sort` writes elements.
+ * Then the result has no room for words, and a second row of workspace takes its place.
  *
  * A pass is three launches: pieces of rows count digits, counts become positions, pieces
  * move words. There are about as many pieces as the largest GPUs hold thread blocks,
@@ -149,14 +149,22 @@ static sort_params sort_of(const df_routine_job *j)
     sort_params s = { .in = (uintptr_t)j->in,
                       .n = j->n,
                       .m = j->m,
+                      .first = j->first,
                       .in_step = j->in_step,
                       .n_rows = j->n_batch,
                       .kind = df_cuda_routine_kind(j->dtype),
                       .size = (uint32_t)deft_dtype_size(j->dtype),
-                      .flip = j->attr & DF_ORDER_DESCENDING ? UINT32_MAX : 0 };
+                      .flip = j->attr & DF_ORDER_DESCENDING ? UINT32_MAX : 0,
+                      .values = j->op == DF_OP_sort };
     s.rank = box_of(j, s.extent, s.step);
     df_cuda_sort_split(&s);
     return s;
+}
+
+/* Whether the result has room for words. */
+static bool result_holds_words(const df_routine_job *j)
+{
+    return j->m == j->n && j->op != DF_OP_sort;
 }
 
 /* Bytes of one array of words. */
@@ -169,7 +177,7 @@ static void plan_passes(const df_routine_job *j, uint64_t work, df_cuda_launches
 {
     sort_params s = sort_of(j);
     const uint64_t words = work + df_cuda_align(df_cuda_sort_count_size(&s));
-    const uint64_t others = j->m == j->n ? (uintptr_t)j->out : words + words_size(j);
+    const uint64_t others = result_holds_words(j) ? (uintptr_t)j->out : words + words_size(j);
     for (uint32_t pass = 0; pass < s.size; pass++) {
         const bool to_out = pass % 2 == 1 || s.size == 1;
         s.source = pass == 0 ? FROM_OPERAND : pass == 4 ? FROM_UPPER : FROM_WORDS;
@@ -189,10 +197,12 @@ static void plan_rows(const df_routine_job *j, df_cuda_launches *out)
                       .out = (uintptr_t)j->out,
                       .n = j->n,
                       .m = j->m,
+                      .first = j->first,
                       .in_step = j->in_step,
                       .n_rows = j->n_batch,
                       .kind = df_cuda_routine_kind(j->dtype),
                       .size = (uint32_t)deft_dtype_size(j->dtype),
+                      .values = j->op == DF_OP_sort,
                       .flip = j->attr & DF_ORDER_DESCENDING ? UINT32_MAX : 0,
                       .width = 1,
                       .tile = ROUTINE_TILE };
@@ -247,13 +257,14 @@ size_t df_cuda_routine_work_size(const df_routine_job *j)
     const sort_params s = sort_of(j);
     const size_t counts = df_cuda_sort_count_size(&s);
     if (s.size == 1) return counts;
-    return df_cuda_align(counts) + words_size(j) * (j->m == j->n ? 1 : 2);
+    return df_cuda_align(counts) + words_size(j) * (result_holds_words(j) ? 1 : 2);
 }
 
 deft_status df_cuda_routine_plan(df_diag *d, const df_routine_job *j, uint64_t work,
                                  df_cuda_launches *out)
 {
-    df_assert(j->op == DF_OP_argsort || j->op == DF_OP_topk || j->op == DF_OP_which);
+    df_assert(j->op == DF_OP_argsort || j->op == DF_OP_sort || j->op == DF_OP_topk ||
+              j->op == DF_OP_which);
     out->n = 0;
     out->kernels = 0;
     if (is_empty(j)) return DEFT_OK;

@@ -98,6 +98,23 @@ template <bool WIDE> DEV void merge_runs(u64 *key, u32 *at, u32 tile, u32 size)
     }
 }
 
+/* Writes element number i of the result: the index `at`, or the element at this index of a row that
+ * begins at element `row` of the operand. */
+template <typename PARAMS> DEV void put_sorted(const PARAMS &a, u64 out, u64 i, i64 row, u32 at)
+{
+    if (!a.values) {
+        ((i64 *)out)[i] = (i64)at;
+        return;
+    }
+    const char *const from = (const char *)a.in + (row + at * a.in_step) * a.size;
+    switch (a.size) {
+    case 1: ((unsigned char *)out)[i] = *(const unsigned char *)from; break;
+    case 2: ((unsigned short *)out)[i] = *(const unsigned short *)from; break;
+    case 4: ((u32 *)out)[i] = *(const u32 *)from; break;
+    default: ((u64 *)out)[i] = *(const u64 *)from;
+    }
+}
+
 template <bool WIDE> DEV void sort_tiles(const rows_params &a)
 {
     __shared__ u64 key[ROUTINE_TILE];
@@ -122,10 +139,11 @@ template <bool WIDE> DEV void sort_tiles(const rows_params &a)
         __syncthreads();
         for (u32 size = 2; size <= a.width; size *= 2) merge_runs<WIDE>(key, at, a.tile, size);
         for (u32 s = threadIdx.x; s < a.tile; s += ROUTINE_THREADS) {
-            const u32 i = s & (a.width - 1);
+            const i64 i = (i64)(s & (a.width - 1)) - a.first;
             const u64 row = first + s / a.width;
-            if (row < (u64)a.n_rows && i < a.m)
-                ((i64 *)a.out)[row * (u64)a.m + i] = (i64)(WIDE ? at[s] : (u32)key[s]);
+            if (row < (u64)a.n_rows && i >= 0 && i < a.m)
+                put_sorted(a, a.out, row * (u64)a.m + (u64)i, row_at(a, row),
+                           WIDE ? at[s] : (u32)key[s]);
         }
         __syncthreads();
     }
@@ -247,8 +265,8 @@ DEV void sort_move(const sort_params &a)
     for (u64 b = blockIdx.x; b < (u64)(a.n_rows * a.n_pieces); b += gridDim.x) {
         const piece p = piece_of(a, b);
         const u64 mine = p.row * 256 + t;
-        const u32 most = (u32)(a.to_index ? a.m : a.n);
-        u64 *const to = (u64 *)a.to + p.row * (u64)most;
+        const u32 most = (u32)(a.to_index ? a.m : a.n), from = (u32)(a.to_index ? a.first : 0);
+        const u64 row = p.row * (u64)most;
         u32 next = sum_before(((const u32 *)a.totals)[mine], sums);
         next += ((const u32 *)a.counts)[mine * (u64)a.n_pieces + p.number];
         for (i64 tile = p.begin; tile < p.end; tile += ROUTINE_TILE) {
@@ -288,8 +306,12 @@ DEV void sort_move(const sort_params &a)
             __syncthreads();
             for (u32 s = t; s < n; s += ROUTINE_THREADS) {
                 const u64 v = sorted[s];
-                const u32 place = s + shift[digit_of(a, v)];
-                if (place < most) to[place] = a.to_index ? (u32)v : v;
+                const u32 place = s + shift[digit_of(a, v)] - from; /* modulo 2^32 */
+                if (place >= most) continue;
+                if (a.to_index)
+                    put_sorted(a, a.to, row + place, row_at(a, p.row), (u32)v);
+                else
+                    ((u64 *)a.to)[row + place] = v;
             }
         }
         __syncthreads();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * runtime/routine.h on a GPU: argsort, topk, which, scatter_* and index_* as CUDA kernels,
+ * runtime/routine.h on a GPU: argsort, sort, topk, which, scatter_* and index_* as CUDA kernels,
  * with the bits of the CPU. Nothing here launches. A job with addresses of the device
  * becomes a list of launches for one stream, and a set of kernels becomes the text with
  * their entries. Needs neither a driver nor a GPU. Only df_cuda_routine_text allocates memory, for

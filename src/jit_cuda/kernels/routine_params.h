@@ -23,30 +23,33 @@ enum { KIND_BYTES = 15, KIND_SIGNED = 16, KIND_FLOAT = 32, KIND_FRACTION = 8 };
  * keys, in the current order. */
 enum { FROM_OPERAND, FROM_WORDS, FROM_UPPER };
 
-/* argsort and topk of short rows. Rows are over a box, row-major. The first m indices of each row
- * are written. */
+/* argsort, sort and topk of short rows. Rows are over a box, row-major. The indices at the
+ * positions [first, first + m) of the order of each row are written, or the elements at these
+ * indices. */
 typedef struct rows_params {
     unsigned long long in, out;
-    long long n, m, in_step, n_rows;
+    long long n, m, first, in_step, n_rows;
     long long extent[ROUTINE_RANK], step[ROUTINE_RANK];
     unsigned rank, kind, size; /* size: bytes of an element */
+    unsigned values;           /* whether elements are written */
     /* keys are combined with it by XOR: all bits for descending order, else 0 */
     unsigned flip;
     unsigned width; /* a power of two, at least n */
     unsigned tile;  /* elements of a thread block: a multiple of width */
+    unsigned unused;
 } rows_params;
 
 /* One pass over the words of all rows. A word is 32 bits of a key above the 32 bits of an
  * index. A row is divided into pieces of `piece` elements. counts is [row][digit][piece],
- * and totals is [row][digit]. The pass that writes indices writes the first m of each row. */
+ * and totals is [row][digit]. The last pass writes indices or elements, as for short rows. */
 typedef struct sort_params {
     unsigned long long in, from, to, counts, totals;
-    long long n, m, in_step, n_rows, piece, n_pieces;
+    long long n, m, first, in_step, n_rows, piece, n_pieces;
     long long extent[ROUTINE_RANK], step[ROUTINE_RANK];
     unsigned rank, kind, size, flip, source;
     unsigned shift;    /* position of the digit in a word, in bits */
-    unsigned to_index; /* write only indices, as i64 */
-    unsigned unused;
+    unsigned to_index; /* this is the last pass */
+    unsigned values;   /* the last pass writes elements, not indices as i64 */
 } sort_params;
 
 /* which: a vector in pieces. counts has one word per piece. */

@@ -6,6 +6,7 @@
 #include "deft/array.h"
 #include "deft/ops.h"
 #include "lazy/arrays/arrays.h"
+#include "lazy/calls/sizes.h"
 
 #include <float.h>
 #include <math.h>
@@ -38,8 +39,7 @@ static int check_middle(deft_ctx *cx, const char *what, int axis, const df_shape
 static deft_tensor *median(deft_ctx *cx, deft_tensor *t, int axis, bool keepdims)
 {
     const int64_t k = (deft_dim(t, axis) - 1) / 2;
-    deft_tensor *const least = deft_topk(t, k + 1, axis, false, NULL);
-    return without(nan_of(cx, t, axis, df_array_part(least, axis, k, 1)), axis, keepdims);
+    return without(nan_of(cx, t, axis, df_order_part(t, axis, k, 1)), axis, keepdims);
 }
 
 deft_tensor *deft_median(deft_tensor *t, int axis, bool keepdims)
@@ -61,9 +61,10 @@ static deft_tensor *quantile(deft_ctx *cx, deft_tensor *t, double q, int axis, b
     const int64_t n = deft_dim(t, axis);
     const double at = q * (double)(n - 1), low = floor(at);
     const int64_t k = df_min_i64((int64_t)low, n - 1);
-    deft_tensor *const sorted = deft_sort(t, axis, false);
-    deft_tensor *const a = df_array_part(sorted, axis, k, 1);
-    deft_tensor *const b = df_array_part(sorted, axis, df_min_i64(k + 1, n - 1), 1);
+    const int64_t m = df_min_i64(n - k, 2);
+    deft_tensor *const beside = df_order_part(t, axis, k, m);
+    deft_tensor *const a = df_array_part(beside, axis, 0, 1);
+    deft_tensor *const b = df_array_part(beside, axis, m - 1, 1);
     deft_tensor *const between = deft_where(deft_eq(a, b), a, deft_lerp_f(a, b, at - low));
     return df_array_round(without(nan_of(cx, t, axis, between), axis, keepdims), own);
 }

@@ -65,6 +65,33 @@ deft_tensor *deft_sort(deft_tensor *t, int axis, bool descending)
     return sorted("sort", t, axis, descending != 0, true, DF_SITE);
 }
 
+/* The elements at m positions of the order of the last axis of `last`, from position `first` on.
+ * That axis is moved back to `at`. *indices is set unless it is NULL. */
+static uint32_t positions(deft_ctx *cx, uint32_t last, int64_t first, int64_t m, bool descending,
+                          uint32_t at, uint32_t *indices, uintptr_t site)
+{
+    df_shape s;
+    if (last == DF_BAD) return DF_BAD;
+    df_rec_shape(&cx->rec, last, &s);
+    s.dim[s.rank - 1] = m;
+    const uint32_t found = df_append(cx, DF_OP_topk, DEFT_I64, descending ? DF_ORDER_DESCENDING : 0,
+                                     &last, &first, 1, &s, site);
+    const uint32_t values = elements_at(cx, last, found, at, s.rank, site);
+    if (indices) *indices = swap_last(cx, found, at, s.rank, site);
+    return values;
+}
+
+deft_tensor *df_order_part(deft_tensor *t, int axis, int64_t first, int64_t m)
+{
+    uint32_t a;
+    df_shape s;
+    const uintptr_t site = DF_SITE;
+    deft_ctx *const cx = df_begin("topk", t, &a, &s, site);
+    if (!cx) return NULL;
+    const uint32_t at = (uint32_t)axis, last = swap_last(cx, a, at, s.rank, site);
+    return df_result(cx, positions(cx, last, first, m, false, at, NULL, site));
+}
+
 deft_tensor *deft_topk(deft_tensor *t, int64_t k, int axis, bool largest, deft_tensor **indices)
 {
     uint32_t a;
@@ -79,13 +106,8 @@ deft_tensor *deft_topk(deft_tensor *t, int64_t k, int axis, bool largest, deft_t
         return df_error(cx, DEFT_E_RANGE, "topk: %lld of the %lld elements of axis %d",
                         (long long)k, (long long)s.dim[at], at);
     const uint32_t last = swap_last(cx, a, (uint32_t)at, s.rank, site);
-    if (last == DF_BAD) return NULL;
-    df_rec_shape(&cx->rec, last, &s);
-    s.dim[s.rank - 1] = k;
-    const uint32_t first = df_append(cx, DF_OP_topk, DEFT_I64, largest ? DF_ORDER_DESCENDING : 0,
-                                     &last, NULL, 0, &s, site);
-    const uint32_t values = elements_at(cx, last, first, (uint32_t)at, s.rank, site);
-    const uint32_t moved = swap_last(cx, first, (uint32_t)at, s.rank, site);
+    uint32_t moved;
+    const uint32_t values = positions(cx, last, 0, k, largest, (uint32_t)at, &moved, site);
     if (values == DF_BAD || moved == DF_BAD) return NULL;
     deft_tensor *const chosen = indices ? df_result(cx, moved) : NULL;
     if (indices && !chosen) return NULL;

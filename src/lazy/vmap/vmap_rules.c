@@ -305,9 +305,10 @@ uint32_t df_batch_update(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t b
 uint32_t df_batch_topk(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t batched)
 {
     const df_shape all = df_vmap_shape_for_all(w, k);
+    const df_node n = df_vmap_node_at(w, k);
+    const int64_t first = w->cx->rec.args[n.arg];
     (void)batched;
-    return df_append(w->cx, DF_OP_topk, DEFT_I64, df_vmap_node_at(w, k).attr, src, NULL, 0, &all,
-                     w->site);
+    return df_append(w->cx, DF_OP_topk, DEFT_I64, n.attr, src, &first, 1, &all, w->site);
 }
 
 /* Positions in many vectors. Each element that is not 0 gets a position of its own, by

@@ -107,6 +107,11 @@ static char *address(const df_bind *bind, deft_dtype t, const int64_t *slots, ch
     return origin[bind->buf.i] + df_slot_value(slots, bind->offset) * (int64_t)deft_dtype_size(t);
 }
 
+deft_dtype df_bind_routine_dtype(const df_seg *seg)
+{
+    return seg->op == DF_OP_sort ? seg->dtype : DEFT_I64;
+}
+
 df_routine_job df_bind_routine(const df_seg *seg, const int64_t *slots, char *const *origin)
 {
     df_routine_job job = { .op = (df_op)seg->op,
@@ -122,9 +127,12 @@ df_routine_job df_bind_routine(const df_seg *seg, const int64_t *slots, char *co
         job.in_batch[i] = df_slot_value(slots, seg->a.stride[i]);
         job.n_batch *= job.batch_extent[i];
     }
+    /* A trace that was written by hand may name a position behind the last one. */
+    job.first = df_slot_value(slots, seg->k);
+    job.first = df_max_i64(df_min_i64(job.first, job.n - job.m), 0);
     if (!origin) return job;
     job.in = address(&seg->a, seg->dtype, slots, origin);
-    job.out = (int64_t *)(void *)address(&seg->c, DEFT_I64, slots, origin);
+    job.out = (int64_t *)(void *)address(&seg->c, df_bind_routine_dtype(seg), slots, origin);
     return job;
 }
 

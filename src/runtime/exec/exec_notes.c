@@ -31,7 +31,7 @@ static uint64_t routine_bytes(const df_run *r, const df_seg *seg)
     /* scatter_add and index_add: each value is read, and its element is read and written. */
     if (df_op_writes_over((df_op)seg->op)) return 3 * batch * deft_dtype_size(seg->dtype);
     return batch * ((uint64_t)df_run_slot(r, seg->n) * deft_dtype_size(seg->dtype) +
-                    (uint64_t)df_run_slot(r, seg->m) * sizeof(int64_t));
+                    (uint64_t)df_run_slot(r, seg->m) * deft_dtype_size(df_bind_routine_dtype(seg)));
 }
 
 static uint64_t seg_bytes(const df_run *r, const df_seg *seg)

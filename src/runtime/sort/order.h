@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Keys and words, which sort.c, sort_long.c and select.c order. Internal header of routines.
+ * Keys and words, which the files of this folder and select.c order. Internal header of routines.
  *
  * A key is an unsigned integer with the order of the elements. All NaNs have one key, above
  * infinity. Both zeros have one key. A signed integer inverts the sign bit, and a descending order
@@ -98,6 +98,28 @@ int64_t df_select_room(int64_t m);
  * fewer. Returns the array that holds their words, a or b. */
 uint64_t *df_select(const df_routine_job *j, const char *in, int64_t begin, int64_t end,
                     uint64_t *a, uint64_t *b);
+
+/* ---- sort_middle.c: positions [first, first + m) of the order ---- */
+
+/* Returns true when df_middle is cheaper than a sort of the row. */
+bool df_middle_pays(const df_routine_job *j);
+/* How many threads can take part in one row. */
+int64_t df_middle_pieces(const df_routine_job *j, uint32_t n_threads);
+/* Writes the indices of the elements at these positions. pool NULL: this thread alone. work: 2 n
+ * words. Returns false when the elements were not found: equal elements, or chance. */
+bool df_middle(const df_routine_job *j, df_pool *pool, const char *in, int64_t *out,
+               uint64_t *work);
+
+/* ---- sort_values.c: elements in order, for the operator `sort` ---- */
+
+/* Sorts the row at `in`. work has the bytes of df_sort_values_row_size. */
+void df_sort_values_row(const df_routine_job *j, const char *in, char *out, void *work);
+size_t df_sort_values_row_size(const df_routine_job *j);
+/* Returns true when all threads sort one row after the other. */
+bool df_sort_values_is_long(const df_routine_job *j, uint32_t n_threads);
+/* Sorts one row on all threads. work is that of a row. */
+void df_sort_values_long(const df_routine_job *j, df_pool *pool, const char *in, char *out,
+                         void *work);
 
 /* ---- sort_long.c: one row on all threads ---- */
 

@@ -42,7 +42,7 @@ bool df_sort_is_long(const df_routine_job *j, uint32_t n_threads)
 
 static bool selects(const df_routine_job *j, int64_t n_pieces)
 {
-    return df_select_pays(j->n / n_pieces, j->m);
+    return j->first == 0 && df_select_pays(j->n / n_pieces, j->m);
 }
 
 /* Passes alternate between two arrays of words. When all indices are wanted, the result is one of
@@ -113,9 +113,11 @@ static void move_words(void *user, uint32_t piece, uint32_t thread)
 static void write_indices(void *user, uint32_t piece, uint32_t thread)
 {
     const pass *const p = user;
-    const int64_t end = df_min_i64(begin_of(p, piece + 1), p->j->m);
+    const int64_t first = p->j->first;
+    const int64_t end = df_min_i64(begin_of(p, piece + 1), first + p->j->m);
     (void)thread;
-    for (int64_t i = begin_of(p, piece); i < end; i++) p->out[i] = (int64_t)(uint32_t)p->from[i];
+    for (int64_t i = df_max_i64(begin_of(p, piece), first); i < end; i++)
+        p->out[i - first] = (int64_t)(uint32_t)p->from[i];
 }
 
 static void run(df_pool *pool, pass *p, void (*task)(void *, uint32_t, uint32_t))

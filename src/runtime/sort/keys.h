@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sorting of keys without indices, once per instruction set. Internal header of routines.
+ *
+ * A key is an unsigned integer of 4 or 8 bytes, `size`. The keys of elements are those of order.h.
+ * Equal keys are equal in all bits, so no sort of keys alone has to be stable.
+ */
+#ifndef DF_RUNTIME_KEYS_H
+#define DF_RUNTIME_KEYS_H
+
+#include "runtime/sort/order.h"
+
+typedef struct df_keys {
+    /* Sorts the n keys of a. b is scratch memory of the same size. Returns the array that holds the
+     * result, a or b. */
+    void *(*sort)(size_t size, void *a, void *b, int64_t n);
+    /* Moves the keys of a that are less than the pivot before all others. b is scratch memory of
+     * the same size. Returns the number of these keys. */
+    int64_t (*split)(size_t size, void *a, void *b, int64_t n, uint64_t pivot);
+    /* Replaces n elements of dtype t, which has 4 or 8 bytes, by their keys. Returns true when some
+     * elements of equal keys may differ: there is a NaN or a -0. */
+    bool (*from_bits)(deft_dtype t, uint64_t flip, void *a, int64_t n);
+    /* Replaces n keys by elements. A NaN becomes any NaN, and a zero becomes +0. */
+    void (*to_bits)(deft_dtype t, uint64_t flip, void *a, int64_t n);
+} df_keys;
+
+extern const df_keys df_keys_plain, df_keys_avx512;
+/* Sorts keys by their digits, from the least significant one: `sort` of df_keys_plain. */
+void *df_keys_sort_digits(size_t size, void *a, void *b, int64_t n);
+
+/* The fastest on this machine. All give the same results. */
+const df_keys *df_keys_best(void);
+
+#endif

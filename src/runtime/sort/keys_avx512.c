@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * keys.h for x86 with AVX-512: keys512_body.h for keys of 4 and of 8 bytes.
+ */
+#include "runtime/sort/keys.h"
+
+#include <immintrin.h>
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl"))),        \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,popcnt,prefer-vector-width=512")
+#endif
+
+#define FROM_BITS from_bits_512
+#define TO_BITS to_bits_512
+#include "runtime/sort/keys_bits_body.h"
+
+enum { FEW_REGISTERS = 32 };
+
+#define NAME(x) narrow_##x
+#define KEY uint32_t
+#define LANES 16
+#define LANE_NUMBERS _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
+#define MASK __mmask16
+#define BROADCAST(x) _mm512_set1_epi32((int)(x))
+#define PERMUTE _mm512_permutexvar_epi32
+#define MIN _mm512_min_epu32
+#define MAX _mm512_max_epu32
+#define MASK_MAX _mm512_mask_max_epu32
+#define LESS _mm512_cmplt_epu32_mask
+#define COMPRESS _mm512_maskz_compress_epi32
+#include "runtime/sort/keys512_body.h"
+
+#define NAME(x) wide_##x
+#define KEY uint64_t
+#define LANES 8
+#define LANE_NUMBERS _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7)
+#define MASK __mmask8
+#define BROADCAST(x) _mm512_set1_epi64((long long)(x))
+#define PERMUTE _mm512_permutexvar_epi64
+#define MIN _mm512_min_epu64
+#define MAX _mm512_max_epu64
+#define MASK_MAX _mm512_mask_max_epu64
+#define LESS _mm512_cmplt_epu64_mask
+#define COMPRESS _mm512_maskz_compress_epi64
+#include "runtime/sort/keys512_body.h"
+
+static void *sort_512(size_t size, void *a, void *b, int64_t n)
+{
+    int depth = 4;
+    for (int64_t left = n; left > 0; left /= 2) depth += 2;
+    if (size == 8)
+        wide_quicksort(a, b, n, depth);
+    else
+        narrow_quicksort(a, b, n, depth);
+    return a;
+}
+
+static int64_t split_512(size_t size, void *a, void *b, int64_t n, uint64_t pivot)
+{
+    return size == 8 ? wide_split(a, b, n, pivot) : narrow_split(a, b, n, (uint32_t)pivot);
+}
+
+const df_keys df_keys_avx512 = { sort_512, split_512, from_bits_512, to_bits_512 };
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * keys.h for the instructions that every machine has: a radix sort from the least significant
+ * digit (Knuth, The Art of Computer Programming 3, 5.2.5). A digit that is the same in all keys
+ * costs no pass.
+ */
+#include "runtime/sort/keys.h"
+
+#define FROM_BITS plain_from_bits
+#define TO_BITS plain_to_bits
+#include "runtime/sort/keys_bits_body.h"
+
+enum { MANY = 4096, NARROW = 8, MOST_PASSES = 8 };
+
+/* The functions for keys of one size. There are at most MOST_PASSES digits: 8 narrow or 6 wide ones
+ * of 64 bits. Narrow digits of few keys keep the counts small. */
+#define KEYS_OF(T, name)                                                                           \
+    static T *name##_digits(T *a, T *b, int64_t n)                                                 \
+    {                                                                                              \
+        uint32_t count[MOST_PASSES][1 << DF_ORDER_WIDE];                                           \
+        const int bits = n < MANY ? NARROW : DF_ORDER_WIDE;                                        \
+        const int n_passes = (8 * (int)sizeof(T) + bits - 1) / bits;                               \
+        const uint32_t mask = (1u << bits) - 1;                                                    \
+        if (n < 2) return a;                                                                       \
+        for (int p = 0; p < n_passes; p++) memset(count[p], 0, sizeof **count << bits);            \
+        for (int64_t i = 0; i < n; i++) {                                                          \
+            T key = a[i];                                                                          \
+            for (int p = 0; p < n_passes; p++, key >>= bits) count[p][key & mask]++;               \
+        }                                                                                          \
+        for (int p = 0; p < n_passes; p++) {                                                       \
+            uint32_t *const at = count[p], sum = 0;                                                \
+            const int shift = p * bits;                                                            \
+            if (at[a[0] >> shift & mask] == n) continue;                                           \
+            for (uint32_t d = 0; d <= mask; d++) {                                                 \
+                const uint32_t here = at[d];                                                       \
+                at[d] = sum;                                                                       \
+                sum += here;                                                                       \
+            }                                                                                      \
+            for (int64_t i = 0; i < n; i++) b[at[a[i] >> shift & mask]++] = a[i];                  \
+            T *const other = a;                                                                    \
+            a = b;                                                                                 \
+            b = other;                                                                             \
+        }                                                                                          \
+        return a;                                                                                  \
+    }                                                                                              \
+                                                                                                   \
+    static int64_t name##_split(T *a, T *b, int64_t n, T pivot)                                    \
+    {                                                                                              \
+        int64_t below = 0, others = 0;                                                             \
+        for (int64_t i = 0; i < n; i++) {                                                          \
+            const T key = a[i];                                                                    \
+            a[below] = key;                                                                        \
+            b[others] = key;                                                                       \
+            below += key < pivot;                                                                  \
+            others += key >= pivot;                                                                \
+        }                                                                                          \
+        memcpy(a + below, b, (size_t)others * sizeof *a);                                          \
+        return below;                                                                              \
+    }
+
+KEYS_OF(uint32_t, narrow)
+KEYS_OF(uint64_t, wide)
+
+void *df_keys_sort_digits(size_t size, void *a, void *b, int64_t n)
+{
+    return size == 8 ? (void *)wide_digits(a, b, n) : (void *)narrow_digits(a, b, n);
+}
+
+static int64_t plain_split(size_t size, void *a, void *b, int64_t n, uint64_t pivot)
+{
+    return size == 8 ? wide_split(a, b, n, pivot) : narrow_split(a, b, n, (uint32_t)pivot);
+}
+
+const df_keys df_keys_plain = { df_keys_sort_digits, plain_split, plain_from_bits, plain_to_bits };
