@@ -22,6 +22,7 @@ typedef struct df_keys {
     bool (*from_bits)(deft_dtype t, uint64_t flip, void *a, int64_t n);
     /* Replaces n keys by elements. A NaN becomes any NaN, and a zero becomes +0. */
     void (*to_bits)(deft_dtype t, uint64_t flip, void *a, int64_t n);
+    int64_t n_words; /* fewer words than this are sorted fastest as keys of 8 bytes */
 } df_keys;
 
 extern const df_keys df_keys_plain, df_keys_avx512;

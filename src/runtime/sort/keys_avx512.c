@@ -64,7 +64,7 @@ static int64_t split_512(size_t size, void *a, void *b, int64_t n, uint64_t pivo
     return size == 8 ? wide_split(a, b, n, pivot) : narrow_split(a, b, n, (uint32_t)pivot);
 }
 
-const df_keys df_keys_avx512 = { sort_512, split_512, from_bits_512, to_bits_512 };
+const df_keys df_keys_avx512 = { sort_512, split_512, from_bits_512, to_bits_512, 4096 };
 
 #if defined(__clang__)
 #pragma clang attribute pop

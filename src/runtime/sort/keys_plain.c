@@ -71,4 +71,5 @@ static int64_t plain_split(size_t size, void *a, void *b, int64_t n, uint64_t pi
     return size == 8 ? wide_split(a, b, n, pivot) : narrow_split(a, b, n, (uint32_t)pivot);
 }
 
-const df_keys df_keys_plain = { df_keys_sort_digits, plain_split, plain_from_bits, plain_to_bits };
+const df_keys df_keys_plain = { df_keys_sort_digits, plain_split, plain_from_bits, plain_to_bits,
+                                0 };

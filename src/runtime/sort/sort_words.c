@@ -7,7 +7,7 @@
  * Keys of 64 bits are sorted by their lower halves first. Then the upper halves are loaded through
  * the indices, and sorted. A digit that is the same in all elements costs no pass.
  */
-#include "runtime/sort/order.h"
+#include "runtime/sort/keys.h"
 
 enum { FEW = 24, MANY = 4096, NARROW = 8, MAX_PASSES = 4 };
 
@@ -98,7 +98,9 @@ static uint64_t *radix(uint64_t *a, uint64_t *b, int64_t n)
 uint64_t *df_order_words(const df_routine_job *j, const char *in, uint64_t *a, uint64_t *b,
                          int64_t n)
 {
-    uint64_t *const sorted = radix(a, b, n);
+    /* Words contain their index, so a sort of whole words is stable. */
+    const df_keys *const keys = df_keys_best();
+    uint64_t *const sorted = n < keys->n_words ? keys->sort(sizeof *a, a, b, n) : radix(a, b, n);
     if (deft_dtype_size(j->dtype) < 8) return sorted;
     df_order_load_half(j, in, 32, sorted, n);
     return radix(sorted, sorted == a ? b : a, n);
