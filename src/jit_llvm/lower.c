@@ -207,32 +207,46 @@ static LLVMValueRef lower_compare(df_gen *g, df_kop op, deft_dtype t, LLVMValueR
 
 /* ---- conversions ---- */
 
-/* A conversion that saturates and turns NaN into 0. A value out of range is replaced before the
- * conversion, whose result would be poison. */
+/* Conversions that saturate and turn NaN into 0. LLVM's conversion of a value out of range is
+ * poison, so that such values are replaced before, or their results after. Both forms of clamping
+ * are one instruction of x86, whose minimum and maximum return the second operand when one is NaN.
+ */
+
+/* x where it is at least `low`, else `low`. NaN stays NaN. */
+static LLVMValueRef float_at_least(df_gen *g, LLVMValueRef x, LLVMValueRef low)
+{
+    return lower_select(g, fcmp(g, LLVMRealOGT, low, x), low, x);
+}
+
+/* x where it is greater than 0, else 0, also for NaN. */
+static LLVMValueRef float_above_zero(df_gen *g, LLVMValueRef x, LLVMValueRef zero)
+{
+    return lower_select(g, fcmp(g, LLVMRealOGT, x, zero), x, zero);
+}
+
 static LLVMValueRef float_to_signed(df_gen *g, deft_dtype to, deft_dtype from, LLVMValueRef x,
                                     uint32_t w)
 {
     const double top = (double)df_sign_bit(to);
     LLVMValueRef high = k(g, from, bits_of_real(from, top), w);
-    LLVMValueRef low = k(g, from, bits_of_real(from, -top), w);
-    LLVMValueRef too_high = fcmp(g, LLVMRealOGE, x, high);
-    LLVMValueRef not_low = fcmp(g, LLVMRealOGE, x, low); /* false for NaN */
-    LLVMValueRef fits = LLVMBuildAnd(g->b, not_low, fcmp(g, LLVMRealOLT, x, high), "");
-    LLVMValueRef safe = lower_select(g, fits, x, k(g, from, 0, w));
-    LLVMValueRef v = LLVMBuildFPToSI(g->b, safe, df_gen_lanes(df_gen_type(g, to), w), "");
-    const uint64_t max = df_identity_least(to), min = df_identity_greatest(to);
-    v = lower_select(g, too_high, k(g, to, max, w), v);
-    return lower_select(g, fcmp(g, LLVMRealOLT, x, low), k(g, to, min, w), v);
+    LLVMValueRef y = float_at_least(g, x, k(g, from, bits_of_real(from, -top), w));
+    LLVMValueRef v = LLVMBuildFPToSI(g->b, y, df_gen_lanes(df_gen_type(g, to), w), "");
+    v = lower_select(g, fcmp(g, LLVMRealORD, x, x), v, k(g, to, 0, w));
+    return lower_select(g, fcmp(g, LLVMRealOGE, x, high), k(g, to, df_identity_least(to), w), v);
 }
 
-/* Converts to less than 32 bits through i32, which holds all values of `to`: every instruction set
- * has that conversion for vectors. */
+/* Converts to less than 32 bits through i32: every instruction set has that conversion for vectors.
+ * Floats hold the limits of `to`. */
 static LLVMValueRef float_to_narrow(df_gen *g, deft_dtype to, deft_dtype from, LLVMValueRef x,
                                     uint32_t w)
 {
-    LLVMValueRef v = float_to_signed(g, DEFT_I32, from, x, w);
-    v = extreme(g, DEFT_I32, v, k(g, DEFT_I32, df_int_bits(DEFT_I32, df_int_least(to)), w), true);
-    v = extreme(g, DEFT_I32, v, k(g, DEFT_I32, df_int_greatest(to), w), false);
+    const bool is_signed = df_is_signed(to);
+    LLVMValueRef low = k(g, from, bits_of_real(from, (double)df_int_least(to)), w);
+    LLVMValueRef high = k(g, from, bits_of_real(from, (double)df_int_greatest(to)), w);
+    LLVMValueRef y = is_signed ? float_at_least(g, x, low) : float_above_zero(g, x, low);
+    y = lower_select(g, fcmp(g, LLVMRealOLT, high, y), high, y);
+    LLVMValueRef v = LLVMBuildFPToSI(g->b, y, df_gen_lanes(df_gen_type(g, DEFT_I32), w), "");
+    if (is_signed) v = lower_select(g, fcmp(g, LLVMRealORD, x, x), v, k(g, DEFT_I32, 0, w));
     return LLVMBuildTrunc(g->b, v, df_gen_lanes(df_gen_type(g, to), w), "");
 }
 
@@ -240,11 +254,9 @@ static LLVMValueRef float_to_unsigned(df_gen *g, deft_dtype to, deft_dtype from,
                                       uint32_t w)
 {
     const double top = 2 * (double)df_sign_bit(to);
-    LLVMValueRef high = k(g, from, bits_of_real(from, top), w), zero = k(g, from, 0, w);
-    LLVMValueRef not_low = fcmp(g, LLVMRealOGE, x, zero); /* false for NaN */
-    LLVMValueRef fits = LLVMBuildAnd(g->b, not_low, fcmp(g, LLVMRealOLT, x, high), "");
-    LLVMValueRef safe = lower_select(g, fits, x, zero);
-    LLVMValueRef v = LLVMBuildFPToUI(g->b, safe, df_gen_lanes(df_gen_type(g, to), w), "");
+    LLVMValueRef high = k(g, from, bits_of_real(from, top), w);
+    LLVMValueRef y = float_above_zero(g, x, k(g, from, 0, w));
+    LLVMValueRef v = LLVMBuildFPToUI(g->b, y, df_gen_lanes(df_gen_type(g, to), w), "");
     return lower_select(g, fcmp(g, LLVMRealOGE, x, high), k(g, to, df_all_bits(to), w), v);
 }
 
