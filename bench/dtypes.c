@@ -3,8 +3,8 @@
  * Is every dtype as fast as C written for the purpose? Multiply and add, sum, maximum, and casts
  * to and from f32, strict, on one thread, at 256 K and 16 M elements. Results are written in place.
  * Of complex numbers, multiply and add, sum, and the cast to the other complex dtype. Of integers,
- * products of matrices. The reference is the faster of the compilers found (bench/ref/ref_dtypes.c),
- * in turn. The first call compares bits.
+ * products of matrices. The reference is the faster of the compilers found
+ * (bench/ref/ref_dtypes.c), in turn. The first call compares bits.
  */
 #include "bench.h"
 

@@ -129,8 +129,8 @@ static void narrow_f64(void *out, const float *restrict a, int64_t n)
     for (int64_t i = 0; i < n; i++) to[i] = (double)a[i];
 }
 
-/* The loops in the order in which rows of b are read once for each row of a; compilers vectorize the
- * innermost one. U is unsigned and at least as wide as T. */
+/* The loops in the order in which rows of b are read once for each row of a; compilers vectorize
+ * the innermost one. U is unsigned and at least as wide as T. */
 #define PRODUCT(name, T, U)                                                                        \
     static void product_##name(void *out, const void *pa, const void *pb, int64_t m, int64_t k,    \
                                int64_t n)                                                          \

@@ -20,8 +20,8 @@
  * on its length. The fold leaves the block's result in its entry of the stack of results. The last
  * join leaves the reduction's result in entry 0. A reduction whose result does not depend on the
  * order keeps one accumulator. When all reductions of a stage are such, as in a product of matrices
- * of integers, the accumulators stay in registers for all rows. Vectors that row-level code computes
- * are kept in slots, which are arrays of one vector per group.
+ * of integers, the accumulators stay in registers for all rows. Vectors that row-level code
+ * computes are kept in slots, which are arrays of one vector per group.
  */
 #include "jit_llvm/gen.h"
 
