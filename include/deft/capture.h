@@ -102,7 +102,8 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_capture_set_u(deft_capture *c, const c
 
 /** Inside a captured function: the parameter of that name, a bare number as deft_num makes
  * it. deft_param_i gives integers, also those of deft_capture_set_u. DEFT_E_STATE: no captured
- * function runs. DEFT_E_ARG: the parameter was never set, or was set as the other kind of number. */
+ * function runs. DEFT_E_ARG: the parameter was never set, or was set as the other kind of
+ * number. */
 DEFT_API deft_tensor *deft_param_f(deft_ctx *cx, const char *name);
 DEFT_API deft_tensor *deft_param_i(deft_ctx *cx, const char *name);
 

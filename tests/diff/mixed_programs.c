@@ -5,7 +5,8 @@
  * states, old values that are kept, memory of the caller's that is read or written. Inside are
  * elementwise work, views, assigns through views and from one part of a tensor to another, reads,
  * draws, marks, loops, branches, examples, gradients and products of Jacobians, and of all that
- * again; work in every dtype, complex ones too, and under policies of mixed precision.
+ * again; work in every dtype, complex ones too, and under policies of mixed precision; codes of
+ * storage dtypes, in between and as tensors that stay.
  *
  * The context under test fuses, captures, donates, submits, and cuts where budgets say so. The
  * reference does none of it: each result is computed as soon as it is recorded, without fusion, a
@@ -39,7 +40,8 @@ enum {
     N = 6,
     M = 3,
     LOCALS = 6,
-    OLD = 4, /* kept values of before */
+    OLD = 4,   /* kept values of before */
+    CODES = 2, /* [M, N] of storage dtypes, which stay as the states do */
     MAX_ITER = 8,
     MAX_LOG = 1 << 16
 };
@@ -85,6 +87,7 @@ typedef enum kind {
     K_ATTEND,
     K_DTYPE,
     K_POLICY,
+    K_CODES,
     K_REPEAT,
     K_SCOPE,
     N_KINDS
@@ -96,13 +99,14 @@ static const char *const kind_name[N_KINDS] = {
     "assign view",   "assign memory", "memory",  "keep",   "read",    "export",      "grad",
     "grad of state", "jvp",           "stop",    "hook",   "custom",  "scan",        "while",
     "cond",          "vmap",          "windows", "top",    "product", "count",       "array",
-    "complex",       "places",        "attend",  "dtype",  "policy",  "repeat",      "scope",
+    "complex",       "places",        "attend",  "dtype",  "policy",  "codes",       "repeat",
+    "scope",
 };
 
 /* How often each is drawn. */
-static const uint8_t weight[N_KINDS] = { 6, 6, 2, 4, 3, 3, 1, 1, 1, 1, 8, 2, 6, 3,
-                                         3, 2, 1, 5, 2, 2, 4, 3, 2, 1, 1, 1, 4, 1,
-                                         2, 3, 3, 2, 3, 2, 4, 4, 5, 2, 5, 3, 1, 1 };
+static const uint8_t weight[N_KINDS] = { 6, 6, 2, 4, 3, 3, 1, 1, 1, 1, 8, 2, 6, 3, 3,
+                                         2, 1, 5, 2, 2, 4, 3, 2, 1, 1, 1, 4, 1, 2, 3,
+                                         3, 2, 3, 2, 4, 4, 5, 2, 5, 3, 3, 1, 1 };
 
 typedef struct stmt {
     uint8_t kind, dst, a, b, p, q;
@@ -145,7 +149,7 @@ typedef struct side {
     const world *w;
     deft_ctx *cx;
     deft_rng rng;
-    deft_tensor *state[STATES], *old[OLD], *memory;
+    deft_tensor *state[STATES], *old[OLD], *memory, *code[CODES];
     unsigned fresh; /* which of old the open step has made */
     float written[N], lent[N];
     lending exported[OLD];
@@ -328,6 +332,18 @@ static deft_tensor *through_codes(const exec *e, unsigned p, deft_tensor *x, def
     deft_tensor *const moved = deft_squeeze(deft_unsqueeze(rolled, 0), DEFT_AXES(0));
     deft_tensor *const sum = deft_add(deft_cast(a, DEFT_F32), deft_cast(moved, DEFT_F32));
     return tame(deft_mul(sum, number(e, is_packed ? 0.0625 : 0.5)));
+}
+
+static deft_dtype storage_dtype(unsigned p)
+{
+    static const deft_dtype all[] = { DEFT_F8E4M3FN, DEFT_F8E5M2, DEFT_E8M0, DEFT_U4, DEFT_I4 };
+    return all[p % LEN(all)];
+}
+
+/* t as codes of that dtype. */
+static deft_tensor *coded(const exec *e, deft_tensor *t, deft_dtype dtype)
+{
+    return deft_cast(deft_mul(tame(t), number(e, 6)), dtype);
 }
 
 static deft_tensor *work(const exec *e, unsigned p, deft_tensor *x, deft_tensor *y)
@@ -1055,6 +1071,51 @@ static deft_tensor *in_dtype(const exec *e, unsigned p, unsigned q, deft_tensor 
     return tame(deft_mul(deft_cast(r, DEFT_F32), number(e, is_whole ? 0.02 : 0.5)));
 }
 
+/* ---- codes that stay ---- */
+
+/* They are assigned: all of them, a row, or a row from another one. What they are then is used as
+ * floats. */
+static void run_codes(exec *e, const stmt *st, deft_tensor *a)
+{
+    deft_tensor *const code = e->s->code[st->q % CODES];
+    const deft_range row = DEFT_R(st->p % M, st->p % M + 1);
+    const deft_range other = DEFT_R(st->q % M, st->q % M + 1);
+    deft_tensor *const made = coded(e, fit(e, a, e->s->state[2]), deft_dtype_of(code));
+    deft_tensor *was = code;
+    switch (st->p / 4 % 6) {
+    case 0: deft_assign(code, made); break;
+    case 1: deft_assign(deft_slice(code, row), deft_slice(made, other)); break;
+    case 2: deft_assign(deft_slice(code, row), deft_slice(code, other)); break;
+    case 3: deft_assign(code, deft_flip(code, DEFT_AXES(0))); break;
+    case 4: {
+        deft_tensor *const line = deft_slice(fit(e, a, e->s->state[0]), DEFT_R(0, M));
+        was = deft_take(code, places(e, line, M), 0);
+        break;
+    }
+    default:
+        was = deft_where(deft_gt(deft_cast(made, DEFT_F32), number(e, 1)), e->s->state[3],
+                         deft_cast(code, DEFT_F32));
+    }
+    settle(e, code);
+    bind(e, st->dst, deft_mul(deft_cast(was, DEFT_F32), number(e, 0.125)));
+}
+
+static void see_codes(side *s, deft_tensor *t)
+{
+    uint8_t bytes[M * N];
+    uint32_t each[M * N];
+    const deft_dtype dtype = deft_dtype_of(t);
+    const bool is_packed = dtype == DEFT_U4 || dtype == DEFT_I4;
+    const size_t n = is_packed ? M * ((N + 1) / 2) : M * N;
+    const deft_status st = deft_read(t, dtype, bytes, n);
+    if (st != DEFT_OK) {
+        saw_status(s, st);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) each[i] = bytes[i];
+    saw(s, each, n);
+}
+
 static void run_grad(exec *e, const stmt *st, deft_tensor *with)
 {
     deft_tensor *const of = operand(e, st->a);
@@ -1186,6 +1247,7 @@ static void run_stmt(exec *e, const stmt *st)
     case K_COUNT: bind(e, st->dst, counted(e, st->p, a)); break;
     case K_ATTEND: bind(e, st->dst, attended(e, st->p, a)); break;
     case K_DTYPE: bind(e, st->dst, in_dtype(e, st->p, st->q, a, fit(e, b, a))); break;
+    case K_CODES: run_codes(e, st, a); break;
     case K_POLICY: bind(e, st->dst, under_policy(e, st->p, a)); break;
     case K_REPEAT: bind(e, st->dst, repeated(e, a)); break;
     case K_TOP: bind(e, st->dst, top(st->p, a)); break;
@@ -1310,6 +1372,7 @@ static void run_scope(side *s, const block *b, unsigned iter)
 static void see_all(side *s)
 {
     for (unsigned i = 0; i < STATES; i++) see(s, s->state[i]);
+    for (unsigned i = 0; i < CODES && !s->over; i++) see_codes(s, s->code[i]);
     for (unsigned i = 0; i < OLD; i++) see(s, s->old[i]);
     see(s, s->memory);
     see_exports(s);
@@ -1343,6 +1406,10 @@ static void run(side *s, const world *w, const oracle_path *p, bool plain)
     s->rng.seed = w->seed;
     s->cx = oracle_context(p, &o);
     for (unsigned i = 0; i < STATES; i++) s->state[i] = first_value(s, i);
+    for (unsigned i = 0; i < CODES; i++) {
+        const deft_dtype dtype = storage_dtype((unsigned)w->seed + 2 * i);
+        s->code[i] = deft_keep(deft_cast(s->state[2 + i], dtype));
+    }
     s->memory = deft_keep(
         deft_wrap_mut(s->cx, DEFT_SHAPE(N), DEFT_F32, s->written, sizeof s->written, NULL));
     for (unsigned i = 0; i < w->n_blocks; i++) {
@@ -1376,6 +1443,7 @@ static void run(side *s, const world *w, const oracle_path *p, bool plain)
     s->cuts = stats.cuts;
     deft_clear(s->cx);
     for (unsigned i = 0; i < STATES; i++) deft_drop(&s->state[i]);
+    for (unsigned i = 0; i < CODES; i++) deft_drop(&s->code[i]);
     for (unsigned i = 0; i < OLD; i++) deft_drop(&s->old[i]);
     deft_drop(&s->memory);
     deft_ctx_destroy(&s->cx);
