@@ -92,6 +92,10 @@ static bool injective(const df_shape *s, const int64_t *stride)
     return true;
 }
 
+/* Where the elements are of an array that has none. Offsets are added to its address, which must
+ * not be NULL then. */
+static const char nothing[1];
+
 /* Wraps the memory in a buffer. A GPU cannot read an element that is not aligned to its size. */
 static deft_status borrow(deft_ctx *cx, df_diag *d, const df_wrapping *w, df_buffer **out)
 {
@@ -100,7 +104,9 @@ static deft_status borrow(deft_ctx *cx, df_diag *d, const df_wrapping *w, df_buf
     const deft_status st = df_ctx_use(cx, d, w->where, NULL);
     if (st != DEFT_OK) return st;
     df_device *const dev = df_ctx_device(cx, w->where);
-    if (!dev->far) return df_buffer_wrap(d, dev->allocator, w->data, (int64_t)w->bytes, out);
+    if (!dev->far)
+        return df_buffer_wrap(d, dev->allocator, w->data ? w->data : (void *)(uintptr_t)nothing,
+                              (int64_t)w->bytes, out);
     /* without bytes there is no address to wrap */
     if (w->bytes == 0) return df_ctx_buffer(cx, d, w->where, 0, out);
     if (past)
@@ -119,9 +125,10 @@ static deft_status bind_memory(deft_ctx *cx, df_diag *d, const df_wrapping *w, c
     int64_t low, high, reach, stride[DEFT_MAX_RANK];
     char text[DF_SHAPE_TEXT];
     bool fits = true;
-    /* without elements no stride has a meaning, and none may overflow */
+    /* without elements, or with one along an axis, a stride has no meaning and may be any number */
     for (uint32_t i = 0; i < s->rank; i++) {
-        stride[i] = w->strides && df_value_size(v) > 0 ? w->strides[i] : v->stride[i] / parts;
+        const bool means = w->strides && df_value_size(v) > 0 && s->dim[i] > 1;
+        stride[i] = means ? w->strides[i] : v->stride[i] / parts;
         fits &= df_mul_i64(stride[i], parts, &v->stride[i]);
     }
     if (!fits || !df_strides_reach(s, stride, &low, &high) || !df_add_i64(high, -low, &reach) ||
