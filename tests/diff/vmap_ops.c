@@ -674,7 +674,6 @@ MAKE(tril, deft_tril(x[0], 0))
 MAKE(one_hot, deft_one_hot(x[0], 4, DEFT_F32))
 MAKE(matmul, deft_matmul(x[0], x[1]))
 MAKE(argsort, deft_argsort(x[0], 0, 1))
-MAKE(sort, deft_sort(x[0], 0, 1))
 MAKE(topk, deft_topk(x[0], 2, 0, 1, NULL))
 MAKE(sort, deft_sort(x[0], -1, 0))
 MAKE(which, deft_nonzero(x[0], 5, NULL))
@@ -1044,7 +1043,7 @@ static const row rows[] = {
     { "matmul", "[4] [3,4,2]", f_matmul, 2, { F(4), F(3, 4, 2) } },
     { "matmul", "[2,1,2,3] [2,3,2]", f_matmul, 2, { F(2, 1, 2, 3), F(2, 3, 2) } },
     { "argsort", "columns, descending", f_argsort, 1, { I(0, 3, 5, 2) } },
-    { "sort", "columns, descending", f_sort, 1, { F(5, 2) } },
+    { "sort", "rows", f_sort, 1, { F(2, 5) } },
     { "topk", "columns, largest", f_topk, 1, { I(0, 3, 5, 2) } },
     { "which", "nonzero, room enough", f_which, 1, { I(0, 1, 2, 2) } },
     { "which", "nonzero, too little room", f_which_few, 1, { B(6) } },

@@ -111,7 +111,7 @@ template <typename PARAMS> DEV void put_sorted(const PARAMS &a, u64 out, u64 i, 
     case 1: ((unsigned char *)out)[i] = *(const unsigned char *)from; break;
     case 2: ((unsigned short *)out)[i] = *(const unsigned short *)from; break;
     case 4: ((u32 *)out)[i] = *(const u32 *)from; break;
-    default: ((u64 *)out)[i] = *(const u64 *)from;
+    case 8: ((u64 *)out)[i] = *(const u64 *)from; break;
     }
 }
 
