@@ -135,6 +135,8 @@ DEFT_API deft_tensor *deft_ctc_loss(deft_tensor *log_probabilities, deft_tensor 
                                     const deft_ctc_options *options);
 
 #ifndef __cplusplus
+/** Options of deft_ctc_loss in C, from designated initializers; they live until the end of the
+ * block. */
 #define DEFT_CTC(...) (&(const deft_ctc_options){ .size = sizeof(deft_ctc_options), __VA_ARGS__ })
 /** Options in C, from designated initializers; they live until the end of the block. */
 #define DEFT_LOSS(...)                                                                             \

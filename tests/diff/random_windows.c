@@ -440,7 +440,7 @@ static void check(uint64_t seed, size_t n_paths)
 
 int main(int argc, char **argv)
 {
-    oracle_asked asked = { .count = 300, .quick = 60, .full = 20000, .seed = 1 };
+    oracle_asked asked = { .count = 300, .quick = 40, .full = 20000, .seed = 1 };
     for (int i = 1; i < argc; i++)
         if (!oracle_takes(&asked, argv[i])) is_verbose |= !strcmp(argv[i], "-v");
     const double t0 = oracle_now();

@@ -15,6 +15,7 @@
 #include "base/size_class.h"
 #include "support/fail_mem.h"
 #include "support/fuse_check.h"
+#include "support/budget.h"
 
 typedef struct want {
     const char *name, *trace;
@@ -1729,16 +1730,15 @@ Test(fuser, long_chains_are_cut)
 /* Two kernels need the end of a long chain of sums. How deep it is costs no stack. */
 Test(fuser, long_chains_are_shared)
 {
-    enum { LENGTH = 200000 };
-    const df_limits wide = { .n_threads = 4, .max_body = 2 * LENGTH, .fuse = true };
+    const int n = (int)test_size(200000, 40000);
+    const df_limits wide = { .n_threads = 4, .max_body = 2 * (uint32_t)n, .fuse = true };
     df_str s;
     df_str_init(&s, &df_mem_system);
     df_str_fmt(&s, "%%0 = input f32[40,50]\n");
-    for (int i = 1; i <= LENGTH; i++) df_str_fmt(&s, "%%%d = add f32[40,50] %%%d %%0\n", i, i - 1);
+    for (int i = 1; i <= n; i++) df_str_fmt(&s, "%%%d = add f32[40,50] %%%d %%0\n", i, i - 1);
     for (int i = 0; i < 2; i++)
-        df_str_fmt(&s, "%%%d = sum f32[%d] %%%d axes=[%d]\n", LENGTH + 1 + i, i ? 40 : 50, LENGTH,
-                   i);
-    df_str_fmt(&s, "output %%%d\noutput %%%d\n", LENGTH + 1, LENGTH + 2);
+        df_str_fmt(&s, "%%%d = sum f32[%d] %%%d axes=[%d]\n", n + 1 + i, i ? 40 : 50, n, i);
+    df_str_fmt(&s, "output %%%d\noutput %%%d\n", n + 1, n + 2);
     const fuse_result r = fuse_check_limits(s.at, &wide);
     cr_expect(r.ok, "%s", r.text);
     df_str_finish(&s);
