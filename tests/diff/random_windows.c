@@ -84,13 +84,14 @@ static program draw(uint64_t seed)
     p.has_gradient = drawn(&s, 0, 1);
     /* Products of few, some and many rows divide their work differently. */
     const int64_t per_group = drawn(&s, 0, 7) ? drawn(&s, 1, 6) : drawn(&s, 30, 50);
+    const bool is_3x3 = drawn(&s, 0, 2) == 0; /* that moves by 1 */
     p.groups = drawn(&s, 0, 1) ? 1 : drawn(&s, 2, 5);
     const int64_t depth = drawn(&s, 0, 3) ? drawn(&s, 1, 3) : 1;
     int64_t kernel[2], side[2];
     for (int i = 0; i < 2; i++) {
-        kernel[i] = drawn(&s, 1, 3 + (drawn(&s, 0, 7) == 0 ? 3 : 0));
-        p.stride[i] = drawn(&s, 1, 3);
-        p.dilation[i] = p.what == 4 || p.what == 5 ? 1 : drawn(&s, 1, 2);
+        kernel[i] = is_3x3 ? 3 : drawn(&s, 1, 3 + (drawn(&s, 0, 7) == 0 ? 3 : 0));
+        p.stride[i] = is_3x3 ? 1 : drawn(&s, 1, 3);
+        p.dilation[i] = is_3x3 || p.what == 4 || p.what == 5 ? 1 : drawn(&s, 1, 2);
         p.padding[i] = is_convolution(p.what) ? drawn(&s, 0, 2) : drawn(&s, 0, kernel[i] / 2);
         const int64_t reach = p.dilation[i] * (kernel[i] - 1) + 1 - 2 * p.padding[i];
         side[i] = drawn_side(&s, reach > 1 ? reach : 1);
