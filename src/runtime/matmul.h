@@ -6,7 +6,9 @@
  * M, N and the batch only, so that results do not depend on their number.
  * Fast mode: with few rows and a transposed B, each output is summed in several chains along k.
  * Products of a few other shapes go to a BLAS that is opened at run time. It runs on the calling
- * thread alone. All other products are computed as in strict mode.
+ * thread alone. Convolutions with windows of 3 x 3 elements, and the gradients of their weights,
+ * need fewer multiplications (winograd/winograd.h). All other products are computed as in strict
+ * mode.
  *
  * On machines that multiply pairs of bf16, products of bf16 use that (matmul/bf16.h). In strict
  * mode they do so when no denormal can occur, as the bits are equal then.

@@ -9,6 +9,7 @@
 
 #include "deft/deft.h"
 #include "fuzz.h"
+#include "source.h"
 
 enum { LEVELS = 10, ROOM = 1 << 20, TEXT = 32 };
 
@@ -37,18 +38,6 @@ static void release_array(struct ArrowArray *a)
 {
     n_released++;
     a->release = NULL;
-}
-
-typedef struct source {
-    const uint8_t *at;
-    size_t n;
-} source;
-
-static unsigned next(source *s)
-{
-    if (!s->n) return 0;
-    s->n--;
-    return *s->at++;
 }
 
 /* A small number, or one from the ends. Lengths that are read stay small. */

@@ -11,6 +11,7 @@
 #include "deft/deft.h"
 #include "deft/dlpack.h"
 #include "fuzz.h"
+#include "source.h"
 
 enum { ROOM = 1 << 16, MIDDLE = ROOM / 2, AXES = 10 };
 
@@ -35,18 +36,6 @@ static void release_old(struct DLManagedTensor *self)
 }
 
 __extension__ typedef __int128 wide;
-
-typedef struct source {
-    const uint8_t *at;
-    size_t n;
-} source;
-
-static unsigned next(source *s)
-{
-    if (!s->n) return 0;
-    s->n--;
-    return *s->at++;
-}
 
 /* A small number, with a sign, or one from the ends. */
 static int64_t number(source *s)

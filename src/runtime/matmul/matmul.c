@@ -16,8 +16,8 @@
  *
  * Each element is one chain acc = fma(a, b, acc) with k ascending from +0. Between two slices of K
  * the running value is stored and loaded again, which is exact. Threads never divide K. So no
- * choice in this file changes a result. In fast mode, products that tiles->split or a BLAS
- * compute can have other bits, and those of bf16 can lose denormals.
+ * choice in this file changes a result. In fast mode, products that tiles->split, a BLAS or
+ * winograd.h compute can have other bits, and those of bf16 can lose denormals.
  *
  * The division (`cut`) depends on the job, the micro-kernel and the number of threads. It does not
  * depend on the BLAS. So df_matmul_work_size and df_matmul_run compute the same division.

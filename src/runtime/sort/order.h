@@ -128,4 +128,10 @@ bool df_sort_is_long(const df_routine_job *j, uint32_t n_threads);
 size_t df_sort_long_work_size(const df_routine_job *j, uint32_t n_threads);
 void df_sort_long(const df_routine_job *j, df_pool *pool, const char *in, int64_t *out, void *work);
 
+/* Where piece number `piece` of n_pieces begins, into which n elements are divided evenly. */
+DF_INLINE int64_t df_order_piece(int64_t n, int64_t n_pieces, int64_t piece)
+{
+    return n / n_pieces * piece + n % n_pieces * piece / n_pieces;
+}
+
 #endif

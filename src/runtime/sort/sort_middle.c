@@ -71,7 +71,7 @@ static void choose_bounds(middle *x)
 
 static int64_t begin_of(const middle *x, int64_t piece)
 {
-    return x->j->n / x->n * piece + x->j->n % x->n * piece / x->n;
+    return df_order_piece(x->j->n, x->n, piece);
 }
 
 static void collect(void *user, uint32_t piece, uint32_t thread)

@@ -167,7 +167,7 @@ bool df_sort_values_is_long(const df_routine_job *j, uint32_t n_threads)
 
 static int64_t begin_of(const buckets *x, int64_t piece)
 {
-    return x->j->n / x->n * piece + x->j->n % x->n * piece / x->n;
+    return df_order_piece(x->j->n, x->n, piece);
 }
 
 static char *key_of(const buckets *x, char *keys, int64_t i)

@@ -8,7 +8,7 @@
 
 #define AVX512 __attribute__((target("avx512f,avx2,fma")))
 
-enum { LANES = 16 };
+enum { LANES = DF_WINOGRAD_LANES };
 
 /* The lanes [first, end) of a vector. */
 DF_INLINE __mmask16 lanes_between(int64_t first, int64_t end)

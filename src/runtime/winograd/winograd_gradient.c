@@ -20,9 +20,7 @@ enum {
     POSITIONS = DF_WINOGRAD_POSITIONS,
     TURNED = DF_WINOGRAD_TURNED,
     BLOCK_BYTES = 2 << 20, /* of Y and V, where there are more rows of tiles than one */
-    LANES = 16,
-    SKEW = 3 * LANES, /* so that the positions of an element do not share a set of a cache */
-    ALIGN = 64
+    LANES = DF_WINOGRAD_LANES
 };
 
 typedef struct gradient {
@@ -45,17 +43,6 @@ typedef struct gradient {
     size_t y_bytes, v_bytes, p_bytes, c_bytes; /* of the workspace */
 } gradient;
 
-static size_t gradient_bytes(int64_t n_elements)
-{
-    return ((size_t)n_elements * sizeof(float) + ALIGN - 1) / ALIGN * ALIGN;
-}
-
-/* Elements from one position to the next of n elements. */
-static int64_t skewed(int64_t n)
-{
-    return df_div_up(n, LANES) * LANES + SKEW;
-}
-
 static void lay_gradient(const df_matmul_job *j, const df_gemm_kernel *g, gradient *d)
 {
     const df_images *const m = j->images;
@@ -76,22 +63,22 @@ static void lay_gradient(const df_matmul_job *j, const df_gemm_kernel *g, gradie
         POSITIONS * (filters + channels) * d->columns * (int64_t)sizeof(float);
     d->per_block = df_min_i64(d->rows, df_max_i64(1, BLOCK_BYTES / row_bytes));
     const int64_t n_tiles = d->per_block * d->columns;
-    d->y_position = skewed(filters * n_tiles);
-    d->v_position = skewed(channels * n_tiles);
+    d->y_position = df_winograd_skewed(filters * n_tiles);
+    d->v_position = df_winograd_skewed(channels * n_tiles);
     d->p_row = df_div_up(d->n_channels, LANES) * LANES;
-    d->p_position = skewed(j->m * d->p_row);
+    d->p_position = df_winograd_skewed(j->m * d->p_row);
     d->ld = j->c ? j->c_row : j->n;
-    d->y_bytes = gradient_bytes(POSITIONS * d->y_position);
-    d->v_bytes = gradient_bytes(POSITIONS * d->v_position);
-    d->p_bytes = gradient_bytes(POSITIONS * d->p_position);
-    d->c_bytes = j->c ? 0 : gradient_bytes(j->m * j->n);
+    d->y_bytes = df_winograd_bytes(POSITIONS * d->y_position);
+    d->v_bytes = df_winograd_bytes(POSITIONS * d->v_position);
+    d->p_bytes = df_winograd_bytes(POSITIONS * d->p_position);
+    d->c_bytes = j->c ? 0 : df_winograd_bytes(j->m * j->n);
 }
 
 size_t df_winograd_gradient_work_size(const df_matmul_job *j, const df_gemm_kernel *g)
 {
     gradient d;
     lay_gradient(j, g, &d);
-    return d.y_bytes + d.v_bytes + d.p_bytes + d.c_bytes + (size_t)j->m + ALIGN;
+    return d.y_bytes + d.v_bytes + d.p_bytes + d.c_bytes + (size_t)j->m + DF_WINOGRAD_ALIGN;
 }
 
 /* Transforms the rows of tiles of the block for some channels: t says which, and where they go. */
@@ -198,7 +185,7 @@ bool df_winograd_run_gradient(const df_matmul_job *j, const df_gemm_kernel *g, d
 {
     gradient d;
     lay_gradient(j, g, &d);
-    char *const at = (char *)(((uintptr_t)work + ALIGN - 1) / ALIGN * ALIGN);
+    char *const at = df_winograd_aligned(work);
     d.y = (float *)(void *)at;
     d.v = d.y + d.y_bytes / sizeof(float);
     d.p = d.v + d.v_bytes / sizeof(float);

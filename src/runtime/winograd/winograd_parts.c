@@ -1,7 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/winograd/winograd_parts.h"
 
-enum { TAPS = DF_WINOGRAD_TAPS };
+enum { TAPS = DF_WINOGRAD_TAPS, LANES = DF_WINOGRAD_LANES, ALIGN = DF_WINOGRAD_ALIGN };
+
+int64_t df_winograd_skewed(int64_t n)
+{
+    return (df_div_up(n, LANES) + 3) * LANES;
+}
+
+size_t df_winograd_bytes(int64_t n)
+{
+    return ((size_t)n * sizeof(float) + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+char *df_winograd_aligned(void *work)
+{
+    return (char *)(((uintptr_t)work + ALIGN - 1) / ALIGN * ALIGN);
+}
 
 bool df_winograd_find_square(const df_images *m, df_winograd_square *out)
 {

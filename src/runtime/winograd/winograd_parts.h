@@ -10,7 +10,20 @@
 #include "runtime/matmul/tile.h"
 #include "runtime/matmul/windows.h"
 
-enum { DF_WINOGRAD_POSITIONS = 16, DF_WINOGRAD_TAPS = 9 };
+enum {
+    DF_WINOGRAD_POSITIONS = 16,
+    DF_WINOGRAD_TAPS = 9,
+    DF_WINOGRAD_LANES = 16, /* tiles in a vector */
+    DF_WINOGRAD_ALIGN = 64  /* bytes, of each array in the workspace */
+};
+
+/* Elements from one position to the next, where n of a position are stored. A few cache lines lie
+ * between, so that the positions of an element do not share a set of a cache. */
+int64_t df_winograd_skewed(int64_t n);
+
+/* Bytes of an array of n elements in the workspace, and the first aligned address in it. */
+size_t df_winograd_bytes(int64_t n);
+char *df_winograd_aligned(void *work);
 
 /* How the taps form a square of 3 x 3. */
 typedef struct df_winograd_square {

@@ -21,13 +21,11 @@
 enum {
     POSITIONS = DF_WINOGRAD_POSITIONS,
     TAPS = DF_WINOGRAD_TAPS,
-    GROUP = 32,             /* rows of M at once. Each panel of V is read once for all of them */
-    IMAGE_BYTES = 1 << 20,  /* of V in a task, where there are no more rows of tiles than one */
-    CHUNK = 32,             /* channels of weights that are packed at once: they stay in L1 */
-    LANES = 16,             /* tiles in a vector */
-    SKEW = 3 * LANES,       /* so that the positions of an element do not share a set of a cache */
-    TASK_LANES = 8 * LANES, /* tiles that take as long as a task without tiles */
-    ALIGN = 64
+    GROUP = 32,            /* rows of M at once. Each panel of V is read once for all of them */
+    IMAGE_BYTES = 1 << 20, /* of V in a task, where there are no more rows of tiles than one */
+    CHUNK = 32,            /* channels of weights that are packed at once: they stay in L1 */
+    LANES = DF_WINOGRAD_LANES,
+    TASK_LANES = 8 * LANES /* tiles that take as long as a task without tiles */
 };
 
 typedef struct division {
@@ -50,16 +48,6 @@ typedef struct division {
 
 /* ---- division ---- */
 
-static size_t padded_bytes(int64_t n_elements)
-{
-    return ((size_t)n_elements * sizeof(float) + ALIGN - 1) / ALIGN * ALIGN;
-}
-
-static int64_t whole_units(int64_t n, int64_t unit)
-{
-    return df_div_up(n, unit) * unit;
-}
-
 /* Returns the rows of tiles of a task with which the threads end first. */
 static int64_t rows_per_task(const division *d, uint32_t n_threads)
 {
@@ -68,7 +56,7 @@ static int64_t rows_per_task(const division *d, uint32_t n_threads)
     int64_t best = 1, least = INT64_MAX;
     for (int64_t rows = 1; rows <= df_min_i64(most, d->rows); rows++) {
         const int64_t n_tasks = df_div_up(d->rows, rows) * d->j->n_batch;
-        const int64_t each = whole_units(rows * d->columns, LANES) + TASK_LANES;
+        const int64_t each = df_div_up(rows * d->columns, LANES) * LANES + TASK_LANES;
         const int64_t longest = df_div_up(n_tasks, n_threads) * each;
         if (longest > least) continue;
         best = rows;
@@ -96,16 +84,17 @@ static void winograd_divide(const df_matmul_job *j, const df_gemm_kernel *g, uin
     d->n_parts = df_div_up(d->rows, d->per_task);
     d->n_panels = df_div_up(d->per_task * d->columns, d->nr);
     d->m_panels = df_div_up(j->m, d->mr);
-    d->v_position = whole_units(d->n_panels * d->nr * d->n_channels, LANES) + SKEW;
-    d->u_position = whole_units(d->m_panels * d->mr * d->n_channels, LANES) + SKEW;
-    d->m_position = whole_units(GROUP * d->n_panels * d->nr, LANES) + SKEW;
+    d->v_position = df_winograd_skewed(d->n_panels * d->nr * d->n_channels);
+    d->u_position = df_winograd_skewed(d->m_panels * d->mr * d->n_channels);
+    d->m_position = df_winograd_skewed(GROUP * d->n_panels * d->nr);
     /* The direct product of a row of tiles packs a panel of windows where V was, and packing
      * weights needs room for some channels. */
     const int64_t windows = j->k * d->nr, weights = CHUNK * TAPS * d->mr;
-    d->v_bytes = padded_bytes(df_max_i64(POSITIONS * d->v_position, df_max_i64(windows, weights)));
-    d->m_bytes = padded_bytes(POSITIONS * d->m_position + LANES);
-    d->c_bytes = j->c ? 0 : padded_bytes(j->m * 2 * d->per_task * m->out[1]);
-    d->u_bytes = padded_bytes(POSITIONS * d->u_position);
+    d->v_bytes =
+        df_winograd_bytes(df_max_i64(POSITIONS * d->v_position, df_max_i64(windows, weights)));
+    d->m_bytes = df_winograd_bytes(POSITIONS * d->m_position + LANES);
+    d->c_bytes = j->c ? 0 : df_winograd_bytes(j->m * 2 * d->per_task * m->out[1]);
+    d->u_bytes = df_winograd_bytes(POSITIONS * d->u_position);
 }
 
 size_t df_winograd_results_work_size(const df_matmul_job *j, const df_gemm_kernel *g,
@@ -113,7 +102,8 @@ size_t df_winograd_results_work_size(const df_matmul_job *j, const df_gemm_kerne
 {
     division d;
     winograd_divide(j, g, n_threads, &d);
-    return d.u_bytes * (size_t)j->n_batch + (d.v_bytes + d.m_bytes + d.c_bytes) * n_threads + ALIGN;
+    return d.u_bytes * (size_t)j->n_batch + (d.v_bytes + d.m_bytes + d.c_bytes) * n_threads +
+           DF_WINOGRAD_ALIGN;
 }
 
 static float *v_of(const division *d, uint32_t thread)
@@ -315,7 +305,7 @@ void df_winograd_run_results(const df_matmul_job *j, const df_gemm_kernel *g, df
 {
     division d;
     winograd_divide(j, g, df_pool_threads(pool), &d);
-    d.work = (char *)(((uintptr_t)work + ALIGN - 1) / ALIGN * ALIGN);
+    d.work = df_winograd_aligned(work);
     df_winograd_run_tasks(pool, d.m_panels * j->n_batch, weights_task, &d);
     df_winograd_run_tasks(pool, d.n_parts * j->n_batch, block_task, &d);
 }
