@@ -42,6 +42,7 @@ enum {
     LOCALS = 6,
     OLD = 4,   /* kept values of before */
     CODES = 2, /* [M, N] of storage dtypes, which stay as the states do */
+    DLPACK_HOST = 1,
     MAX_ITER = 8,
     MAX_LOG = 1 << 16
 };
@@ -1166,14 +1167,38 @@ static void end_export(lending *l)
     l->m = NULL;
 }
 
+static const oracle_path *plain_path, *path_now;
+
+/* The elements that another library has, from the host or a GPU. */
+static void lent_values(const side *s, const lending *l, float *out)
+{
+    const deft_dlpack_tensor *const t =
+        &((const deft_dlpack_versioned *)(const void *)l->m)->tensor;
+    const oracle_path *const p = s->plain ? plain_path : path_now;
+    const size_t bytes = l->n * sizeof *out;
+    if (t->device_type == DLPACK_HOST) {
+        memcpy(out, t->data, bytes);
+        return;
+    }
+    const deft_scope scope = deft_scope_begin(p->cx);
+    deft_tensor *const there = deft_wrap_device(p->cx, p->device, DEFT_SHAPE((int64_t)l->n),
+                                                DEFT_F32, t->data, bytes, NULL);
+    if (deft_read(there, DEFT_F32, out, bytes) != DEFT_OK || deft_scope_end(scope) != DEFT_OK) {
+        fprintf(stderr, "an exported value on a GPU: %s\n", deft_message(p->cx));
+        exit(1);
+    }
+}
+
 /* What others have of before is as it was. */
 static void see_exports(side *s)
 {
     for (unsigned i = 0; i < OLD; i++) {
         const lending *const l = &s->exported[i];
-        const deft_dlpack_versioned *const v = (const void *)l->m;
         const float differs = s->plain ? 1 : 2;
-        if (v && memcmp(v->tensor.data, l->was, l->n * sizeof *l->was)) saw(s, &differs, 1);
+        float now[LEN(l->was)];
+        if (!l->m) continue;
+        lent_values(s, l, now);
+        if (memcmp(now, l->was, l->n * sizeof *now)) saw(s, &differs, 1);
     }
 }
 
@@ -1189,7 +1214,7 @@ static void export(exec *e, const stmt *st, deft_tensor *t)
     saw_status(e->s, deft_to_dlpack(t, flags, &l->m));
     if (!l->m) return;
     l->n = (size_t)n;
-    memcpy(l->was, ((deft_dlpack_versioned *)(void *)l->m)->tensor.data, l->n * sizeof *l->was);
+    lent_values(e->s, l, l->was);
     saw(e->s, l->was, l->n);
     if (e->b->kind == B_CAPTURE || e->b->kind == B_SCOPE || st->p % 3) return;
     saw_status(e->s, deft_to_dlpack(t, 0, &twice));
@@ -1453,7 +1478,6 @@ static void run(side *s, const world *w, const oracle_path *p, bool plain)
 
 /* ---- comparing ---- */
 
-static const oracle_path *plain_path, *path_now;
 static side reference, tested;
 static uint64_t n_refused, n_replayed, n_cut, n_seen;
 
