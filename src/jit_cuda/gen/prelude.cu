@@ -275,11 +275,12 @@ DEV f16 cast_f32_f16(f32 v)
 }
 DEV bf16 cast_f32_bf16(f32 v) { return bf16_of_bits(__float_as_uint(v)); }
 #else
+/* cvt gives a NaN without its sign, which signbit promises. */
 DEV f32 cast_f16_f32(f16 h)
 {
     f32 v;
     asm("cvt.f32.f16 %0, %1;" : "=f"(v) : "h"(h));
-    return v;
+    return f32_of((__float_as_uint(v) & 0x7FFFFFFFu) | (u32)(h & 0x8000u) << 16);
 }
 DEV f16 cast_f32_f16(f32 v)
 {
