@@ -17,7 +17,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "jit_cuda/gen/cuda_abi.h"
+#include "jit_cuda/gen/held.h"
 #include "jit_cuda/driver/nvrtc.h"
 #include "jit_cuda/kernels/routine.h"
 #include "matrix.h"
@@ -69,6 +69,9 @@ static void choose_entries(subject *s, bool brief)
     const uint8_t mode = s->k->mode;
     s->n_entries = brief ? 1 : mode == DF_MODE_LOOP ? 2 : 3;
     memcpy(s->entry, of[mode], sizeof *s->entry * s->n_entries);
+    if (!brief && df_cuda_held_of(s->k).n > 0)
+        s->entry[s->n_entries++] =
+            (df_cuda_entry){ DF_CUDA_MAIN, DF_CUDA_NARROW | DF_CUDA_WIDE | DF_CUDA_HELD };
     if (!(s->k->flags & DF_KERNEL_SPLIT)) return;
     s->entry[s->n_entries++] = (df_cuda_entry){ DF_CUDA_PART, DF_CUDA_NARROW | DF_CUDA_WIDE };
     s->entry[s->n_entries++] = (df_cuda_entry){ DF_CUDA_FIN, DF_CUDA_NARROW };

@@ -104,12 +104,12 @@ bool batch_build(batch *b, const batch_tools *t, const batch_kernel *k, uint32_t
     return good;
 }
 
-bool batch_call(const batch *b, const char *where, const char *name, const void *params,
-                int64_t n_blocks, uint32_t n_threads)
+static bool call_entry(const batch *b, const char *where, const char *name, const void *params,
+                       int64_t n_blocks, uint32_t n_threads, uint32_t n_shared)
 {
     for (const shim_entry *at = b->entries; at->name; at++) {
         if (strcmp(at->name, name) != 0) continue;
-        const int err = b->launch(at->call, params, (unsigned)n_blocks, n_threads);
+        const int err = b->launch(at->call, params, (unsigned)n_blocks, n_threads, n_shared);
         if (err)
             printf("%s: %s: %s\n", where, name,
                    err == 1 ? "a barrier that not all threads came to" : "no memory");
@@ -119,13 +119,25 @@ bool batch_call(const batch *b, const char *where, const char *name, const void 
     return false;
 }
 
-bool batch_launch(const batch *b, const batch_kernel *k, df_cuda_entry e, const void *params,
-                  int64_t n_blocks)
+bool batch_call(const batch *b, const char *where, const char *name, const void *params,
+                int64_t n_blocks, uint32_t n_threads)
+{
+    return call_entry(b, where, name, params, n_blocks, n_threads, 0);
+}
+
+bool batch_launch_held(const batch *b, const batch_kernel *k, df_cuda_entry e, const void *params,
+                       int64_t n_blocks, uint32_t n_threads, uint32_t n_shared)
 {
     char name[64];
     df_cuda_entry_name(k->name, e, name, sizeof name);
-    return batch_call(b, k->where, name, params, n_blocks,
-                      df_cuda_threads(k->k, (df_cuda_pass)e.pass));
+    return call_entry(b, k->where, name, params, n_blocks, n_threads, n_shared);
+}
+
+bool batch_launch(const batch *b, const batch_kernel *k, df_cuda_entry e, const void *params,
+                  int64_t n_blocks)
+{
+    return batch_launch_held(b, k, e, params, n_blocks, df_cuda_threads(k->k, (df_cuda_pass)e.pass),
+                             0);
 }
 
 void batch_close(batch *b)

@@ -8,7 +8,7 @@
 
 #include "jit_cuda/gen/cuda_abi.h"
 
-enum { BATCH_ENTRIES = 8 };
+enum { BATCH_ENTRIES = 10 };
 
 typedef struct batch_kernel {
     const df_kernel *k;
@@ -22,7 +22,7 @@ typedef struct batch {
     void *library;
     const void *entries; /* shim_entry[] */
     int (*launch)(void (*call)(const void *), const void *params, unsigned n_blocks,
-                  unsigned n_threads);
+                  unsigned n_threads, unsigned n_shared);
     size_t text_bytes;
 } batch;
 
@@ -40,6 +40,9 @@ bool batch_build_text(batch *b, const batch_tools *t, const df_str *text, uint32
 /* params: the entry's one parameter. */
 bool batch_launch(const batch *b, const batch_kernel *k, df_cuda_entry e, const void *params,
                   int64_t n_blocks);
+/* Thread blocks of n_threads, with n_shared bytes of shared memory. */
+bool batch_launch_held(const batch *b, const batch_kernel *k, df_cuda_entry e, const void *params,
+                       int64_t n_blocks, uint32_t n_threads, uint32_t n_shared);
 bool batch_call(const batch *b, const char *where, const char *name, const void *params,
                 int64_t n_blocks, uint32_t n_threads);
 void batch_close(batch *b);

@@ -35,12 +35,14 @@
 #define __align__(n) __attribute__((aligned(n)))
 #define __launch_bounds__(...)
 
-enum { SHIM_THREADS = 512, SHIM_STACK = 64 << 10 };
+enum { SHIM_THREADS = 512, SHIM_STACK = 64 << 10, SHIM_SHARED = 48 << 10, SHIM_PAGE = 4096 };
 
 struct shim_dim {
     unsigned x;
 };
 static shim_dim threadIdx, blockIdx, blockDim, gridDim;
+/* What the launch asks for. It ends at an inaccessible page. */
+static unsigned char *held_rows;
 
 /* ---- fibres ---- */
 
@@ -157,16 +159,22 @@ template <typename A, void (*F)(A)> static void shim_call(const void *params)
     F(*(const A *)params);
 }
 
+static char *shim_stacks_and_shared(void)
+{
+    const size_t size = (size_t)SHIM_THREADS * SHIM_STACK + SHIM_SHARED;
+    void *const p =
+        mmap(NULL, size + SHIM_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED || mprotect((char *)p + size, SHIM_PAGE, PROT_NONE) != 0) return NULL;
+    return (char *)p;
+}
+
 /* 0: done; 1: a barrier that not all threads came to; 2: no memory. */
 extern "C" int shim_launch(void (*call)(const void *), const void *params, unsigned n_blocks,
-                           unsigned n_threads)
+                           unsigned n_threads, unsigned n_shared)
 {
-    if (!shim_stacks) {
-        void *const p = mmap(NULL, (size_t)SHIM_THREADS * SHIM_STACK, PROT_READ | PROT_WRITE,
-                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (p == MAP_FAILED) return 2;
-        shim_stacks = (char *)p;
-    }
+    if (!shim_stacks) shim_stacks = shim_stacks_and_shared();
+    if (!shim_stacks || n_shared > SHIM_SHARED) return 2;
+    held_rows = (unsigned char *)shim_stacks + SHIM_THREADS * SHIM_STACK + SHIM_SHARED - n_shared;
     shim_entry_fn = call;
     shim_params = params;
     gridDim.x = n_blocks;

@@ -16,6 +16,7 @@
 
 #include "base/limits.h"
 #include "batch.h"
+#include "jit_cuda/gen/held.h"
 #include "programs.h"
 #include "runtime/interp/interp.h"
 #include "support/budget.h"
@@ -29,7 +30,7 @@ typedef struct subject {
 } subject;
 
 typedef struct counts {
-    long kernels, cases, launches, wide, many, split, left_out, faults;
+    long kernels, cases, launches, wide, held, many, split, left_out, faults;
     double compiling;
 } counts;
 
@@ -64,6 +65,10 @@ static void choose_entries(batch_kernel *b, uint32_t number)
         add_entry(b, DF_CUDA_MAIN, odd ? DF_CUDA_NARROW : DF_CUDA_NARROW | DF_CUDA_MANY);
         add_entry(b, DF_CUDA_MAIN, odd ? DF_CUDA_LONG | DF_CUDA_MANY : DF_CUDA_LONG);
         add_entry(b, DF_CUDA_MAIN, odd ? DF_CUDA_WIDE : DF_CUDA_WIDE | DF_CUDA_LONG);
+        if (df_cuda_held_of(k).n == 0) break;
+        add_entry(b, DF_CUDA_MAIN, DF_CUDA_HELD | (odd ? DF_CUDA_NARROW : DF_CUDA_MANY));
+        add_entry(b, DF_CUDA_MAIN, DF_CUDA_HELD | DF_CUDA_LONG | (odd ? DF_CUDA_MANY : 0));
+        add_entry(b, DF_CUDA_MAIN, DF_CUDA_HELD | DF_CUDA_WIDE | (odd ? DF_CUDA_LONG : 0));
         break;
     case DF_MODE_COL:
         add_entry(b, DF_CUDA_MAIN, odd ? DF_CUDA_WIDE : DF_CUDA_NARROW | DF_CUDA_WIDE);
@@ -111,13 +116,26 @@ static int64_t some_blocks(subject *s, df_cuda_entry e, const random_run *r)
     return most < some ? most : some;
 }
 
+/* With LONG and HELD, as many threads as have work, or all. */
+static bool launch_blocks(const batch *b, subject *s, df_cuda_entry e, const random_run *r,
+                          uint32_t n_segments, const void *params, int64_t n_blocks)
+{
+    int64_t threads = random_pick(&s->g, 2) ? df_cuda_threads(s->b.k, (df_cuda_pass)e.pass) : 0;
+    int64_t shared = 0;
+    for (uint32_t i = 0; i < n_segments; i++) {
+        threads = df_max_i64(threads, df_cuda_team_threads(&s->g.k, e, &r[i].a));
+        shared = df_max_i64(shared, df_cuda_shared_bytes(&s->g.k, e, &r[i].a));
+    }
+    return batch_launch_held(b, &s->b, e, params, n_blocks, (uint32_t)threads, (uint32_t)shared);
+}
+
 static bool launch_each(const batch *b, subject *s, df_cuda_entry e, random_run *r)
 {
     uint64_t words[DF_CUDA_PARAM_BYTES / 8];
     for (uint32_t i = 0; i < N_SEGMENTS; i++) {
         df_cuda_fill(&s->g.k, &r[i].a, words);
         const int64_t blocks = some_blocks(s, e, &r[i]);
-        if (blocks > 0 && !batch_launch(b, &s->b, e, words, blocks)) return false;
+        if (blocks > 0 && !launch_blocks(b, s, e, &r[i], 1, words, blocks)) return false;
     }
     return true;
 }
@@ -135,7 +153,7 @@ static bool launch_many(const batch *b, subject *s, df_cuda_entry e, random_run 
         blocks += (uint32_t)some_blocks(s, e, &r[i]);
     }
     const df_cuda_many many = { table, first, N_SEGMENTS, blocks };
-    const bool good = blocks == 0 || batch_launch(b, &s->b, e, &many, blocks);
+    const bool good = blocks == 0 || launch_blocks(b, s, e, r, N_SEGMENTS, &many, blocks);
     free(table);
     n.many++;
     return good;
@@ -144,8 +162,10 @@ static bool launch_many(const batch *b, subject *s, df_cuda_entry e, random_run 
 static bool allowed(const subject *s, df_cuda_entry e, const random_run *r)
 {
     const unsigned asked = e.flags & (DF_CUDA_NARROW | DF_CUDA_WIDE);
-    for (uint32_t i = 0; i < N_SEGMENTS; i++)
+    for (uint32_t i = 0; i < N_SEGMENTS; i++) {
         if ((df_cuda_facts(&s->g.k, &r[i].a) & asked) != asked) return false;
+        if (e.flags & DF_CUDA_HELD && !df_cuda_holds(&s->g.k, e.flags, &r[i].a)) return false;
+    }
     return true;
 }
 
@@ -153,6 +173,7 @@ static bool launch(const batch *b, subject *s, df_cuda_entry e, random_run *r)
 {
     n.launches++;
     n.wide += (e.flags & DF_CUDA_WIDE) != 0;
+    n.held += (e.flags & DF_CUDA_HELD) != 0;
     return e.flags & DF_CUDA_MANY ? launch_many(b, s, e, r) : launch_each(b, s, e, r);
 }
 
@@ -224,8 +245,11 @@ static void check_batch(subject *s, uint32_t n_subjects, uint32_t rounds)
     clock_gettime(CLOCK_MONOTONIC, &t1);
     n.compiling += (double)(t1.tv_sec - t0.tv_sec) + (double)(t1.tv_nsec - t0.tv_nsec) * 1e-9;
     n.faults += !good;
-    for (uint32_t i = 0; good && i < n_subjects; i++)
-        for (uint32_t j = 0; j < rounds; j++) check_shapes(&b, &s[i]);
+    for (uint32_t i = 0; good && i < n_subjects; i++) {
+        /* few kernels hold rows, and those have one more way for each length */
+        const uint32_t more = df_cuda_held_of(&s[i].g.k).n > 0 ? 8 : 1;
+        for (uint32_t j = 0; j < rounds * more; j++) check_shapes(&b, &s[i]);
+    }
     n.kernels += n_subjects;
     batch_close(&b);
 }
@@ -408,9 +432,10 @@ int main(int argc, char **argv)
     char command[128];
     snprintf(command, sizeof command, "rm -r %s", tools.folder);
     if (n.faults == 0 && system(command) != 0) n.faults++;
-    printf("%ld kernels, %ld cases, %ld launches (%ld wide, %ld of many segments, %ld split), %ld "
-           "kernels of programs left out, %.1f s of compiling, %ld faults\n",
-           n.kernels, n.cases, n.launches, n.wide, n.many, n.split, n.left_out, n.compiling,
-           n.faults);
+    printf(
+        "%ld kernels, %ld cases, %ld launches (%ld wide, %ld with rows held, %ld of many "
+        "segments, %ld split), %ld kernels of programs left out, %.1f s of compiling, %ld faults\n",
+        n.kernels, n.cases, n.launches, n.wide, n.held, n.many, n.split, n.left_out, n.compiling,
+        n.faults);
     return n.faults == 0 ? 0 : 1;
 }

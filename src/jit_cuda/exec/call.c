@@ -154,8 +154,8 @@ static deft_status launch_step(run *r, const df_cuda_step *s, df_cu_stream strea
     const uintptr_t site = has_kernel ? r->plan->about[s->kernel.i].site : 0;
     if (s->of_job == DF_NONE) return df_cuda_job_run_lt(r->f, r->d, r->c, s, stream);
     void *param[1] = { r->f->params.word.at + s->param };
-    const df_cu_result result =
-        r->c->driver->launch(s->fn, s->n_blocks, 1, 1, s->n_threads, 1, 1, 0, stream, param, NULL);
+    const df_cu_result result = r->c->driver->launch(s->fn, s->n_blocks, 1, 1, s->n_threads, 1, 1,
+                                                     s->shared, stream, param, NULL);
     if (result)
         return df_queue_fail(r->q, r->d, result, "cuLaunchKernel of %u blocks of %s", s->n_blocks,
                              ops ? ops : "a kernel");

@@ -8,6 +8,7 @@
  *   give each multiprocessor WARPS of them, a thread block takes a row (LONG). When there are
  *   fewer rows than multiprocessors, rows are split over the GPU (PART, FIN). This needs rows
  *   with more blocks of DF_BLOCK than the warps of a thread block take at once.
+ * - Rows that several stages of ROW read stay in shared memory, where they fit (HELD).
  * - COL is split in a similar case. Its threads take several columns where enough thread
  *   blocks are left.
  * - MAP has a thread for each pack until that is enough for the GPU. With more packs, a
@@ -61,6 +62,14 @@ static bool fills(const df_gpu_properties *g, const df_kernel *k, const df_kargs
     return df_cuda_blocks(k, e, a) >= g->n_sms;
 }
 
+/* The flags to add so that rows stay in shared memory: those of the 8 warps of a thread block, or
+ * that of the thread block. */
+static uint8_t keep_rows(const df_kernel *k, uint8_t flags, const df_kargs *a)
+{
+    if (df_cuda_holds(k, flags, a)) return DF_CUDA_HELD;
+    return df_cuda_holds(k, flags | DF_CUDA_LONG, a) ? DF_CUDA_HELD | DF_CUDA_LONG : 0;
+}
+
 df_cuda_choice df_cuda_choose(const df_gpu_properties *g, const df_kernel *k, const df_kargs *a)
 {
     df_cuda_choice c = { .flags = df_cuda_facts(k, a) };
@@ -71,13 +80,14 @@ df_cuda_choice df_cuda_choose(const df_gpu_properties *g, const df_kernel *k, co
         c.flags &= (uint8_t)~DF_CUDA_WIDE;
     if (k->mode == DF_MODE_ROW && n_red > DF_BLOCK && rows < (int64_t)g->n_sms * WARPS)
         c.flags |= DF_CUDA_LONG;
+    if (!c.split) c.flags |= keep_rows(k, c.flags, a);
     return c;
 }
 
-int64_t df_cuda_most_blocks(const df_gpu_properties *g, const df_kernel *k, df_cuda_entry e,
+int64_t df_cuda_most_blocks(const df_gpu_properties *g, df_cuda_entry e, uint32_t n_threads,
                             int64_t row_bytes)
 {
-    const int threads = (int)df_cuda_threads(k, (df_cuda_pass)e.pass);
+    const int threads = (int)n_threads;
     const int at_once = g->threads_per_sm > threads ? g->threads_per_sm / threads : 1;
     const int64_t places = (int64_t)g->n_sms * at_once;
     if (row_bytes == 0) return places * WAVES;

@@ -86,8 +86,13 @@ typedef struct df_cuda_run_layout df_cuda_run_layout;
 
 /* run layouts kept per plan: so many sets of extents may alternate at no cost */
 enum { DF_CUDA_FRAMES = 4 };
-/* entries of a kernel; the index of one is pass * 16 + flags */
-enum { DF_CUDA_ENTRIES = DF_CUDA_N_PASSES * 16 };
+enum { DF_CUDA_ENTRIES = DF_CUDA_N_PASSES * DF_CUDA_N_FLAGS };
+
+/* The index of an entry among those of a kernel. */
+DF_INLINE uint32_t df_cuda_entry_number(df_cuda_entry e)
+{
+    return e.pass * (uint32_t)DF_CUDA_N_FLAGS + e.flags;
+}
 
 typedef struct df_cuda_plan {
     bool on_host; /* the plan, or one within it, has a segment that a GPU has no code for */
@@ -105,7 +110,7 @@ typedef struct df_cuda_plan {
 /* ---- choose.c ---- */
 
 typedef struct df_cuda_choice {
-    uint8_t flags; /* flags of MAIN: NARROW, WIDE, LONG */
+    uint8_t flags; /* flags of MAIN: NARROW, WIDE, LONG, HELD */
     bool split;    /* PART and FIN are launched in place of MAIN */
 } df_cuda_choice;
 
@@ -114,10 +119,9 @@ df_limits df_cuda_limits(const df_gpu_properties *g);
 /* Chooses the entry for a segment. A segment with few rows is split so that it uses all of
  * the GPU. */
 df_cuda_choice df_cuda_choose(const df_gpu_properties *g, const df_kernel *k, const df_kargs *a);
-/* A bound on the thread blocks of a launch: so many fill the GPU a few times. row_bytes:
- * bytes of the SCRATCH rows of one team, or 0. With them, the bound is also what has room
- * in memory. */
-int64_t df_cuda_most_blocks(const df_gpu_properties *g, const df_kernel *k, df_cuda_entry e,
+/* A bound on the thread blocks of a launch, each of n_threads: so many fill the GPU a few times.
+ * With row_bytes, the bytes of one team's SCRATCH rows, it is also what has room in memory. */
+int64_t df_cuda_most_blocks(const df_gpu_properties *g, df_cuda_entry e, uint32_t n_threads,
                             int64_t row_bytes);
 /* Reduces n_blocks, the thread blocks that have work, so that each thread has all the packs
  * that it processes side by side (df_cuda_packs). Returns n_blocks when fewer would not

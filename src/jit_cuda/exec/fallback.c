@@ -45,7 +45,7 @@ static uint32_t entries_of(df_cuda_choice choice, bool many, df_cuda_entry out[M
 static df_cuda_fn *_Atomic *place_of(const shelf *s, df_cuda_entry e)
 {
     const df_cuda_plan *const p = s->plan->attached;
-    return &p->fn[s->kernel.i * DF_CUDA_ENTRIES + e.pass * 16u + e.flags];
+    return &p->fn[s->kernel.i * DF_CUDA_ENTRIES + df_cuda_entry_number(e)];
 }
 
 /* Whether the plan has the entry. An entry that another plan has had compiled is added to

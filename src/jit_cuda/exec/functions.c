@@ -7,7 +7,7 @@
 
 static uint32_t entry_number(const df_cuda_step *s)
 {
-    return s->kernel.i * DF_CUDA_ENTRIES + s->entry.pass * 16u + s->entry.flags;
+    return s->kernel.i * DF_CUDA_ENTRIES + df_cuda_entry_number(s->entry);
 }
 
 /* Lists the entries for which is_wanted is true, kernel by kernel. */
@@ -19,7 +19,8 @@ static uint32_t list_wants(const df_plan *plan, const df_cuda_plan *p, const boo
         const uint32_t k = i / DF_CUDA_ENTRIES, e = i % DF_CUDA_ENTRIES;
         if (!is_wanted[i]) continue;
         want[n++] = (df_cuda_want){ .kernel = &plan->kernels[k],
-                                    .entry = { (uint8_t)(e / 16), (uint8_t)(e % 16) },
+                                    .entry = { (uint8_t)(e / DF_CUDA_N_FLAGS),
+                                               (uint8_t)(e % DF_CUDA_N_FLAGS) },
                                     .ops = df_cuda_ops(plan, (df_kern){ k }),
                                     .site = plan->about ? plan->about[k].site : 0 };
     }
@@ -45,8 +46,8 @@ static deft_status get_missing(df_cuda_device *c, df_diag *d, const df_plan *pla
     TRY(df_modules_get(c->modules, d, want, n, 0, w));
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t k = (uint32_t)(want[i].kernel - plan->kernels);
-        const uint32_t at = want[i].entry.pass * 16u + want[i].entry.flags;
-        df_cuda_publish(&p->fn[k * DF_CUDA_ENTRIES + at], want[i].fn);
+        df_cuda_publish(&p->fn[k * DF_CUDA_ENTRIES + df_cuda_entry_number(want[i].entry)],
+                        want[i].fn);
     }
 done:
     df_mem_free(c->mem, want, n * sizeof *want);

@@ -151,8 +151,9 @@ static deft_status job_add_epilogue(df_cuda_layout_builder *l, df_diag *d, df_cu
     j->in_table = l->f->by_table || !df_cuda_by_value(k);
     if (j->in_table) e.flags |= DF_CUDA_MANY;
     const int64_t blocks = df_cuda_blocks(k, e, &j->args),
-                  n = df_min_i64(df_cuda_fewer_blocks(l->gpu, k, e, blocks),
-                                 df_cuda_most_blocks(l->gpu, k, e, 0));
+                  n = df_min_i64(
+                      df_cuda_fewer_blocks(l->gpu, k, e, blocks),
+                      df_cuda_most_blocks(l->gpu, e, df_cuda_threads(k, DF_CUDA_MAIN), 0));
     df_cuda_step s = job_new_step(l, (uint32_t)(j->seg - l->plan->segs), 0);
     s.kernel = j->seg->kernel;
     s.entry = e;
@@ -204,11 +205,10 @@ static deft_status job_add_product(df_cuda_layout_builder *l, df_diag *d, df_cud
     if (j->choice.work_bytes > 0) j->work_at = df_cuda_take_scratch(l, j->choice.work_bytes);
     if (j->choice.way == DF_CUDA_GEMM_OURS) {
         const df_cuda_entry e = { .pass = DF_CUDA_MAIN };
-        static const df_kernel plain = { .mode = DF_MODE_MAP };
         s.param = j->param = (uint32_t)l->f->params.word.n;
         s.n_threads = DF_CUDA_GEMM_THREADS;
-        s.n_blocks =
-            (uint32_t)df_min_i64(j->choice.n_blocks, df_cuda_most_blocks(l->gpu, &plain, e, 0));
+        s.n_blocks = (uint32_t)df_min_i64(j->choice.n_blocks,
+                                          df_cuda_most_blocks(l->gpu, e, DF_CUDA_WARPS * 32, 0));
         s.n_words = j->choice.n_words;
         TRY(df_cuda_more_words(l, d, &l->f->params, s.n_words));
     } else {

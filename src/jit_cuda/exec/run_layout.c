@@ -125,13 +125,14 @@ static int64_t row_bytes(const df_cuda_layout_builder *l, const item *s)
     int64_t n = 0;
     for (uint32_t i = 0; i < s->k->n_access; i++)
         if (is_scratch_access(s->k, i) && s->k->access[i].same_as == i) n += access_row(l, s, i);
-    return n;
+    return s->choice.flags & DF_CUDA_HELD ? 0 : n;
 }
 
 /* Where the scratch rows of access `end` begin, behind the rows of the accesses before it. */
 static int64_t rows_before(const df_cuda_layout_builder *l, const item *s, uint32_t end)
 {
     int64_t n = 0;
+    if (s->choice.flags & DF_CUDA_HELD) return 0;
     for (uint32_t i = 0; i < end; i++)
         if (is_scratch_access(s->k, i) && s->k->access[i].same_as == i)
             n += df_cuda_scratch_aligned(access_row(l, s, i) * s->n_teams);
@@ -241,7 +242,8 @@ typedef struct group {
 } group;
 
 /* Divides the thread blocks that fill the GPU among the segments. Returns their sum. */
-static int64_t share_blocks(const df_cuda_layout_builder *l, group *g, df_cuda_entry e)
+static int64_t share_blocks(const df_cuda_layout_builder *l, group *g, df_cuda_entry e,
+                            uint32_t n_threads)
 {
     const df_kernel *const k = g->item[0]->k;
     int64_t total = 0, sum = 0, most = INT64_MAX;
@@ -249,7 +251,7 @@ static int64_t share_blocks(const df_cuda_layout_builder *l, group *g, df_cuda_e
         const item *const s = g->item[i];
         g->n_blocks[i] = df_cuda_blocks(k, e, &s->args);
         total += df_min_i64(g->n_blocks[i], INT64_MAX / (g->n + 1));
-        most = df_min_i64(most, df_cuda_most_blocks(l->gpu, k, e, row_bytes(l, s)));
+        most = df_min_i64(most, df_cuda_most_blocks(l->gpu, e, n_threads, row_bytes(l, s)));
     }
     most = df_min_i64(most, df_cuda_fewer_blocks(l->gpu, k, e, total));
     for (uint32_t i = 0; i < g->n; i++) {
@@ -260,6 +262,22 @@ static int64_t share_blocks(const df_cuda_layout_builder *l, group *g, df_cuda_e
         sum += g->n_blocks[i];
     }
     return sum;
+}
+
+/* With few rows, all warps of a thread block are worth having where they can work together. */
+static void size_thread_block(const df_cuda_layout_builder *l, const group *g, df_cuda_entry e,
+                              uint32_t *n_threads, uint32_t *shared)
+{
+    const uint32_t all = df_cuda_threads(g->item[0]->k, (df_cuda_pass)e.pass);
+    int64_t blocks = 0, threads = 0, bytes = 0;
+    for (uint32_t i = 0; i < g->n; i++) {
+        const item *const s = g->item[i];
+        threads = df_max_i64(threads, df_cuda_team_threads(s->k, e, &s->args));
+        bytes = df_max_i64(bytes, df_cuda_shared_bytes(s->k, e, &s->args));
+        blocks += df_min_i64(df_cuda_blocks(s->k, e, &s->args), l->gpu->n_sms);
+    }
+    *n_threads = threads > 32 && blocks < l->gpu->n_sms ? all : (uint32_t)threads;
+    *shared = (uint32_t)bytes;
 }
 
 static void place_rows(df_cuda_layout_builder *l, const group *g, df_cuda_entry e)
@@ -313,14 +331,17 @@ static deft_status layout_add_pass(df_cuda_layout_builder *l, df_diag *d, group 
     deft_status st = DEFT_OK;
     const item *const s = g->item[0];
     const df_cuda_entry e = df_cuda_entry_of(s->choice, pass, g->many);
-    const int64_t n_blocks = share_blocks(l, g, e);
+    uint32_t n_threads, shared;
+    size_thread_block(l, g, e, &n_threads, &shared);
+    const int64_t n_blocks = share_blocks(l, g, e, n_threads);
     df_cuda_step step = { .seg = (uint32_t)(s->seg - l->plan->segs),
                           .kernel = s->seg->kernel,
                           .job = DF_NONE,
                           .entry = e,
                           .param = g->words,
                           .n_blocks = (uint32_t)n_blocks,
-                          .n_threads = df_cuda_threads(s->k, pass) };
+                          .n_threads = n_threads,
+                          .shared = shared };
     if (pass != DF_CUDA_FIN) {
         place_rows(l, g, e);
         TRY(layout_add_segments(l, d, g));

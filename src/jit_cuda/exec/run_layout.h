@@ -41,6 +41,7 @@ typedef struct df_cuda_step {
     uint32_t param, n_words; /* words [param, param + n_words) of params; cuBLASLt has none */
     uint32_t first_use, n_uses;
     uint32_t n_blocks, n_threads;
+    uint32_t shared; /* bytes of shared memory that the launch asks for */
     df_cu_fn fn;
 } df_cuda_step;
 

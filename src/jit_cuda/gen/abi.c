@@ -4,7 +4,7 @@
  * no driver, no text. What must hold: the generator asks df_cuda_layout for the position of
  * each word, so text and words cannot disagree.
  */
-#include "jit_cuda/gen/cuda_abi.h"
+#include "jit_cuda/gen/held.h"
 
 #include "base/limits.h"
 
@@ -26,7 +26,7 @@ enum {
 
 /* ---- words ---- */
 
-static bool has_strides(const df_access *a)
+static bool access_has_strides(const df_access *a)
 {
     return a->kind != DF_ACCESS_AT && a->kind != DF_ACCESS_SCRATCH;
 }
@@ -43,7 +43,7 @@ uint32_t df_cuda_layout(const df_kernel *k, void (*f)(void *user, uint32_t at, d
     for (uint32_t i = 0; i < k->n_access; i++) {
         const df_access *const a = &k->access[i];
         WORD(a->kind == DF_ACCESS_INDEX ? DF_CUDA_WORD_BASE : DF_CUDA_WORD_PTR, i, 0);
-        for (uint32_t x = 0; x < k->n_axes && has_strides(a); x++)
+        for (uint32_t x = 0; x < k->n_axes && access_has_strides(a); x++)
             if (a->step[x] == DF_STEP_ANY) WORD(DF_CUDA_WORD_STRIDE, i, x);
     }
     for (uint32_t x = 0; x < k->n_axes; x++) WORD(DF_CUDA_WORD_EXTENT, 0, x);
@@ -119,7 +119,7 @@ static bool all_within(const df_kernel *k, const df_kargs *a)
 static bool offsets_within(const df_kernel *k, const df_kargs *a, uint32_t i)
 {
     int64_t sum = 0;
-    if (!has_strides(&k->access[i])) return true;
+    if (!access_has_strides(&k->access[i])) return true;
     for (uint32_t x = 0; x < k->n_axes; x++) {
         const uint8_t step = k->access[i].step[x];
         if (step == DF_STEP_ZERO || a->extent[x] <= 1) continue;
@@ -149,7 +149,7 @@ static bool goes_wide(const df_kernel *k, uint32_t i)
 }
 
 /* Whether pairs of neighbours are within the last axis, for a row of several axes. */
-static bool keeps_pairs(const df_kernel *k, const df_kargs *a)
+static bool row_keeps_pairs(const df_kernel *k, const df_kargs *a)
 {
     const uint32_t last = k->n_axes - 1u;
     return last == 0 || k->role[last - 1] != DF_AXIS_RED || a->extent[last] % 2 == 0;
@@ -221,7 +221,7 @@ uint32_t df_cuda_packs(const df_kernel *k, uint8_t flags)
 static bool is_aligned(const df_kernel *k, const df_kargs *a)
 {
     const uint32_t n = df_cuda_lanes(k);
-    if (k->mode == DF_MODE_ROW && !keeps_pairs(k, a)) return false;
+    if (k->mode == DF_MODE_ROW && !row_keeps_pairs(k, a)) return false;
     if (k->mode == DF_MODE_COL && a->extent[k->n_axes - 1u] % (int64_t)n != 0) return false;
     for (uint32_t i = 0; i < k->n_access; i++) {
         if (!goes_wide(k, i)) continue;
@@ -251,6 +251,7 @@ bool df_cuda_may_substitute(const df_kernel *k, uint8_t facts, df_cuda_entry by,
     const bool is_main = by.pass == DF_CUDA_MAIN;
     if (by.pass == want.pass && by.flags == want.flags) return true;
     if (k->flags & DF_KERNEL_FAST || (by.pass != want.pass && !is_main)) return false;
+    if (by.flags & DF_CUDA_HELD) return false;
     if (relies_on & ~facts) return false;
     if (is_main && facts & DF_CUDA_LONG && !(by.flags & DF_CUDA_LONG)) return false;
     return by.flags & DF_CUDA_MANY || !(want.flags & DF_CUDA_MANY);
@@ -263,6 +264,25 @@ uint32_t df_cuda_threads(const df_kernel *k, df_cuda_pass pass)
     if (k->mode == DF_MODE_LOOP) return 128;
     if (k->mode == DF_MODE_COL && pass != DF_CUDA_FIN) return DF_CUDA_TILE * DF_CUDA_TILE_Y;
     return DF_CUDA_WARPS * 32;
+}
+
+uint32_t df_cuda_team_threads(const df_kernel *k, df_cuda_entry e, const df_kargs *a)
+{
+    const uint8_t both = DF_CUDA_HELD | DF_CUDA_LONG;
+    const uint32_t all = df_cuda_threads(k, (df_cuda_pass)e.pass);
+    if ((e.flags & both) != both) return all;
+    const int64_t n_blocks = df_div_up(product_of(k, a, DF_AXIS_RED), DF_BLOCK);
+    uint32_t n = 32;
+    while (n < all && n < n_blocks * 32) n *= 2;
+    return n;
+}
+
+int64_t df_cuda_shared_bytes(const df_kernel *k, df_cuda_entry e, const df_kargs *a)
+{
+    if (!(e.flags & DF_CUDA_HELD)) return 0;
+    const df_cuda_held h = df_cuda_held_of(k);
+    const int64_t row = df_cuda_held_bytes(&h, product_of(k, a, DF_AXIS_RED));
+    return e.flags & DF_CUDA_LONG || row > DF_CUDA_SHARED_BYTES ? row : row * DF_CUDA_WARPS;
 }
 
 int64_t df_cuda_blocks(const df_kernel *k, df_cuda_entry e, const df_kargs *a)

@@ -67,12 +67,13 @@ static const char *by(const df_cuda_gen *g)
 
 /* ---- elements ---- */
 
-static void col_emit_elements(df_cuda_gen *g, uint32_t stage, bool counts)
+/* The body over 16 V / C rows from `c`. all: all of them exist; otherwise they end at `end`. */
+static void col_emit_elements(df_cuda_gen *g, uint32_t stage, bool counts, bool all)
 {
     df_cuda_line(g, "I r[V];");
     df_cuda_line(g, "bool on[V];");
-    df_cuda_line(g, "EACH { r[l] = c + (I)ty + l / C * %d; on[l] = in && r[l] < end; }",
-                 DF_CUDA_TILE_Y);
+    df_cuda_line(g, "EACH { r[l] = c + (I)ty + l / C * %d; on[l] = in%s; }", DF_CUDA_TILE_Y,
+                 all ? "" : " && r[l] < end");
     df_cuda_moving(g);
     for (uint32_t i = 0; i < g->k->n_ins; i++) {
         const df_ins *const ins = &g->k->ins[i];
@@ -83,6 +84,35 @@ static void col_emit_elements(df_cuda_gen *g, uint32_t stage, bool counts)
             df_cuda_accumulate(g, i);
     }
     g->lanes = false;
+}
+
+/* The elements that a thread takes side by side, so that their loads are in flight together: a
+ * multiple of the 4 accumulators of a column. Values of longer bodies need the registers. */
+static uint32_t col_elements(const df_cuda_gen *g, uint32_t stage)
+{
+    enum { BRIEF = 12, USUAL = 48 };
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < g->k->n_ins; i++)
+        n += g->k->ins[i].stage == stage && g->k->ins[i].level == DF_LEVEL_ELEM;
+    return n <= BRIEF ? 16 : n <= USUAL ? 8 : 4;
+}
+
+/* The body over the rows from `begin` up to `end`. The accumulators take the rows in order. */
+static void col_emit_steps(df_cuda_gen *g, uint32_t stage, bool counts)
+{
+    df_cuda_line(g, "enum { STEPS = %u > 4 * C ? %u / (4 * C) : 1, MANY = STEPS * 64 };",
+                 col_elements(g, stage), col_elements(g, stage));
+    df_cuda_line(g, "const I full = begin + (end - begin) / MANY * MANY;");
+    df_cuda_line(g, "_Pragma(\"unroll 1\")");
+    df_cuda_open(g, "for (I c = begin; c < full; c += MANY)");
+    df_cuda_line(g, "enum { A = 4 * C, V = A * STEPS };");
+    col_emit_elements(g, stage, counts, true);
+    df_cuda_close(g);
+    df_cuda_line(g, "_Pragma(\"unroll 1\")");
+    df_cuda_open(g, "for (I c = full; c < end; c += 64)");
+    df_cuda_line(g, "enum { V = 4 * C, A = V };");
+    col_emit_elements(g, stage, counts, false);
+    df_cuda_close(g);
 }
 
 /* Folds acc into `fold`, which is then valid for y = 0. Barriers precede the reads of other
@@ -113,13 +143,11 @@ static void col_emit_fold(df_cuda_gen *g, uint32_t i)
 /* Reduces block `b` of the columns. */
 static void col_emit_block(df_cuda_gen *g, uint32_t stage)
 {
-    df_cuda_line(g, "enum { V = 4 * C, A = V };");
+    df_cuda_line(g, "enum { A = 4 * C };");
     df_cuda_accumulators(g, stage);
-    df_cuda_line(g, "const I end = length - b * %d < %d ? length : b * %d + %d;", DF_BLOCK,
-                 DF_BLOCK, DF_BLOCK, DF_BLOCK);
-    df_cuda_open(g, "for (I c = b * %d; c < end; c += 64)", DF_BLOCK);
-    col_emit_elements(g, stage, true);
-    df_cuda_close(g);
+    df_cuda_line(g, "const I begin = b * %d;", DF_BLOCK);
+    df_cuda_line(g, "const I end = length - begin < %d ? length : begin + %d;", DF_BLOCK, DF_BLOCK);
+    col_emit_steps(g, stage, true);
     df_cuda_each_red(g, stage, col_emit_fold);
 }
 
@@ -166,11 +194,8 @@ static void col_emit_reducing(df_cuda_gen *g, uint32_t stage)
 
 static void col_emit_plain(df_cuda_gen *g, uint32_t stage)
 {
-    df_cuda_open(g, "for (I c = 0; c < length; c += 64)");
-    df_cuda_line(g, "enum { V = 4 * C, A = V };");
-    df_cuda_line(g, "const I end = length;");
-    col_emit_elements(g, stage, false);
-    df_cuda_close(g);
+    df_cuda_line(g, "const I begin = 0, end = length;");
+    col_emit_steps(g, stage, false);
 }
 
 static void col_emit_scan(df_cuda_gen *g, uint32_t i)

@@ -27,6 +27,9 @@
  *   LONG    ROW, MAIN: a thread block per row, whose 8 warps take blocks of DF_BLOCK in turn.
  *           Without LONG: a warp per row, for rows of at most DF_CUDA_WARP_ROW elements.
  *   MANY    Several segments of one kernel in one grid, from a table in global memory.
+ *   HELD    ROW, MAIN: rows that stages share stay in shared memory (gen/held.h), of which a launch
+ *           has df_cuda_shared_bytes. df_cuda_holds says whether a segment's rows fit. With LONG
+ *           the thread block may have fewer warps, df_cuda_team_threads.
  *
  * Argument words. The arguments of a segment are 8-byte words in the order of
  * df_cuda_layout. They are addresses and INDEX bases, strides that are DF_STEP_ANY,
@@ -43,7 +46,7 @@
  *
  * SCRATCH. The address is that of one row for each team of threads, 16-byte aligned. So it
  * has DF_CUDA_TEAMS(entry) * thread blocks of the segment * df_cuda_scratch_row(row length)
- * elements.
+ * elements. HELD needs none, and reads no such address.
  *
  * Faults. fault[0] must be 0 before a launch. The first check that fails writes {id + 1,
  * index, extent}, which later failures do not overwrite.
@@ -84,7 +87,14 @@ typedef enum df_cuda_pass {
     DF_CUDA_N_PASSES
 } df_cuda_pass;
 
-enum { DF_CUDA_NARROW = 1, DF_CUDA_WIDE = 2, DF_CUDA_LONG = 4, DF_CUDA_MANY = 8 };
+enum {
+    DF_CUDA_NARROW = 1,
+    DF_CUDA_WIDE = 2,
+    DF_CUDA_LONG = 4,
+    DF_CUDA_MANY = 8,
+    DF_CUDA_HELD = 16,
+    DF_CUDA_N_FLAGS = 32 /* sets of flags */
+};
 
 typedef struct df_cuda_entry {
     uint8_t pass;  /* df_cuda_pass */
@@ -143,6 +153,8 @@ uint8_t df_cuda_facts(const df_kernel *k, const df_kargs *a);
  * segment allows, and LONG when one of them needs it. MAIN may replace PART and FIN
  * together.
  *
+ * An entry with HELD replaces no other: its rows might not fit.
+ *
  * A FAST kernel accepts only `want` itself. The compiler may contract its entries in
  * different ways, so they may differ in bits, and what happens to be compiled must never
  * decide a result. */
@@ -154,8 +166,17 @@ uint32_t df_cuda_lanes(const df_kernel *k);
 /* Packs whose loads a thread of an entry of MAP issues before it computes any of them. More
  * than one only for short bodies, which leave registers for it. 1 in other modes. */
 uint32_t df_cuda_packs(const df_kernel *k, uint8_t flags);
-/* Threads of a thread block. */
+/* Threads of a thread block, at most. */
 uint32_t df_cuda_threads(const df_kernel *k, df_cuda_pass pass);
+/* Threads of a thread block that have work in a segment with many rows: fewer than
+ * df_cuda_threads with HELD and LONG, where a warp has a block of DF_BLOCK elements. A power of
+ * two, of 32 at least. Up to df_cuda_threads any gives equal bits in an entry with LONG. */
+uint32_t df_cuda_team_threads(const df_kernel *k, df_cuda_entry e, const df_kargs *a);
+/* Bytes of shared memory that a launch asks for; 0 without HELD. Those of several segments in one
+ * grid are the most that one of them needs. */
+int64_t df_cuda_shared_bytes(const df_kernel *k, df_cuda_entry e, const df_kargs *a);
+/* Whether an entry with HELD, and `more` of NARROW, WIDE, LONG and MANY, may run a segment. */
+bool df_cuda_holds(const df_kernel *k, uint8_t more, const df_kargs *a);
 /* Thread blocks that have work. 0: nothing is to be launched. */
 int64_t df_cuda_blocks(const df_kernel *k, df_cuda_entry e, const df_kargs *a);
 /* 8-byte words of `partial` for a SPLIT segment. */

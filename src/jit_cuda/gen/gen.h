@@ -21,6 +21,8 @@
  *   m1[l]   a position along axis 1 that differs by element
  *   V       how many elements the thread has at once
  *   on[l]   whether element l exists
+ *   L, W, H whether the entry has LONG, WIDE, HELD
+ *   h3      ROW, with H: where the row of access 3 is kept
  *
  * In MAP with several packs, a3 and x1 are arrays with one value per pack. Values of
  * element level are arrays of V. An element that does not exist is computed with, but it is
@@ -32,7 +34,7 @@
 
 #include "base/limits.h"
 #include "base/str.h"
-#include "jit_cuda/gen/cuda_abi.h"
+#include "jit_cuda/gen/held.h"
 
 typedef struct df_cuda_gen {
     const df_kernel *k;
@@ -46,6 +48,7 @@ typedef struct df_cuda_gen {
     uint32_t depth;   /* of indentation */
     const char *tile; /* an array of V that access tile_access reads in place of memory; or NULL */
     uint32_t tile_access;
+    df_cuda_held held; /* rows that entries with HELD keep */
 } df_cuda_gen;
 
 /* ---- writer.c ---- */
@@ -84,6 +87,8 @@ deft_status df_cuda_check(const df_cuda_gen *g, df_diag *d);
 void df_cuda_row_level(df_cuda_gen *g, uint32_t stage, const char *once);
 /* Appends one instruction of element level. */
 void df_cuda_elem(df_cuda_gen *g, uint32_t ins);
+/* ROW: whether an entry with HELD and WIDE copies this row before the first stage. */
+bool df_cuda_comes_ahead(const df_cuda_gen *g, const df_cuda_held_row *row);
 /* Writes the value of instruction i as an operand at the current level. */
 void df_cuda_ref(df_cuda_gen *g, uint32_t i, char out[24]);
 /* Declares all constants. */

@@ -508,11 +508,37 @@ DEV void scan_warp(typename O::t *out, const typename O::t *v, typename O::t &ru
     }
 }
 
-/* T: warps that work on a row together. */
-template <int T> DEV void sync_team()
+/* L: the thread block works on a row together, not each warp on its own. */
+template <bool L> DEV void sync_team()
 {
-    if (T == 1)
-        __syncwarp();
-    else
+    if (L)
         __syncthreads();
+    else
+        __syncwarp();
+}
+
+/* What a launch has asked for, for rows that stay in shared memory. */
+#ifndef DF_SHIM
+extern __shared__ __align__(16) unsigned char held_rows[];
+#endif
+
+/* Begins to copy two neighbours to shared memory, or one of them. They are aligned as a pair. */
+template <typename T> DEV void copy_ahead(T *to, const T *from, bool both)
+{
+#if !defined(DF_SHIM) && __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
+                 :: "r"((u32)__cvta_generic_to_shared(to)), "l"(from), "n"(2 * sizeof(T)),
+                    "r"((u32)sizeof(T) * (both ? 2u : 1u))
+                 : "memory");
+#else
+    to[0] = from[0];
+    if (both) to[1] = from[1];
+#endif
+}
+/* The thread's own copies are there afterwards; those of others after a barrier. */
+DEV void wait_for_copies()
+{
+#if !defined(DF_SHIM) && __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
 }

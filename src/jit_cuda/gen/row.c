@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ROW: T warps work on a row together, as a team. T is 1, or with LONG all 8 warps of a
- * thread block.
+ * ROW: T warps work on a row together, as a team. T is 1, or with LONG all warps of a thread
+ * block: 8 of them, and with HELD as many as the row has blocks of DF_BLOCK elements.
  *
  * A warp takes a block of DF_BLOCK reduced elements in 64 steps of 64. In each step thread
  * t takes elements 2t and 2t + 1. They belong to its accumulators (base/limits.h), and are
@@ -10,7 +10,11 @@
  * While U steps are left, they go through the body side by side, each instruction for all of
  * them before the next instruction. So their loads are in flight together, and no element is
  * tested for whether it exists. The accumulators take the steps in order, so the bits are the
- * same. The remaining steps are taken one at a time.
+ * same. The remaining steps are taken in fours, and the last ones in twos, tested.
+ *
+ * With HELD and WIDE the operands that the first stage reads and keeps come to shared memory before
+ * it. A thread does not wait for one such copy before it begins the next (copy_ahead), so all of
+ * a row is in flight at once.
  *
  * Results of blocks are joined like a binary counter, on a stack in shared memory. Without
  * LONG thread 0 of the warp joins them. With LONG thread 0 of the thread block does, after
@@ -51,33 +55,49 @@ size_t df_cuda_row_shared(const df_cuda_gen *g, bool is_long)
     return is_long ? most : most * DF_CUDA_WARPS;
 }
 
+bool df_cuda_holds(const df_kernel *k, uint8_t more, const df_kargs *a)
+{
+    const df_cuda_gen g = { .k = k };
+    const df_cuda_entry e = { DF_CUDA_MAIN, (uint8_t)(more | DF_CUDA_HELD) };
+    if (k->mode != DF_MODE_ROW) return false;
+    const int64_t bytes = df_cuda_shared_bytes(k, e, a);
+    const bool is_long = more & DF_CUDA_LONG;
+    return bytes > 0 && bytes <= DF_CUDA_SHARED_BYTES &&
+           bytes + (int64_t)df_cuda_row_shared(&g, is_long) <= DF_CUDA_SHARED_BYTES;
+}
+
 static void row_emit_stack(df_cuda_gen *g, uint32_t i)
 {
     char o[32];
     const uint32_t stage = g->k->ins[i].stage;
     df_cuda_red_type(g, i, o);
     if (g->lean) {
-        df_cuda_line(g, "%s::t stack%u[T == 1 ? %d : %d], *const wait%u = (%s::t *)mem;", o, i,
-                     DF_CUDA_WARP_DEPTH, DF_CUDA_DEPTH, i, o);
+        df_cuda_line(g, "%s::t stack%u[L ? %d : %d], *const wait%u = (%s::t *)mem;", o, i,
+                     DF_CUDA_DEPTH, DF_CUDA_WARP_DEPTH, i, o);
         return;
     }
-    df_cuda_line(g, "%s::t *const stack%u = (%s::t *)(mem + (T == 1 ? %zu : %zu));", o, i, o,
-                 df_cuda_shared(g, stage, row_stack_entries(false), 0, i),
-                 df_cuda_shared(g, stage, row_stack_entries(true), 0, i));
+    df_cuda_line(g, "%s::t *const stack%u = (%s::t *)(mem + (L ? %zu : %zu));", o, i, o,
+                 df_cuda_shared(g, stage, row_stack_entries(true), 0, i),
+                 df_cuda_shared(g, stage, row_stack_entries(false), 0, i));
     df_cuda_line(g, "%s::t *const wait%u = stack%u + %d;", o, i, i, DF_CUDA_DEPTH);
 }
 
 /* ---- elements ---- */
 
-/* The body over U steps from `c`. all: all elements of them exist; otherwise the row or block ends
- * at `end`. */
-static void row_emit_elements(df_cuda_gen *g, uint32_t stage, bool counts, bool all)
+static void row_emit_positions(df_cuda_gen *g, bool all)
 {
     df_cuda_line(g, "I r[V];");
     df_cuda_line(g, "bool on[V];");
     df_cuda_line(g, "EACH { r[l] = c + (I)(2 * lane) + l / 2 * 64 + l %% 2; on[l] = %s; }",
                  all ? "true" : "r[l] < end");
     df_cuda_moving(g);
+}
+
+/* The body over U steps from `c`. all: all elements of them exist; otherwise the row or block ends
+ * at `end`. */
+static void row_emit_elements(df_cuda_gen *g, uint32_t stage, bool counts, bool all)
+{
+    row_emit_positions(g, all);
     for (uint32_t i = 0; i < g->k->n_ins; i++) {
         const df_ins *const ins = &g->k->ins[i];
         char o[32], v[24];
@@ -115,16 +135,38 @@ static void row_emit_folded(df_cuda_gen *g, uint32_t i)
     df_cuda_line(g, "%s::t fold%u;", o, i);
 }
 
-/* How many steps go through the body side by side. Values of longer bodies need the registers; on
- * an H100 twice as many steps are no faster. The steps of a scan are in order. */
+/* How many steps go through the body side by side. Values of longer bodies need the registers, and
+ * rows that are held are not far away. The steps of a scan are in order. */
 static uint32_t row_steps(const df_cuda_gen *g, uint32_t stage)
 {
     enum { BRIEF = 12, USUAL = 64, HEAVY = 160 };
+    const bool is_near = g->pass == DF_CUDA_MAIN && g->held.n > 0;
     uint32_t n = 0;
     if (df_cuda_scans(g, stage)) return 1;
     for (uint32_t i = 0; i < g->k->n_ins; i++)
         n += g->k->ins[i].stage == stage && g->k->ins[i].level == DF_LEVEL_ELEM;
-    return n <= BRIEF ? 8 : n <= USUAL ? 4 : n <= HEAVY ? 2 : 1;
+    return n <= BRIEF ? (is_near ? 8 : 16) : n <= USUAL ? 4 : n <= HEAVY ? 2 : 1;
+}
+
+typedef struct row_loop {
+    const char *who, *n; /* as of row_emit_steps */
+    uint32_t steps;      /* side by side */
+    bool full;           /* only while all of them exist */
+} row_loop;
+
+/* A loop over the elements from `done` on, which it moves. */
+static void row_emit_loop(df_cuda_gen *g, uint32_t stage, bool counts, const row_loop *o)
+{
+    df_cuda_brace(g);
+    df_cuda_line(g, "enum { U = %u, V = 2 * U, MANY = U * 64 };", o->steps);
+    df_cuda_line(g, o->full ? "const I stop = done + (end - done) / MANY * MANY;"
+                            : "const I stop = end;");
+    df_cuda_line(g, "_Pragma(\"unroll 1\")");
+    df_cuda_open(g, "for (I c = done + %s * MANY; c < stop; c += %s * MANY)", o->who, o->n);
+    row_emit_elements(g, stage, counts, o->full);
+    df_cuda_close(g);
+    df_cuda_line(g, "done = stop;");
+    df_cuda_close(g);
 }
 
 /* The body over the elements from `begin` up to `end`. who, n: which warp of how many takes steps
@@ -132,21 +174,13 @@ static uint32_t row_steps(const df_cuda_gen *g, uint32_t stage)
 static void row_emit_steps(df_cuda_gen *g, uint32_t stage, bool counts, const char *who,
                            const char *n)
 {
-    const uint32_t steps = row_steps(g, stage);
-    df_cuda_line(g, "enum { MANY = %u * 64 };", steps);
-    df_cuda_line(g, "const I full = begin + %s;", steps > 1 ? "(end - begin) / MANY * MANY" : "0");
-    if (steps > 1) {
-        df_cuda_line(g, "_Pragma(\"unroll 1\")");
-        df_cuda_open(g, "for (I c = begin + %s * MANY; c < full; c += %s * MANY)", who, n);
-        df_cuda_line(g, "enum { U = MANY / 64, V = 2 * U };");
-        row_emit_elements(g, stage, counts, true);
-        df_cuda_close(g);
-    }
-    df_cuda_line(g, "_Pragma(\"unroll 1\")");
-    df_cuda_open(g, "for (I c = full + %s * 64; c < end; c += %s * 64)", who, n);
-    df_cuda_line(g, "enum { U = 1, V = 2 };");
-    row_emit_elements(g, stage, counts, false);
-    df_cuda_close(g);
+    enum { FEW = 4 };
+    const uint32_t steps = row_steps(g, stage), last = steps > 1 ? 2 : 1;
+    df_cuda_line(g, "I done = begin;");
+    if (steps > FEW) row_emit_loop(g, stage, counts, &(row_loop){ who, n, steps, true });
+    if (steps > 1)
+        row_emit_loop(g, stage, counts, &(row_loop){ who, n, steps < FEW ? steps : FEW, true });
+    row_emit_loop(g, stage, counts, &(row_loop){ who, n, last, false });
 }
 
 /* Reduces block `b` of the row by one warp, into the variables that row_emit_folded declares. */
@@ -214,9 +248,9 @@ static void row_emit_finish(df_cuda_gen *g, uint32_t i)
         return;
     }
     df_cuda_line(g, "if (first) *(%s::result *)mem = finish<%s>(stack%u, 1, n_red);", o, o, i);
-    df_cuda_line(g, "sync_team<T>();");
+    df_cuda_line(g, "sync_team<L>();");
     df_cuda_line(g, "v%u = *(%s::result *)mem;", i, o);
-    df_cuda_line(g, "sync_team<T>();");
+    df_cuda_line(g, "sync_team<L>();");
 }
 
 static void row_emit_result(df_cuda_gen *g, uint32_t i)
@@ -228,13 +262,13 @@ static void row_emit_result(df_cuda_gen *g, uint32_t i)
 
 static void row_emit_blocks_together(df_cuda_gen *g, uint32_t stage)
 {
-    df_cuda_open(g, "for (I b0 = 0; b0 < n_red; b0 += T)");
+    df_cuda_open(g, "for (I b0 = 0; b0 < n_red; b0 += (I)T)");
     df_cuda_line(g, "const I b = b0 + (I)warp;");
     df_cuda_each_red(g, stage, row_emit_folded);
     df_cuda_open(g, "if (b < n_red)");
     row_emit_block(g, stage);
     df_cuda_close(g);
-    df_cuda_open(g, "if (T == 1)");
+    df_cuda_open(g, "if (!L)");
     df_cuda_each_red(g, stage, row_emit_push_own);
     df_cuda_close(g);
     df_cuda_open(g, "else");
@@ -266,17 +300,17 @@ static void row_emit_blocks_in_order(df_cuda_gen *g, uint32_t stage)
 static void row_emit_plain_elements(df_cuda_gen *g, uint32_t stage)
 {
     df_cuda_line(g, "const I begin = 0, end = length;");
-    row_emit_steps(g, stage, false, "(I)warp", "T");
+    row_emit_steps(g, stage, false, "(I)warp", "(I)T");
 }
 
 /* All threads read what finish() needs. No thread writes it before the barrier of the next
  * stage. */
 static void row_emit_stage(df_cuda_gen *g, uint32_t stage)
 {
-    df_cuda_line(g, "sync_team<T>();");
+    df_cuda_line(g, "sync_team<L>();");
     df_cuda_row_level(g, stage, "first");
     if (!df_cuda_has_elem(g, stage)) return;
-    if (df_cuda_row_stores(g, stage)) df_cuda_line(g, "sync_team<T>();");
+    if (df_cuda_row_stores(g, stage)) df_cuda_line(g, "sync_team<L>();");
     df_cuda_each_red(g, stage, row_emit_result);
     df_cuda_brace(g);
     df_cuda_each_red(g, stage, row_emit_stack);
@@ -286,8 +320,42 @@ static void row_emit_stage(df_cuda_gen *g, uint32_t stage)
         row_emit_blocks_together(g, stage);
     else
         row_emit_plain_elements(g, stage);
-    if (df_cuda_reduces(g, stage)) df_cuda_line(g, "sync_team<T>();");
+    if (df_cuda_reduces(g, stage)) df_cuda_line(g, "sync_team<L>();");
     df_cuda_each_red(g, stage, row_emit_finish);
+    df_cuda_close(g);
+}
+
+/* ---- rows that are held ---- */
+
+/* Copies to shared memory what the first stage reads and keeps. The barrier before it is for those
+ * who still read the row before; the one behind it is that of the stage. */
+static void row_emit_ahead(df_cuda_gen *g)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < g->held.n; i++) any |= df_cuda_comes_ahead(g, &g->held.row[i]);
+    if (!any) return;
+    df_cuda_open(g, "if (H && W)");
+    df_cuda_line(g, "sync_team<L>();");
+    df_cuda_line(g, "_Pragma(\"unroll 4\")");
+    df_cuda_open(g, "for (I c = (I)warp * 64; c < length; c += (I)T * 64)");
+    df_cuda_line(g, "enum { U = 1, V = 2, l = 0 };");
+    df_cuda_line(g, "const I end = length;");
+    row_emit_positions(g, false);
+    g->lanes = true;
+    for (uint32_t i = 0; i < g->held.n; i++) {
+        const uint32_t access = g->held.row[i].access;
+        df_str s;
+        if (!df_cuda_comes_ahead(g, &g->held.row[i])) continue;
+        df_str_init(&s, g->out->mem);
+        df_cuda_offset(g, access, &s);
+        df_cuda_line(g, "if (on[0]) copy_ahead(h%u + r[0], p%u + (%s), on[1]);", access, access,
+                     s.ok ? s.at : "");
+        g->out->ok &= s.ok;
+        df_str_finish(&s);
+    }
+    g->lanes = false;
+    df_cuda_close(g);
+    df_cuda_line(g, "wait_for_copies();");
     df_cuda_close(g);
 }
 
@@ -305,27 +373,59 @@ static void row_emit_head(df_cuda_gen *g)
     df_cuda_line(g, "const I n_red = divide(length + %d, (I)%d);", DF_BLOCK - 1, DF_BLOCK);
 }
 
+/* Declares at0, at1 and so on: where the rooms of the team's rows begin in shared memory; and the
+ * rows of operands. */
+static void row_emit_held(df_cuda_gen *g)
+{
+    df_cuda_line(g, "const u32 at0 = 0;");
+    for (uint32_t i = 0; i < g->held.n_rooms; i++)
+        df_cuda_line(g, "const u32 at%u = at%u + (%u * even + 15 & ~15u);", i + 1, i,
+                     g->held.size[i]);
+    df_cuda_line(g, "unsigned char *const held = held_rows + own * at%u;", g->held.n_rooms);
+    for (uint32_t i = 0; i < g->held.n; i++) {
+        const df_cuda_held_row *const row = &g->held.row[i];
+        const df_access *const a = &g->k->access[row->access];
+        const char *const t = df_cuda_type(a->dtype);
+        if (a->kind == DF_ACCESS_LOAD)
+            df_cuda_line(g, "%s *const h%u = (%s *)(held + at%u);", t, row->access, t, row->room);
+    }
+}
+
+/* The address of a SCRATCH row becomes that of the team's. */
+static void row_emit_scratch(df_cuda_gen *g, uint32_t i)
+{
+    const df_cuda_held_row *const row = df_cuda_held_row_of(&g->held, df_cuda_held_first(g->k, i));
+    const char *const t = df_cuda_type(g->k->access[i].dtype);
+    if (row)
+        df_cuda_line(g, "p%u = H ? (%s *)(held + at%u) : p%u + (i64)team * (i64)even;", i, t,
+                     row->room, i);
+    else
+        df_cuda_line(g, "p%u += (i64)team * (i64)even;", i);
+}
+
 static void row_emit_main(df_cuda_gen *g)
 {
     df_cuda_open(g,
-                 "template <typename I, int T, bool W> "
+                 "template <typename I, bool L, bool W, bool H> "
                  "DEV void %s_main(const u64 *w, u32 block, u32 n)",
                  g->name);
     row_emit_head(g);
-    df_cuda_line(g, "__shared__ __align__(16) unsigned char shared[T == 1 ? %zu : %zu];",
-                 df_cuda_row_shared(g, false), df_cuda_row_shared(g, true));
-    df_cuda_line(g, "const u32 warp = T == 1 ? 0 : threadIdx.x / 32;");
-    df_cuda_line(g, "const I team = T == 1 ? (I)block * %d + (I)(threadIdx.x / 32) : (I)block;",
-                 DF_CUDA_WARPS);
-    df_cuda_line(g, "unsigned char *const mem = shared + (T == 1 ? threadIdx.x / 32 * %zu : 0);",
+    df_cuda_line(g, "__shared__ __align__(16) unsigned char shared[L ? %zu : %zu];",
+                 df_cuda_row_shared(g, true), df_cuda_row_shared(g, false));
+    df_cuda_line(g, "const u32 T = L ? blockDim.x / 32 : 1, own = L ? 0 : threadIdx.x / 32;");
+    df_cuda_line(g, "const u32 warp = L ? threadIdx.x / 32 : 0;");
+    df_cuda_line(g, "const I team = L ? (I)block : (I)block * %d + (I)own;", DF_CUDA_WARPS);
+    df_cuda_line(g, "unsigned char *const mem = shared + own * %zu;",
                  df_cuda_row_shared(g, false) / DF_CUDA_WARPS);
-    df_cuda_line(g, "const bool first = T == 1 ? lane == 0 : threadIdx.x == 0;");
+    df_cuda_line(g, "const bool first = L ? threadIdx.x == 0 : lane == 0;");
+    df_cuda_line(g, "const u32 even = (u32)length + (u32)(length & 1);");
+    if (g->held.n > 0) row_emit_held(g);
     for (uint32_t i = 0; i < g->k->n_access; i++)
-        if (g->k->access[i].kind == DF_ACCESS_SCRATCH)
-            df_cuda_line(g, "p%u += (i64)team * ((i64)length + (i64)(length & 1));", i);
-    df_cuda_open(g, "for (I o = team; o < rows; o += (I)n * (T == 1 ? %d : 1))", DF_CUDA_WARPS);
+        if (g->k->access[i].kind == DF_ACCESS_SCRATCH) row_emit_scratch(g, i);
+    df_cuda_open(g, "for (I o = team; o < rows; o += (I)n * (L ? 1 : %d))", DF_CUDA_WARPS);
     df_cuda_outer(g);
     df_cuda_offsets(g);
+    row_emit_ahead(g);
     for (uint32_t s = 0; s < g->k->n_stages; s++) row_emit_stage(g, s);
     df_cuda_close(g);
     df_cuda_close(g);

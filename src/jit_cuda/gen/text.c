@@ -71,7 +71,9 @@ static deft_status check_entry(const df_kernel *k, df_diag *d, df_cuda_entry e)
         k->mode == DF_MODE_MAP ||
         ((k->mode == DF_MODE_ROW || k->mode == DF_MODE_COL) && e.pass != DF_CUDA_FIN);
     if ((e.flags & DF_CUDA_WIDE && !may_be_wide) ||
-        (e.flags & DF_CUDA_LONG && (k->mode != DF_MODE_ROW || e.pass != DF_CUDA_MAIN)))
+        (e.flags & (DF_CUDA_LONG | DF_CUDA_HELD) &&
+         (k->mode != DF_MODE_ROW || e.pass != DF_CUDA_MAIN)) ||
+        (e.flags & DF_CUDA_HELD && df_cuda_held_of(k).n == 0))
         return df_fail(d, DEFT_E_COMPILE, "cuda: flags %u mean nothing here", e.flags);
     if (!(e.flags & DF_CUDA_MANY) && !df_cuda_by_value(k))
         return df_fail(d, DEFT_E_COMPILE, "cuda: %u words do not go by value: %d bytes do",
@@ -85,9 +87,10 @@ static const char *const pass_names[] = { "main", "part", "fin" };
 
 void df_cuda_entry_name(const char *name, df_cuda_entry e, char *out, size_t cap)
 {
-    snprintf(out, cap, "%s_%s_%s%s%s%s", name, pass_names[e.pass],
+    snprintf(out, cap, "%s_%s_%s%s%s%s%s", name, pass_names[e.pass],
              e.flags & DF_CUDA_NARROW ? "n" : "x", e.flags & DF_CUDA_WIDE ? "w" : "",
-             e.flags & DF_CUDA_LONG ? "l" : "", e.flags & DF_CUDA_MANY ? "m" : "");
+             e.flags & DF_CUDA_LONG ? "l" : "", e.flags & DF_CUDA_HELD ? "h" : "",
+             e.flags & DF_CUDA_MANY ? "m" : "");
 }
 
 static void put_entry(df_cuda_gen *g, df_cuda_entry e)
@@ -102,8 +105,8 @@ static void put_entry(df_cuda_gen *g, df_cuda_entry e)
     if (g->k->mode == DF_MODE_COL && e.pass != DF_CUDA_FIN)
         snprintf(more, sizeof more, ", %u", e.flags & DF_CUDA_WIDE ? df_cuda_lanes(g->k) : 1);
     if (g->k->mode == DF_MODE_ROW && e.pass == DF_CUDA_MAIN)
-        snprintf(more, sizeof more, ", %d, %d", e.flags & DF_CUDA_LONG ? DF_CUDA_WARPS : 1,
-                 (e.flags & DF_CUDA_WIDE) != 0);
+        snprintf(more, sizeof more, ", %d, %d, %d", (e.flags & DF_CUDA_LONG) != 0,
+                 (e.flags & DF_CUDA_WIDE) != 0, (e.flags & DF_CUDA_HELD) != 0);
     if (g->k->mode == DF_MODE_ROW && e.pass == DF_CUDA_PART)
         snprintf(more, sizeof more, ", %d", (e.flags & DF_CUDA_WIDE) != 0);
     const char *const pass = pass_names[e.pass];
@@ -158,6 +161,7 @@ deft_status df_cuda_text(df_diag *d, const df_kernel *k, const char *name,
     df_str_init(&s, mem);
     TRY(df_cuda_check(&g, d));
     choose_stacks(&g);
+    g.held = df_cuda_held_of(k);
     for (uint32_t i = 0; i < n; i++) TRY(check_entry(k, d, entry[i]));
     for (int pass = 0; pass < DF_CUDA_N_PASSES; pass++) {
         bool wanted = false;

@@ -222,6 +222,23 @@ static pairing pairs_of(const df_cuda_gen *g, const df_ins *ins)
     return is_unit ? PAIRS_WHEN_W : NO_PAIRS;
 }
 
+/* The row in which an operand's elements are kept for stages after its first; NULL: nowhere. */
+static const df_cuda_held_row *operand_row(const df_cuda_gen *g, const df_ins *ins)
+{
+    if (g->pass != DF_CUDA_MAIN || ins->op != DF_K_load ||
+        g->k->access[ins->imm].kind != DF_ACCESS_LOAD)
+        return NULL;
+    return df_cuda_held_row_of(&g->held, (uint32_t)ins->imm);
+}
+
+bool df_cuda_comes_ahead(const df_cuda_gen *g, const df_cuda_held_row *row)
+{
+    enum { LEAST = 4 /* bytes of such a copy */ };
+    const df_access *const a = &g->k->access[row->access];
+    return a->kind == DF_ACCESS_LOAD && row->first == 0 && 2 * row->size >= LEAST &&
+           a->step[g->k->n_axes - 1u] == DF_STEP_UNIT;
+}
+
 static void open_pairs(df_cuda_gen *g, pairing pairs)
 {
     if (pairs == PAIRS)
@@ -279,7 +296,6 @@ static void put_elem_value(df_cuda_gen *g, uint32_t i, df_str *s)
 {
     const df_ins *const ins = &g->k->ins[i];
     const pairing pairs = ins->op == DF_K_load ? pairs_of(g, ins) : NO_PAIRS;
-    df_cuda_line(g, "%s v%u[V];", df_cuda_type(ins->dtype), i);
     if (pairs != NO_PAIRS) {
         df_cuda_offset(g, (uint32_t)ins->imm, s);
         open_pairs(g, pairs);
@@ -293,6 +309,30 @@ static void put_elem_value(df_cuda_gen *g, uint32_t i, df_str *s)
     }
     put_value(g, i, "on[l]", s);
     df_cuda_line(g, "EACH v%u[l] = %s;", i, s->ok ? s->at : "");
+}
+
+/* The same; with H an operand that is kept is read from its row, or put there. */
+static void put_held_value(df_cuda_gen *g, uint32_t i, df_str *s)
+{
+    const df_ins *const ins = &g->k->ins[i];
+    const df_cuda_held_row *const row = operand_row(g, ins);
+    const uint32_t access = (uint32_t)ins->imm;
+    const bool is_first = row && ins->stage == row->first;
+    const bool is_ahead = is_first && df_cuda_comes_ahead(g, row);
+    df_cuda_line(g, "%s v%u[V];", df_cuda_type(ins->dtype), i);
+    if (row && (!is_first || is_ahead)) {
+        df_cuda_line(g, is_ahead ? "if (H && W)" : "if (H)");
+        df_cuda_line(
+            g, "EACH_GROUP { const int l = 2 * u; load_near<2>(v%u + l, h%u + r[l], on + l); }", i,
+            access);
+        df_cuda_line(g, "else");
+    }
+    put_elem_value(g, i, s);
+    if (!is_first) return;
+    df_cuda_line(g, is_ahead ? "if (H && !W)" : "if (H)");
+    df_cuda_line(g,
+                 "EACH_GROUP { const int l = 2 * u; store_near<2>(h%u + r[l], v%u + l, on + l); }",
+                 access, i);
 }
 
 void df_cuda_elem(df_cuda_gen *g, uint32_t i)
@@ -322,7 +362,7 @@ void df_cuda_elem(df_cuda_gen *g, uint32_t i)
                      "EACH_ROW { const int l = u * C; load_near<C>(v%u + l, p%u + (%s), on + l); }",
                      i, (uint32_t)ins->imm, s.ok ? s.at : "");
     } else {
-        put_elem_value(g, i, &s);
+        put_held_value(g, i, &s);
     }
     g->out->ok &= s.ok;
     df_str_finish(&s);

@@ -193,6 +193,7 @@ static df_cu_kernel_node graph_kernel_params(const df_cuda_step *s, void **param
                                 .block_x = s->n_threads,
                                 .block_y = 1,
                                 .block_z = 1,
+                                .shared_bytes = s->shared,
                                 .params = params };
 }
 
@@ -464,7 +465,7 @@ static bool is_same_step(const df_cuda_step *a, const df_cuda_step *b)
     return a->seg == b->seg && a->kernel.i == b->kernel.i && a->job == b->job &&
            a->of_job == b->of_job && a->param == b->param && a->n_words == b->n_words &&
            a->first_use == b->first_use && a->n_uses == b->n_uses && a->fn == b->fn &&
-           a->n_threads == b->n_threads;
+           a->n_threads == b->n_threads && a->shared == b->shared;
 }
 
 static bool is_same_phase(const df_cuda_phase *a, const df_cuda_phase *b)

@@ -22,7 +22,7 @@ typedef struct module {
     void *library;
     const image_entry *entries;
     int (*launch)(void (*call)(const void *), const void *params, unsigned n_blocks,
-                  unsigned n_threads);
+                  unsigned n_threads, unsigned n_shared);
 } module;
 
 typedef struct fn {
@@ -331,6 +331,7 @@ int run_kernel(const op *o)
     lay_out(f->is, at);
     for (unsigned i = 0; i < f->is->n; i++) params[i] = (char *)o->bytes + at[i];
     condition_fault = 0;
-    if (f->in->launch(f->is->call, params, o->n_blocks, o->n_threads) == 0) return condition_fault;
+    if (f->in->launch(f->is->call, params, o->n_blocks, o->n_threads, o->shared) == 0)
+        return condition_fault;
     return misuse(BAD_LAUNCH, "%s: a barrier that not all threads came to", f->is->name);
 }
