@@ -106,10 +106,34 @@ static void fill_pools(void)
     }
 }
 
+/* A copy of a pool from an element on. What is longer goes through it again. */
+static deft_tensor *copy_at(deft_ctx *cx, deft_dtype t, const char *base, size_t at, deft_shape s)
+{
+    const size_t size = deft_dtype_size(t), n = (size_t)oracle_numel(&s), whole = POOL - at;
+    if (n <= whole) return deft_from(cx, s, t, base + at * size, n * size);
+    char *const all = oracle_alloc(n * size);
+    for (size_t i = 0; i < n; i += whole)
+        memcpy(all + i * size, base + at * size, (n - i < whole ? n - i : whole) * size);
+    deft_tensor *const copy = deft_from(cx, s, t, all, n * size);
+    free(all);
+    return copy;
+}
+
+/* Elements from the first to the last of an array with positive strides; NULL: row-major. */
+static size_t reach(const deft_shape *s, const int64_t *strides)
+{
+    int64_t n = 1;
+    if (!strides || oracle_numel(s) == 0) return (size_t)oracle_numel(s);
+    for (uint32_t i = 0; i < s->rank; i++) n += (s->dim[i] - 1) * strides[i];
+    return (size_t)n;
+}
+
+/* Wraps a pool, or copies what does not fit in it. */
 static deft_tensor *wrap_at(deft_ctx *cx, deft_dtype t, const char *base, size_t at, deft_shape s,
                             const int64_t *strides)
 {
     const size_t size = deft_dtype_size(t);
+    if (reach(&s, strides) > POOL - at) return copy_at(cx, t, base, at, s);
     return deft_wrap(cx, s, t, base + at * size, (POOL - at) * size, strides);
 }
 
@@ -117,14 +141,13 @@ static deft_tensor *operand_of(deft_ctx *cx, deft_dtype t, layout l, deft_shape 
                                bool tame)
 {
     const char *const base = tame ? tame_pool[t] : pool[t];
-    const size_t size = deft_dtype_size(t);
     const size_t at = (seed * 977u) % SHIFTS;
     const uint32_t last = s.rank ? s.rank - 1 : 0;
     deft_shape b = s;
     int64_t stride[DEFT_MAX_RANK];
     deft_range r[DEFT_MAX_RANK];
     switch (l) {
-    case L_COPY: return deft_from(cx, s, t, base + at * size, (size_t)oracle_numel(&s) * size);
+    case L_COPY: return copy_at(cx, t, base, at, s);
     case L_NEXT: return wrap_at(cx, t, base, at | 1, s, NULL);
     case L_ODD: return wrap_at(cx, t, (tame ? odd_tame_pool[t] : odd_pool[t]) + 1, at, s, NULL);
     case L_PADDED: {
