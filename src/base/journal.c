@@ -5,12 +5,12 @@
 #include "base/journal.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/journal_internal.h"
+#include "base/signals.h"
 
 #define MAX_BYTES ((uint64_t)256 << 20)
 #define TEXT_BYTES ((uint64_t)64 << 20)
@@ -31,13 +31,12 @@ static void wake(df_journal *j)
 
 /* ---- the writer thread ---- */
 
-/* Starts the writer with all signals blocked. So a file that must not grow is an error of write,
- * and not a signal SIGXFSZ. */
+/* Starts the writer with SIGXFSZ blocked, too. So a file that must not grow is an error of write,
+ * and not a signal. */
 static bool start(df_journal *j)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    sigset_t before;
+    df_signals_block(&before);
     j->has_thread = pthread_create(&j->thread, NULL, df_journal_write, j) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (j->has_thread) return true;

@@ -42,9 +42,9 @@ uint32_t df_os_n_cpus(void);
  * processor of the calling thread comes last. Returns how many were written. */
 uint32_t df_os_cpus(int *cpus, uint32_t n);
 
-/* Starts a thread in which all signals are blocked. Its stack has DF_OS_STACK bytes, whatever the
- * limits of the process are. cpu >= 0: the thread is pinned to that processor, where this is
- * allowed. Returns false when the system refuses. */
+/* Starts a thread in which signals are blocked as base/signals.h says. Its stack has DF_OS_STACK
+ * bytes, whatever the limits of the process are. cpu >= 0: the thread is pinned to that processor,
+ * where this is allowed. Returns false when the system refuses. */
 bool df_os_thread(pthread_t *out, void *(*run)(void *), void *user, int cpu);
 
 /* The stack size that main has on Linux. LLVM is written for this size. */

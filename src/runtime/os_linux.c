@@ -9,7 +9,6 @@
 #include <linux/futex.h>
 #include <math.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +17,8 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "base/signals.h"
 
 #define HUGE_SIZE ((size_t)2 << 20)
 
@@ -165,10 +166,8 @@ static bool start_thread(pthread_t *out, void *(*run)(void *), void *user, int c
 
 bool df_os_thread(pthread_t *out, void *(*run)(void *), void *user, int cpu)
 {
-    sigset_t all, before;
-    /* A new thread inherits the signal mask of the thread that creates it. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    sigset_t before;
+    df_signals_block(&before);
     bool ok = start_thread(out, run, user, cpu);
     if (!ok && cpu >= 0) ok = start_thread(out, run, user, -1);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

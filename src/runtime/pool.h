@@ -5,8 +5,8 @@
  *
  * A *region* is one call of df_pool_run. The calling thread takes part in it. The pool runs one
  * region at a time: a second caller runs all tasks of its region alone, on its own thread.
- * Workers block all signals, and never change the affinity or the floating-point state of the
- * caller. They are started by the first region, and again in a forked child.
+ * Workers block signals (base/signals.h), and never change the affinity or the floating-point state
+ * of the caller. They are started by the first region, and again in a forked child.
  */
 #ifndef DF_RUNTIME_POOL_H
 #define DF_RUNTIME_POOL_H

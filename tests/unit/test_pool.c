@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The pool alone: each task once whatever their number and that of the threads; home ranges, in
- * order, and helping in others; workers that come late; short regions.
+ * order, and helping in others; workers that come late; short regions; which signals threads of the
+ * library block.
  */
 #include <criterion/criterion.h>
 
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
@@ -199,4 +201,31 @@ Test(pool, short_regions_wake_after_a_while)
         cr_expect_gt(n, 16, "sleeping workers were woken at call %d", n);
     }
     df_pool_destroy(&p);
+}
+
+/* ---- signals ---- */
+
+static void *look_at_mask(void *user)
+{
+    pthread_sigmask(SIG_SETMASK, NULL, user);
+    return NULL;
+}
+
+/* What the process is told is for threads of the program; a handler hears of what a thread does. */
+Test(pool, threads_block_signals_of_the_process_alone)
+{
+    static const int of_process[] = { SIGINT, SIGTERM, SIGHUP, SIGALRM, SIGUSR1, SIGCHLD, SIGXFSZ };
+    static const int own[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT };
+    sigset_t mask, before, after;
+    pthread_t thread;
+    pthread_sigmask(SIG_SETMASK, NULL, &before);
+    cr_assert(df_os_thread(&thread, look_at_mask, &mask, -1));
+    pthread_join(thread, NULL);
+    pthread_sigmask(SIG_SETMASK, NULL, &after);
+    for (size_t i = 0; i < sizeof of_process / sizeof *of_process; i++)
+        cr_expect_eq(sigismember(&mask, of_process[i]), 1, "signal %d", of_process[i]);
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        cr_expect_eq(sigismember(&mask, own[i]), 0, "signal %d", own[i]);
+    for (int i = 1; i < 32; i++)
+        cr_expect_eq(sigismember(&after, i), sigismember(&before, i), "signal %d", i);
 }
