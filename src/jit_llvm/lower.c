@@ -319,29 +319,64 @@ static void record_fault(df_gen *g, uint64_t id, LLVMValueRef index, LLVMValueRe
     df_if_end(g, &first);
 }
 
+/* Returns for each lane whether the index is not in [0, extent). An index that was cast from i32 is
+ * compared as such: a vector has twice as many lanes of that size. */
+static LLVMValueRef is_outside(df_gen *g, LLVMValueRef index, LLVMValueRef extent, uint32_t w)
+{
+    LLVMValueRef short_index = w > 1 && LLVMIsASExtInst(index) ? LLVMGetOperand(index, 0) : NULL;
+    if (!short_index || LLVMTypeOf(short_index) != LLVMVectorType(g->i32, w))
+        return icmp(g, LLVMIntUGE, index, extent);
+    LLVMTypeRef type = LLVMTypeOf(extent);
+    LLVMValueRef least[2] = { extent, k(g, DEFT_I64, (uint64_t)1 << 31, w) };
+    LLVMValueRef bound = df_gen_intrinsic(g, "llvm.umin", &type, 1, least, 2);
+    return icmp(g, LLVMIntUGE, short_index,
+                LLVMBuildTrunc(g->b, bound, LLVMTypeOf(short_index), ""));
+}
+
+/* A mask of the active lanes that are true, as an i64; w == 1: an i1. */
+static LLVMValueRef active_bits(df_gen *g, LLVMValueRef is, uint32_t w)
+{
+    if (w == 1) return is;
+    if (g->mask) is = LLVMBuildAnd(g->b, is, g->mask, "");
+    LLVMValueRef bits = LLVMBuildBitCast(g->b, is, LLVMIntTypeInContext(g->ctx, w), "");
+    return w < 64 ? LLVMBuildZExt(g->b, bits, g->i64, "") : bits;
+}
+
+static LLVMValueRef is_any(df_gen *g, LLVMValueRef bits, uint32_t w)
+{
+    return w == 1 ? bits : icmp(g, LLVMIntNE, bits, df_gen_i64(g, 0));
+}
+
+/* Most indices are in [0, extent), and one comparison finds that out. In the other block, negative
+ * indices count from the end, and the others are faults. */
 static LLVMValueRef lower_check(df_gen *g, uint64_t id, LLVMValueRef index, LLVMValueRef extent,
                                 uint32_t w)
 {
-    LLVMValueRef zero = k(g, DEFT_I64, 0, w);
-    LLVMValueRef passes = LLVMBuildAnd(g->b, icmp(g, LLVMIntSGE, index, zero),
-                                       icmp(g, LLVMIntSLT, index, extent), "");
-    LLVMValueRef fails = LLVMBuildNot(g->b, passes, "");
-    df_if bad;
+    LLVMValueRef zero = k(g, DEFT_I64, 0, w), places[2] = { index };
+    LLVMBasicBlockRef from[2];
+    df_if other, bad;
+    df_if_begin(g, &other, is_any(g, active_bits(g, is_outside(g, index, extent, w), w), w));
+    from[0] = other.before;
+    LLVMValueRef up = LLVMBuildAdd(g->b, index, extent, "");
+    LLVMValueRef place = lower_select(g, icmp(g, LLVMIntSLT, index, zero), up, index);
+    LLVMValueRef fails = icmp(g, LLVMIntUGE, place, extent);
+    LLVMValueRef bits = active_bits(g, fails, w);
+    df_if_begin(g, &bad, is_any(g, bits, w));
     if (w == 1) {
-        df_if_begin(g, &bad, fails);
-        record_fault(g, id, index, extent);
+        record_fault(g, id, place, extent);
     } else {
-        if (g->mask) fails = LLVMBuildAnd(g->b, fails, g->mask, "");
-        LLVMValueRef bits = LLVMBuildBitCast(g->b, fails, LLVMIntTypeInContext(g->ctx, w), "");
-        if (w < 64) bits = LLVMBuildZExt(g->b, bits, g->i64, "");
-        df_if_begin(g, &bad, icmp(g, LLVMIntNE, bits, df_gen_i64(g, 0)));
         LLVMValueRef args[2] = { bits, LLVMConstInt(g->i1, 1, 0) };
         LLVMValueRef lane = df_gen_intrinsic(g, "llvm.cttz", &g->i64, 1, args, 2);
-        record_fault(g, id, LLVMBuildExtractElement(g->b, index, lane, ""),
+        record_fault(g, id, LLVMBuildExtractElement(g->b, place, lane, ""),
                      LLVMBuildExtractElement(g->b, extent, lane, ""));
     }
     df_if_end(g, &bad);
-    return lower_select(g, passes, index, zero);
+    places[1] = lower_select(g, fails, zero, place);
+    from[1] = LLVMGetInsertBlock(g->b);
+    df_if_end(g, &other);
+    LLVMValueRef phi = LLVMBuildPhi(g->b, LLVMTypeOf(index), "");
+    LLVMAddIncoming(phi, places, from, 2);
+    return phi;
 }
 
 /* ---- exported ---- */

@@ -22,10 +22,13 @@ static inline df_ins ins(df_kop op, uint8_t t, uint8_t stage, df_level level, ui
 /* out[i] = table[index[i]] with index[i] checked against num[0], as check 41. MAP; i64 index, f32
  * table, f32 out. */
 extern const df_kernel hand_gather;
+/* The same with i32 indices, which are cast. */
+extern const df_kernel hand_short_gather;
 
 enum { HAND_GATHER_MOST = 300, HAND_GATHER_TABLE = 4 };
 
-/* n elements of it, of which one has an index out of range; bad -1: none. */
+/* n elements of it, some of whose indices count from the end, and of which one has an index out of
+ * range; bad -1: none. */
 typedef struct hand_gather_run {
     _Alignas(16) int64_t index[HAND_GATHER_MOST];
     _Alignas(16) float out[HAND_GATHER_MOST];
@@ -37,6 +40,9 @@ typedef struct hand_gather_run {
 } hand_gather_run;
 
 void hand_gather_init(hand_gather_run *r, int64_t n, int64_t bad);
+/* Makes the indices i32. is_long: the table claims to have 2^33 elements, and no index counts from
+ * its end. */
+void hand_gather_shorten(hand_gather_run *r, bool is_long);
 /* Whether it ran right: the fault is reported, whole, and element 0 read in its place. */
 bool hand_gather_holds(const hand_gather_run *r);
 

@@ -863,10 +863,14 @@ Test(interp, gather_checks_its_index)
     cr_expect_eq(c.fault[1], 12);
     cr_expect_eq(c.fault[2], 10);
     cr_expect_eq(out[333], 0);
-    c.fault[0] = 0, at[333] = -1;
+    c.fault[0] = 0, at[333] = -11;
     df_interp_main(&b.k, c.work, &c.a, 0, 1, 333, 334);
     cr_expect_eq(c.fault[0], 42);
     cr_expect_eq(c.fault[1], -1);
+    c.fault[0] = 0, at[333] = -1;
+    df_interp_main(&b.k, c.work, &c.a, 0, 1, 333, 334);
+    cr_expect_eq(c.fault[0], 0);
+    cr_expect_eq(out[333], 4.5f, "a negative index counts from the end");
     call_finish(&c);
 }
 

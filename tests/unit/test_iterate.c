@@ -573,7 +573,7 @@ Test(iterate, checks_fail_only_in_iterations_that_are)
                                         { 0, 50, 0 },
                                         { 5, 2, 0 },
                                         { 6, 2, 8 },
-                                        { 3, -1, 10 }
+                                        { 3, -6, 10 }
     };
     for (size_t c = 0; c < LEN(cases); c++)
         for (size_t n = 1; n < LEN(inners); n++) {

@@ -301,7 +301,8 @@ static void ref_ins(ref *x, uint32_t i)
                size_of(ins->dtype));
         break;
     case DF_K_check:
-        x->val[i] = (int64_t)s[0] >= 0 && (int64_t)s[0] < (int64_t)s[1] ? s[0] : 0;
+        s[0] += (int64_t)s[0] < 0 ? s[1] : 0;
+        x->val[i] = s[0] < s[1] ? s[0] : 0;
         if (x->val[i] != s[0]) x->a->fault[0] = (int64_t)ins->imm + 1;
         break;
     case DF_K_carry: break;
@@ -882,24 +883,35 @@ Test(llvm, stages_share_a_row_through_scratch)
 }
 
 /* Lanes past the end must not report; one of the failing ones does, whole. */
-Test(llvm, a_failing_check_is_recorded_and_reads_element_0)
+static void check_gathers(const df_kernel *k, bool is_short)
 {
-    const df_kernel *const k = &hand_gather;
     static hand_gather_run r;
     for (int v = 0; v < 6; v++) {
         df_compiler c = open_compiler(widths[v / 2]);
         df_code code;
         compile_all(&c, &k, 1, v % 2 ? DF_OPT_O2 : DF_OPT_O0, &code);
         for (int64_t n = 1; n <= 40; n++)
-            for (int64_t bad = -1; bad < n; bad += 3) {
-                hand_gather_init(&r, n, bad);
-                code.main(&r.args, 0, 1, 0, n);
-                cr_assert(hand_gather_holds(&r), "%s: %lld elements, %lld bad", c.name,
-                          (long long)n, (long long)bad);
-            }
+            for (int64_t bad = -1; bad < n; bad += 3)
+                for (int is_long = 0; is_long <= (is_short && bad < 0); is_long++) {
+                    hand_gather_init(&r, n, bad);
+                    if (is_short) hand_gather_shorten(&r, is_long);
+                    code.main(&r.args, 0, 1, 0, n);
+                    cr_assert(hand_gather_holds(&r), "%s: %lld elements, %lld bad, long %d", c.name,
+                              (long long)n, (long long)bad, is_long);
+                }
         c.release(c.self, &code);
         c.destroy(c.self);
     }
+}
+
+Test(llvm, a_failing_check_is_recorded_and_reads_element_0)
+{
+    check_gathers(&hand_gather, false);
+}
+
+Test(llvm, indices_of_32_bits_are_checked_against_any_extent)
+{
+    check_gathers(&hand_short_gather, true);
 }
 
 Test(llvm, sums_keep_the_sign_of_zero)

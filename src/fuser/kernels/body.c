@@ -289,7 +289,7 @@ static uint32_t item_access(body *b, const item *it)
 
 /* ---- items ---- */
 
-/* Emits a lookup: a negative index counts from the end, then the index is checked. */
+/* Emits a lookup. */
 static uint32_t emit_take(body *b, const item *it, const uint32_t *id)
 {
     pass *const p = b->p;
@@ -297,12 +297,7 @@ static uint32_t emit_take(body *b, const item *it, const uint32_t *id)
     const uint32_t a = item_access(b, it);
     location at = take_location(p, it);
     const uint32_t extent = slot_value(b, df_fuse_axis_extent(p, x->src[0].i, x->attr));
-    const uint32_t given = id[it->src[0]];
-    const uint32_t low =
-        body_ins2(b, DF_K_lt, DEFT_BOOL, given, body_ins0(b, DF_K_const, DEFT_I64, 0), 0);
-    const uint32_t up = body_ins2(b, DF_K_add, DEFT_I64, given, extent, 0);
-    const uint32_t index = body_emit_ins(&b->emit, DF_K_select, DEFT_I64, low, up, given, 0);
-    uint32_t off = body_ins2(b, DF_K_check, DEFT_I64, index, extent, it->node);
+    uint32_t off = body_ins2(b, DF_K_check, DEFT_I64, id[it->src[0]], extent, it->node);
     if (!df_same_slot(at.stride[SPECIAL], SLOT_ONE))
         off = body_ins2(b, DF_K_mul, DEFT_I64, off, slot_value(b, at.stride[SPECIAL]), 0);
     at.off = SLOT_ZERO;

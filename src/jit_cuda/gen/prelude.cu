@@ -106,6 +106,7 @@ template <int V, typename T> DEV void store_near(T *p, const T *v, const bool *o
 
 DEV i64 check_index(bool on, i64 at, i64 extent, i64 *fault, u32 id)
 {
+    if (at < 0) at += extent;
     if (0 <= at && at < extent) return at;
     if (on && atomicCAS((u64 *)fault, 0ull, (u64)id + 1) == 0) {
         fault[1] = at;

@@ -100,11 +100,12 @@ static void interp_check_lanes(const df_istep *s, uint32_t n, int64_t *fault)
     const int64_t *const extent = (const int64_t *)(const void *)s->src[1];
     int64_t *const dst = (int64_t *)(void *)s->dst;
     for (uint32_t i = 0; i < n; i++) {
-        const bool good = 0 <= at[i] && at[i] < extent[i];
-        dst[i] = good ? at[i] : 0;
+        const int64_t place = at[i] < 0 ? at[i] + extent[i] : at[i];
+        const bool good = 0 <= place && place < extent[i];
+        dst[i] = good ? place : 0;
         if (!good) {
             fault[0] = (int64_t)s->imm + 1;
-            fault[1] = at[i];
+            fault[1] = place;
             fault[2] = extent[i];
         }
     }
