@@ -287,6 +287,90 @@ Test(array, captures_hold_no_number_that_must_change)
     rig_close(&r);
 }
 
+/* ---- sets of integers ---- */
+
+typedef struct set_case {
+    deft_dtype t;
+    uint64_t base, range; /* integers are base + [0, range), in the bits of t */
+} set_case;
+
+enum { SET_VALUES = 20000, SET_ELEMENTS = 40 };
+
+static uint64_t set_draw(const set_case *x, uint32_t *state)
+{
+    const uint64_t high = *state = *state * 1664525u + 1013904223u;
+    const uint64_t low = *state = *state * 1664525u + 1013904223u;
+    return x->base + (high << 32 ^ low >> 8 ^ high) % x->range;
+}
+
+static deft_tensor *set_tensor(rig *r, deft_dtype t, const uint64_t *bits, int64_t n)
+{
+    return deft_cast(deft_from(r->cx, DEFT_SHAPE(n), DEFT_U64, bits, (size_t)n * 8), t);
+}
+
+static deft_status set_rows(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                            size_t n_out, void *user)
+{
+    (void)cx, (void)n_in, (void)n_out, (void)user;
+    out[0] = deft_isin(in[0], in[1], false);
+    return DEFT_OK;
+}
+
+/* By itself, by deft_vmap with a set for all rows, and with a set for each. */
+static void check_set(rig *r, const set_case *x)
+{
+    static uint64_t value[SET_VALUES], element[SET_ELEMENTS];
+    static uint8_t want[SET_VALUES], got[SET_VALUES];
+    const deft_scope s = deft_scope_begin(r->cx);
+    const uint64_t mask = ~(uint64_t)0 >> (64 - 8 * deft_dtype_size(x->t));
+    uint32_t state = 7;
+    for (int i = 0; i < SET_ELEMENTS; i++) element[i] = set_draw(x, &state);
+    for (int i = 0; i < SET_VALUES; i++) {
+        value[i] = i % 5 == 0 ? element[i % SET_ELEMENTS] : set_draw(x, &state);
+        if (i % 7 == 0) value[i] = x->base + ((uint64_t)i << 40 | (uint64_t)i * 13);
+        want[i] = 0;
+        for (int k = 0; k < SET_ELEMENTS; k++) want[i] |= !((element[k] ^ value[i]) & mask);
+    }
+    deft_tensor *const t = set_tensor(r, x->t, value, SET_VALUES);
+    deft_tensor *const set = set_tensor(r, x->t, element, SET_ELEMENTS);
+    deft_tensor *const rows = deft_reshape(t, DEFT_SHAPE(1, SET_VALUES)), *of_rows[2];
+    deft_tensor *const sets = deft_reshape(set, DEFT_SHAPE(1, SET_ELEMENTS));
+    cr_assert(deft_vmap(r->cx, set_rows, NULL, (deft_tensor *const[]){ rows, set },
+                        (const int[]){ 0, DEFT_NOT_MAPPED }, 2, &of_rows[0], (const int[]){ 0 },
+                        1));
+    cr_assert(deft_vmap(r->cx, set_rows, NULL, (deft_tensor *const[]){ rows, sets },
+                        (const int[]){ 0, 0 }, 2, &of_rows[1], (const int[]){ 0 }, 1));
+    deft_tensor *const all[3] = { deft_isin(t, set, false), of_rows[0], of_rows[1] };
+    for (int k = 0; k < 3; k++) {
+        OK(r, deft_read(all[k], DEFT_BOOL, got, sizeof got));
+        cr_expect(!memcmp(got, want, sizeof got), "%s, %llx + %llx, way %d", deft_dtype_name(x->t),
+                  (unsigned long long)x->base, (unsigned long long)x->range, k);
+    }
+    OK(r, deft_scope_end(s));
+}
+
+/* A small range is looked up in a table, a large one is searched. The distance between integers may
+ * have a bit more than they have. */
+Test(array, isin_finds_integers_of_any_range)
+{
+    static const deft_dtype dtypes[] = { DEFT_I8,  DEFT_U8,  DEFT_I16, DEFT_U16,
+                                         DEFT_I32, DEFT_U32, DEFT_I64, DEFT_U64 };
+    rig r;
+    rig_open(&r, NULL, NULL);
+    for (size_t k = 0; k < sizeof dtypes / sizeof *dtypes; k++) {
+        const uint64_t sign = (uint64_t)1 << (8 * deft_dtype_size(dtypes[k]) - 1);
+        const uint64_t whole = deft_dtype_size(dtypes[k]) == 8 ? ~(uint64_t)0 : 2 * sign;
+        const uint64_t ranges[] = { 50, 65535, 65536, 65537, whole };
+        for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
+            const uint64_t range = ranges[i] < whole ? ranges[i] : whole;
+            check_set(&r, &(set_case){ dtypes[k], 0, range });
+            check_set(&r, &(set_case){ dtypes[k], sign - 20, range });
+            check_set(&r, &(set_case){ dtypes[k], 0 - range, range });
+        }
+    }
+    rig_close(&r);
+}
+
 Test(array, mistakes_name_the_function_of_the_program)
 {
     rig r;

@@ -3,7 +3,8 @@
  * Searching: sorted vectors, sets, distinct values (deft/array.h).
  *
  * A search is binary and has no branch. `pos` is the number of elements that are known to be
- * before the value. Each step of 2^k elements looks at one element and goes over the step or not.
+ * before the value, and `left` is the number of positions that are possible. Each step looks at the
+ * element in the middle of them, and goes over half of them or not. So it never leaves the vector.
  * All steps are one kernel of log2(n) loads per value, over vectors of values.
  */
 #define DEFT_NO_GENERIC
@@ -14,7 +15,7 @@
 
 enum { FEW_ELEMENTS = 16 }; /* of a set that is compared element by element */
 
-static deft_tensor *whole(deft_ctx *cx, int64_t value)
+static deft_tensor *search_whole(deft_ctx *cx, int64_t value)
 {
     return df_array_whole(cx, DEFT_I64, value);
 }
@@ -31,21 +32,29 @@ static deft_tensor *precedes(deft_tensor *x, deft_tensor *v, bool right)
     return deft_bitwise_and(is_less, right ? deft_bitwise_or(is_number, deft_ne(v, v)) : is_number);
 }
 
-static deft_tensor *search(deft_ctx *cx, deft_tensor *sorted, deft_tensor *v, bool right)
+/* The dtype of positions in n elements. Shorter integers are more lanes of a vector. */
+static deft_dtype dtype_of_places(int64_t n)
+{
+    return n < INT32_MAX ? DEFT_I32 : DEFT_I64;
+}
+
+/* Positions in `sorted`, of its dtype_of_places. */
+static deft_tensor *place_in(deft_ctx *cx, deft_tensor *sorted, deft_tensor *v, bool right)
 {
     const int64_t n = deft_dim(sorted, 0);
-    deft_tensor *pos = deft_zeros(cx, deft_shape_get(v), DEFT_I64), *const last = whole(cx, n);
-    int64_t step = 1;
-    while (step <= n / 2) step *= 2;
-    if (n == 0) step = 0;
-    for (; step > 0 && pos; step /= 2) {
-        deft_tensor *const next = deft_add(pos, whole(cx, step));
-        deft_tensor *const at = deft_sub(deft_minimum(next, last), whole(cx, 1));
-        deft_tensor *const goes =
-            deft_bitwise_and(deft_le(next, last), precedes(deft_take(sorted, at, 0), v, right));
-        pos = deft_where(goes, next, pos);
+    const deft_dtype t = dtype_of_places(n);
+    deft_tensor *pos = deft_zeros(cx, deft_shape_get(v), t);
+    for (int64_t left = n + 1; left > 1 && pos; left -= left / 2) {
+        deft_tensor *const at = deft_add(pos, df_array_whole(cx, t, left / 2 - 1));
+        deft_tensor *const goes = precedes(deft_take(sorted, at, 0), v, right);
+        pos = deft_where(goes, deft_add(pos, df_array_whole(cx, t, left / 2)), pos);
     }
     return pos;
+}
+
+static deft_tensor *search(deft_ctx *cx, deft_tensor *sorted, deft_tensor *v, bool right)
+{
+    return deft_cast(place_in(cx, sorted, v, right), DEFT_I64);
 }
 
 /* Checks the vector that is searched. */
@@ -107,11 +116,11 @@ static runs runs_of(deft_ctx *cx, deft_tensor *v)
     r.sorted = deft_take(v, r.order, 0);
     deft_tensor *const i = deft_iota(cx, deft_shape_get(v), 0);
     /* The first element is compared with the last one, at -1, and begins a run anyway. */
-    deft_tensor *const before = deft_take(r.sorted, deft_sub(i, whole(cx, 1)), 0);
+    deft_tensor *const before = deft_take(r.sorted, deft_sub(i, search_whole(cx, 1)), 0);
     deft_tensor *differs = deft_ne(r.sorted, before);
     if (df_is_float(t) || df_is_complex(t)) /* all NaNs are one run */
         differs = deft_bitwise_and(differs, deft_eq(before, before));
-    r.begins = deft_bitwise_or(differs, deft_eq(i, whole(cx, 0)));
+    r.begins = deft_bitwise_or(differs, deft_eq(i, search_whole(cx, 0)));
     return r;
 }
 
@@ -126,7 +135,7 @@ static distinct no_values(deft_ctx *cx, deft_tensor *t, int64_t max)
                        .indices = deft_zeros(cx, rows, DEFT_I64),
                        .inverse = deft_zeros(cx, deft_shape_get(t), DEFT_I64),
                        .counts = deft_zeros(cx, rows, DEFT_I64),
-                       .count = whole(cx, 0) };
+                       .count = search_whole(cx, 0) };
 }
 
 static distinct distinct_of(deft_ctx *cx, deft_tensor *t, int64_t max)
@@ -141,21 +150,26 @@ static distinct distinct_of(deft_ctx *cx, deft_tensor *t, int64_t max)
     deft_tensor *const starts = deft_flatten(deft_nonzero(r.begins, max + 1, NULL));
     deft_tensor *const at = df_array_part(starts, 0, 0, max);
     deft_tensor *const next = df_array_part(starts, 0, 1, max);
-    deft_tensor *const row = deft_iota(cx, rows, 0), *const zero = whole(cx, 0);
+    deft_tensor *const row = deft_iota(cx, rows, 0), *const zero = search_whole(cx, 0);
     deft_tensor *const is = deft_lt(row, d.count);
-    deft_tensor *const is_followed = deft_lt(deft_add(row, whole(cx, 1)), d.count);
+    deft_tensor *const is_followed = deft_lt(deft_add(row, search_whole(cx, 1)), d.count);
     d.values = deft_where(is, deft_take(r.sorted, at, 0), df_array_whole(cx, deft_dtype_of(t), 0));
     d.indices = deft_where(is, deft_take(r.order, at, 0), zero);
-    d.counts = deft_where(is, deft_sub(deft_where(is_followed, next, whole(cx, n)), at), zero);
-    deft_tensor *const rank = deft_sub(deft_cumsum(r.begins, 0), whole(cx, 1));
-    d.inverse = deft_reshape(deft_index_add(deft_zeros(cx, line, DEFT_I64), r.order, rank, 0),
-                             deft_shape_get(t));
+    d.counts =
+        deft_where(is, deft_sub(deft_where(is_followed, next, search_whole(cx, n)), at), zero);
+    /* Memory is what limits these: short integers are half of it. */
+    const deft_dtype as = dtype_of_places(n);
+    deft_tensor *const rank =
+        deft_sub(deft_cast(deft_cumsum(r.begins, 0), as), df_array_whole(cx, as, 1));
+    deft_tensor *const inverse = deft_index_add(deft_zeros(cx, line, as), r.order, rank, 0);
+    d.inverse = deft_reshape(deft_cast(inverse, DEFT_I64), deft_shape_get(t));
     return d;
 }
 
 /* Hands out what is wanted of d: all or nothing. */
-static deft_tensor *hand_out(const distinct *d, deft_tensor **indices, deft_tensor **inverse,
-                             deft_tensor **counts, deft_tensor **count)
+static deft_tensor *distinct_hand_out(const distinct *d, deft_tensor **indices,
+                                      deft_tensor **inverse, deft_tensor **counts,
+                                      deft_tensor **count)
 {
     if (!d->values || !d->indices || !d->inverse || !d->counts || !d->count) return NULL;
     if (indices) *indices = d->indices;
@@ -169,7 +183,7 @@ static deft_tensor *unique_all(deft_ctx *cx, deft_tensor *t, int64_t max, deft_t
                                deft_tensor **inverse, deft_tensor **counts, deft_tensor **count)
 {
     const distinct d = distinct_of(cx, t, max);
-    return hand_out(&d, indices, inverse, counts, count);
+    return distinct_hand_out(&d, indices, inverse, counts, count);
 }
 
 deft_tensor *deft_unique(deft_tensor *t, int64_t max, deft_tensor **count)
@@ -203,6 +217,98 @@ deft_tensor *deft_unique_all(deft_tensor *t, int64_t max, deft_tensor **indices,
 
 /* ---- sets ---- */
 
+/* A set of integers of a small range is a table of flags, with a row for each integer of the range.
+ * Whether the range is small is known when the set is. Then a branch decides, which costs the step
+ * the donation of its inputs. The integers of 8 and 16 bits all have a row and need no branch. */
+enum { MOST_ROOM = 1 << 22, ROWS_PER_VALUE = 4 }; /* rows that a value pays for */
+
+typedef struct set {
+    deft_tensor *list; /* not sorted */
+    deft_tensor *least;
+    int64_t room; /* rows of the table */
+} set;
+
+/* How far the integers of t are above the least one of the set, as unsigned integers. */
+static deft_tensor *above_least(const set *x, deft_tensor *t)
+{
+    static const uint8_t natural[] = {
+        [1] = DEFT_U8, [2] = DEFT_U16, [4] = DEFT_U32, [8] = DEFT_U64
+    };
+    return deft_cast(deft_sub(t, x->least), natural[deft_dtype_size(deft_dtype_of(t))]);
+}
+
+/* Whether the table has a row for each of these distances. NULL: for all of their dtype. */
+static deft_tensor *has_row(deft_ctx *cx, const set *x, deft_tensor *above)
+{
+    const deft_dtype t = deft_dtype_of(above);
+    return deft_dtype_size(t) < 4 ? NULL : deft_lt(above, df_array_whole(cx, t, x->room));
+}
+
+/* The rows of these distances. Those without a row get row 0, which the least integer has. */
+static deft_tensor *set_row(deft_ctx *cx, deft_tensor *above, deft_tensor *is)
+{
+    deft_tensor *const row = deft_cast(above, DEFT_I32);
+    return is ? deft_where(is, row, df_array_whole(cx, DEFT_I32, 0)) : row;
+}
+
+/* When both branches of a deft_vmap are computed, elements of the set may be without a row. */
+static deft_tensor *is_in_table(deft_ctx *cx, const set *x, deft_tensor *t)
+{
+    const deft_shape rows = { .rank = 1, .dim = { x->room } };
+    deft_tensor *const list = above_least(x, x->list), *const above = above_least(x, t);
+    deft_tensor *const is = has_row(cx, x, above);
+    deft_tensor *const table =
+        deft_index_copy(deft_zeros(cx, rows, DEFT_I32), set_row(cx, list, has_row(cx, x, list)),
+                        deft_const_i(cx, 1), 0);
+    deft_tensor *const found =
+        deft_ne(deft_take(table, set_row(cx, above, is), 0), df_array_whole(cx, DEFT_I32, 0));
+    return is ? deft_bitwise_and(is, found) : found;
+}
+
+static deft_tensor *is_found(deft_ctx *cx, deft_tensor *list, deft_tensor *t)
+{
+    const int64_t n = deft_numel(list);
+    deft_tensor *const sorted = deft_sort(list, 0, false);
+    deft_tensor *const last = df_array_whole(cx, dtype_of_places(n), n - 1);
+    deft_tensor *const at = deft_minimum(place_in(cx, sorted, t, false), last);
+    return deft_eq(deft_take(sorted, at, 0), t);
+}
+
+static deft_status by_table(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                            size_t n_out, void *user)
+{
+    df_assert(n_in == 1 && n_out == 1);
+    out[0] = is_in_table(cx, user, in[0]);
+    return DEFT_OK;
+}
+
+static deft_status by_search(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                             size_t n_out, void *user)
+{
+    df_assert(n_in == 1 && n_out == 1);
+    out[0] = is_found(cx, ((const set *)user)->list, in[0]);
+    return DEFT_OK;
+}
+
+/* The rows of a table for a search of n values of dtype t. */
+static int64_t set_room(deft_dtype t, int64_t n)
+{
+    int64_t room = deft_dtype_size(t) == 1 ? 1 << 8 : 1 << 16;
+    while (deft_dtype_size(t) > 2 && room < n && room < MOST_ROOM) room *= 2;
+    return room;
+}
+
+/* Looks integers up in a table when the range of the set is small, and else by a search. */
+static deft_tensor *is_among_integers(deft_ctx *cx, deft_tensor *t, deft_tensor *list, int64_t room)
+{
+    const deft_axes all = { .n = UINT32_MAX };
+    set x = { .list = list, .least = deft_min(list, all, false), .room = room };
+    deft_tensor *const is_small = has_row(cx, &x, above_least(&x, deft_max(list, all, false)));
+    deft_tensor *found;
+    if (!is_small) return is_in_table(cx, &x, t);
+    return deft_cond(is_small, by_table, by_search, &x, &t, 1, &found, 1) ? found : NULL;
+}
+
 static deft_tensor *is_among(deft_ctx *cx, deft_tensor *t, deft_tensor *elements)
 {
     const int64_t n = deft_numel(elements);
@@ -214,9 +320,10 @@ static deft_tensor *is_among(deft_ctx *cx, deft_tensor *t, deft_tensor *elements
                 deft_bitwise_or(found, deft_eq(t, deft_slice_n(list, 1, &(deft_range){ i, i, 0 })));
         return found;
     }
-    deft_tensor *const sorted = deft_sort(list, 0, false);
-    deft_tensor *const at = deft_minimum(search(cx, sorted, t, false), whole(cx, n - 1));
-    return deft_eq(deft_take(sorted, at, 0), t);
+    const int64_t room = set_room(deft_dtype_of(t), deft_numel(t));
+    return df_is_int(deft_dtype_of(t)) && deft_numel(t) >= room / ROWS_PER_VALUE
+               ? is_among_integers(cx, t, list, room)
+               : is_found(cx, list, t);
 }
 
 /* Complex numbers are compared by their places among the distinct ones. */
@@ -249,20 +356,21 @@ deft_tensor *deft_isin(deft_tensor *t, deft_tensor *elements, bool invert)
 
 /* ---- repetition by data ---- */
 
-static deft_tensor *repeat(deft_ctx *cx, deft_tensor *t, deft_tensor *repeats, int axis,
-                           int64_t total)
+static deft_tensor *search_repeat(deft_ctx *cx, deft_tensor *t, deft_tensor *repeats, int axis,
+                                  int64_t total)
 {
     deft_shape s = deft_shape_get(t), line = { .rank = 1, .dim = { total } };
     deft_shape own = { .rank = 1, .dim = { s.dim[axis] } }, out = s, across = { .rank = s.rank };
     out.dim[axis] = total;
     if (s.dim[axis] == 0) return deft_zeros(cx, out, deft_dtype_of(t));
-    deft_tensor *const n = deft_maximum(deft_cast(repeats, DEFT_I64), whole(cx, 0));
+    deft_tensor *const n = deft_maximum(deft_cast(repeats, DEFT_I64), search_whole(cx, 0));
     deft_tensor *const ends = deft_cumsum(deft_expand(n, own), 0);
     deft_tensor *const row = deft_iota(cx, line, 0);
     deft_tensor *const at = search(cx, ends, row, true);
-    deft_tensor *const rows = deft_take(t, deft_minimum(at, whole(cx, s.dim[axis] - 1)), axis);
+    deft_tensor *const rows =
+        deft_take(t, deft_minimum(at, search_whole(cx, s.dim[axis] - 1)), axis);
     for (uint32_t i = 0; i < s.rank; i++) across.dim[i] = i == (uint32_t)axis ? total : 1;
-    deft_tensor *const is = deft_reshape(deft_lt(at, whole(cx, s.dim[axis])), across);
+    deft_tensor *const is = deft_reshape(deft_lt(at, search_whole(cx, s.dim[axis])), across);
     return deft_where(is, rows, df_array_whole(cx, deft_dtype_of(t), 0));
 }
 
@@ -285,5 +393,5 @@ deft_tensor *deft_repeat_t(deft_tensor *t, deft_tensor *repeats, int axis, int64
     deft_shape out = df_array_shape(&s);
     out.dim[at] = total;
     if (!df_check_shape(cx, "repeat_t", &out, &n)) return NULL;
-    DF_LAYER_RETURN(deft_tensor *, cx, repeat(cx, t, repeats, at, total));
+    DF_LAYER_RETURN(deft_tensor *, cx, search_repeat(cx, t, repeats, at, total));
 }
