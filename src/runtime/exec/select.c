@@ -38,7 +38,7 @@ static uint64_t key_at(const df_routine_job *j, const char *in, int64_t index)
 
 static void cut(const df_routine_job *j, const char *in, list *l)
 {
-    uint64_t *const sorted = df_order_again(j, in, l->words, l->other, l->n);
+    uint64_t *const sorted = df_order_words(j, in, l->words, l->other, l->n);
     if (sorted != l->words) {
         l->other = l->words;
         l->words = sorted;
@@ -147,7 +147,7 @@ uint64_t *df_select(const df_routine_job *j, const char *in, int64_t begin, int6
     const int64_t room = df_select_room(j->m);
     list l = { .words = a, .other = b };
     int64_t at = df_min_i64(begin + 2 * j->m, end);
-    df_order_load(j, in, begin, at, l.words);
+    df_order_load(j, in, begin, at, 0, l.words);
     l.n = at - begin;
     cut(j, in, &l);
     while (at < end) {

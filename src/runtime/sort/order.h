@@ -7,7 +7,7 @@
  * inverts all bits of the keys. Both are done by one XOR, so integers of one size share their code.
  *
  * A word has 32 bits of a key above the 32 bits of the index of an element. Of keys of 64 bits, a
- * word first has the lower half.
+ * word has one half.
  */
 #ifndef DF_RUNTIME_EXEC_ORDER_H
 #define DF_RUNTIME_EXEC_ORDER_H
@@ -54,6 +54,13 @@ DF_INLINE deft_dtype df_order_as(deft_dtype t)
 #define DF_ORDER_half(NAME, row) case DEFT_##NAME: row;
 /* clang-format on */
 
+/* Fetches the lines of n words, which will be written. */
+DF_INLINE void df_order_fetch(const uint64_t *w, int64_t n)
+{
+    enum { LINE_WORDS = 8 };
+    for (int64_t i = 0; i < n; i += LINE_WORDS) __builtin_prefetch(w + i, 1);
+}
+
 DF_INLINE uint64_t df_order_word(uint64_t key, int64_t index)
 {
     return (uint64_t)(uint32_t)key << 32 | (uint64_t)index;
@@ -73,20 +80,20 @@ enum {
     DF_ORDER_KEY_BITS = 32, /* of a word */
 };
 
-/* Writes the words of the elements [begin, end) of the row at `in`. */
-void df_order_load(const df_routine_job *j, const char *in, int64_t begin, int64_t end,
+/* Writes the words of the elements [begin, end) of the row at `in`. shift: 32 for the upper halves
+ * of keys of 64 bits; else 0. */
+void df_order_load(const df_routine_job *j, const char *in, int64_t begin, int64_t end, int shift,
                    uint64_t *to);
 /* Replaces the halves of keys of 64 bits, without changing the order of the words. shift is 0 for
  * the lower halves, 32 for the upper halves. */
 void df_order_load_half(const df_routine_job *j, const char *in, int shift, uint64_t *w, int64_t n);
-/* Sorts the n words of a by the keys of their elements. Words of equal keys keep their order. The
- * words have the lower halves of the keys. b is scratch memory of the same size. Returns the array
- * that holds the result, a or b. Of keys of 64 bits, the result has the upper halves. */
+/* Sorts the n words of a by the keys of their elements. Words of equal keys keep their order. Of
+ * keys of 64 bits, the words may have either half, and the result has the upper halves. b is
+ * scratch memory of the same size. Returns the array that holds the result, a or b. */
 uint64_t *df_order_words(const df_routine_job *j, const char *in, uint64_t *a, uint64_t *b,
                          int64_t n);
-/* The same for words that may have either half of a key of 64 bits. */
-uint64_t *df_order_again(const df_routine_job *j, const char *in, uint64_t *a, uint64_t *b,
-                         int64_t n);
+/* Writes the indices of all elements of the row in order. work: n words. */
+void df_order_row(const df_routine_job *j, const char *in, int64_t *out, uint64_t *work);
 
 /* ---- select.c ---- */
 

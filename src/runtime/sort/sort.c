@@ -35,11 +35,13 @@ static void order_row(const df_routine_job *j, const char *in, int64_t *out, uin
     if (selects(j)) {
         at = df_select(j, in, 0, j->n, work, work + df_select_room(j->m));
     } else {
+        if (is_all(j)) {
+            df_order_row(j, in, out, work);
+            return;
+        }
         if (selects_middle(j) && df_middle(j, NULL, in, out, work)) return;
-        /* Access through the unsigned type of a signed one is allowed (C11 6.5, 7). */
-        df_order_load(j, in, 0, j->n, work);
-        at = df_order_words(j, in, work, is_all(j) ? (uint64_t *)out : work + j->n, j->n);
-        at += j->first;
+        df_order_load(j, in, 0, j->n, 0, work);
+        at = df_order_words(j, in, work, work + j->n, j->n) + j->first;
     }
     for (int64_t i = 0; i < j->m; i++) out[i] = (int64_t)(uint32_t)at[i];
 }

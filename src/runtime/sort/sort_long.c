@@ -71,7 +71,10 @@ static void count_digits(void *user, uint32_t piece, uint32_t thread)
     const int64_t begin = begin_of(p, piece), end = begin_of(p, piece + 1);
     uint32_t *const count = p->count[piece];
     (void)thread;
-    if (p->source == FROM_OPERAND) df_order_load(p->j, p->in, begin, end, p->from + begin);
+    if (p->source == FROM_OPERAND) {
+        df_order_load(p->j, p->in, begin, end, 0, p->from + begin);
+        df_order_fetch(p->to + begin, end - begin);
+    }
     if (p->source == FROM_UPPER) df_order_load_half(p->j, p->in, 32, p->from + begin, end - begin);
     memset(count, 0, sizeof *p->count);
     for (int64_t i = begin; i < end; i++) count[p->from[i] >> p->shift & (DIGITS - 1)]++;
@@ -172,7 +175,7 @@ static void select_pieces(pass *p, df_pool *pool)
     run(pool, p, select_in_piece);
     for (int64_t i = 1; i < p->n_pieces; i++)
         memmove(p->from + i * m, p->from + i * room, (size_t)m * sizeof *p->from);
-    p->from = df_order_again(p->j, p->in, p->from, p->to, n);
+    p->from = df_order_words(p->j, p->in, p->from, p->to, n);
     for (int64_t i = 0; i < m; i++) p->out[i] = (int64_t)(uint32_t)p->from[i];
 }
 

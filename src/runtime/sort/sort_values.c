@@ -101,7 +101,7 @@ static void sort_short_elements(const df_routine_job *j, const char *in, char *o
 {
     const size_t size = deft_dtype_size(j->dtype);
     const int64_t step = j->in_step * (int64_t)size;
-    df_order_load(j, in, 0, j->n, work);
+    df_order_load(j, in, 0, j->n, 0, work);
     const uint64_t *const at = df_order_words(j, in, work, work + j->n, j->n);
     if (size == 1)
         for (int64_t i = 0; i < j->n; i++) out[i] = in[(int64_t)(uint32_t)at[i] * step];
