@@ -17,6 +17,10 @@
  * inactive lanes load from the address of lane 0. A masked store is a scalar loop over the active
  * lanes.
  *
+ * Loads at offsets (load_at) are gathers under a mask, where the target has them. Without a mask
+ * they are gathers only where these are fast. On Zen 4, one vgatherqps takes longer than to extract
+ * eight offsets and to load eight words.
+ *
  * A stride of two elements, as windows with stride 2 have, is tested for at run time. It is read as
  * two vectors that lie side by side, the second of which begins at the last element of the first:
  *
@@ -157,28 +161,30 @@ static bool has_gather(const df_gen *g, uint32_t size)
     return g->w > 1 && size >= 4 && g->t->mask_bytes;
 }
 
-static LLVMValueRef access_gather_lanes(df_gen *g, LLVMTypeRef t, LLVMValueRef p,
-                                        LLVMValueRef bytes, uint32_t size)
+/* A gather of the active lanes at p + offset[lane], where offsets count units. */
+static LLVMValueRef access_gather_lanes(df_gen *g, LLVMTypeRef t, LLVMValueRef p, LLVMTypeRef unit,
+                                        LLVMValueRef offset, uint32_t size)
 {
     LLVMTypeRef types[2] = { df_gen_lanes(t, g->w), LLVMVectorType(g->ptr, g->w) };
     LLVMValueRef mask = g->mask ? g->mask : LLVMConstAllOnes(LLVMVectorType(g->i1, g->w));
-    LLVMValueRef args[4] = { df_gen_offset(g, p, bytes), LLVMConstInt(g->i32, size, 0), mask,
+    LLVMValueRef args[4] = { df_gen_at(g, unit, p, offset), LLVMConstInt(g->i32, size, 0), mask,
                              LLVMConstNull(types[0]) };
     return df_gen_intrinsic(g, "llvm.masked.gather", types, 2, args, 4);
 }
 
-/* One scalar load per lane, at p + bytes[lane]. Inactive lanes load from lane 0's address. */
-static LLVMValueRef access_load_lanes(df_gen *g, LLVMTypeRef t, LLVMValueRef p, LLVMValueRef bytes,
-                                      uint32_t size)
+/* One scalar load per lane, at p + offset[lane], where offsets count units. Inactive lanes load
+ * from lane 0's address. */
+static LLVMValueRef access_load_lanes(df_gen *g, LLVMTypeRef t, LLVMValueRef p, LLVMTypeRef unit,
+                                      LLVMValueRef offset, uint32_t size)
 {
     if (g->mask) {
-        LLVMValueRef first = LLVMBuildExtractElement(g->b, bytes, df_gen_i64(g, 0), "");
-        bytes = LLVMBuildSelect(g->b, g->mask, bytes, df_gen_splat(g, first, g->w), "");
+        LLVMValueRef first = LLVMBuildExtractElement(g->b, offset, df_gen_i64(g, 0), "");
+        offset = LLVMBuildSelect(g->b, g->mask, offset, df_gen_splat(g, first, g->w), "");
     }
     LLVMValueRef v = LLVMGetPoison(LLVMVectorType(t, g->w));
     for (uint32_t i = 0; i < g->w; i++) {
-        LLVMValueRef off = LLVMBuildExtractElement(g->b, bytes, df_gen_i64(g, i), "");
-        LLVMValueRef x = load_aligned(g, t, df_gen_offset(g, p, off), size);
+        LLVMValueRef at = LLVMBuildExtractElement(g->b, offset, df_gen_i64(g, i), "");
+        LLVMValueRef x = load_aligned(g, t, df_gen_at(g, unit, p, at), size);
         v = LLVMBuildInsertElement(g->b, v, x, df_gen_i64(g, i), "");
     }
     return v;
@@ -315,10 +321,10 @@ static LLVMValueRef any_step(df_gen *g, uint32_t access, LLVMTypeRef t, LLVMValu
     if (!g->mask)
         v = load_strided(g, t, p, g->acc[access].step, size);
     else if (has_gather(g, size))
-        v = access_gather_lanes(g, t, p, bytes, size);
+        v = access_gather_lanes(g, t, p, g->i8, bytes, size);
     else
         v = c ? access_load_lanes_if(g, t, p, bytes, g->mask, size)
-              : access_load_lanes(g, t, p, bytes, size);
+              : access_load_lanes(g, t, p, g->i8, bytes, size);
     if (c) v = LLVMBuildSelect(g->b, g->mask, v, c->other, "");
     g->mask = mask;
     return v;
@@ -494,15 +500,13 @@ LLVMValueRef df_access_load_at(df_gen *g, uint32_t access, LLVMValueRef offset)
     const deft_dtype dtype = (deft_dtype)g->k->access[access].dtype;
     const uint32_t size = df_bytes_of(dtype);
     LLVMTypeRef t = df_gen_mem_type(g, dtype);
-    LLVMValueRef p = g->acc[access].at;
-    LLVMValueRef bytes = LLVMBuildMul(g->b, offset, df_gen_splat(g, df_gen_i64(g, size), g->w), "");
-    LLVMValueRef v;
+    LLVMValueRef p = g->acc[access].at, v;
     if (g->w == 1)
-        v = load_aligned(g, t, df_gen_offset(g, p, bytes), size);
-    else if (has_gather(g, size))
-        v = access_gather_lanes(g, t, p, bytes, size);
+        v = load_aligned(g, t, df_gen_at(g, t, p, offset), size);
+    else if (has_gather(g, size) && (g->mask || !g->t->slow_gathers))
+        v = access_gather_lanes(g, t, p, t, offset, size);
     else
-        v = access_load_lanes(g, t, p, bytes, size);
+        v = access_load_lanes(g, t, p, t, offset, size);
     return from_mem(g, dtype, v);
 }
 

@@ -347,8 +347,10 @@ static LLVMValueRef is_any(df_gen *g, LLVMValueRef bits, uint32_t w)
     return w == 1 ? bits : icmp(g, LLVMIntNE, bits, df_gen_i64(g, 0));
 }
 
-/* Most indices are in [0, extent), and one comparison finds that out. In the other block, negative
- * indices count from the end, and the others are faults. */
+/* Most indices are in [0, extent), and one comparison finds that out: no extent is negative. In the
+ * other block, negative indices count from the end, and the others are faults. What follows need
+ * not wait for the comparison. Inactive lanes may hold any index, so they get 0: loads of single
+ * lanes take the address of lane 0 for them, and lane 0 may be inactive. */
 static LLVMValueRef lower_check(df_gen *g, uint64_t id, LLVMValueRef index, LLVMValueRef extent,
                                 uint32_t w)
 {
@@ -376,7 +378,7 @@ static LLVMValueRef lower_check(df_gen *g, uint64_t id, LLVMValueRef index, LLVM
     df_if_end(g, &other);
     LLVMValueRef phi = LLVMBuildPhi(g->b, LLVMTypeOf(index), "");
     LLVMAddIncoming(phi, places, from, 2);
-    return phi;
+    return w > 1 && g->mask ? lower_select(g, g->mask, phi, zero) : phi;
 }
 
 /* ---- exported ---- */

@@ -121,7 +121,8 @@ static void init_host(df_llvm_target *out)
             out->mask_bytes = true;
         }
         out->slow_mask_stores = has_slow_mask_stores(out);
-        out->fast_division = out->mask_bytes && strncmp(out->cpu, "znver", 5) == 0;
+        const bool is_zen = strncmp(out->cpu, "znver", 5) == 0;
+        out->fast_division = out->slow_gathers = out->mask_bytes && is_zen;
     }
     out->features = features;
     LLVMDisposeMessage(triple);
