@@ -104,17 +104,23 @@ static void store_aligned(df_gen *g, LLVMValueRef v, LLVMValueRef p, uint32_t al
     LLVMSetAlignment(LLVMBuildStore(g->b, v, p), align);
 }
 
+/* Loads the lanes of g->mask, by an instruction. The others are those of `other`; NULL: zeros. */
+static LLVMValueRef load_masked(df_gen *g, LLVMTypeRef t, LLVMValueRef p, uint32_t size,
+                                LLVMValueRef other)
+{
+    LLVMTypeRef types[2] = { df_gen_lanes(t, g->w), g->ptr };
+    LLVMValueRef args[4] = { p, LLVMConstInt(g->i32, size, 0), g->mask,
+                             other ? other : LLVMConstNull(types[0]) };
+    return df_gen_intrinsic(g, "llvm.masked.load", types, 2, args, 4);
+}
+
 LLVMValueRef df_access_load_unit(df_gen *g, LLVMTypeRef t, LLVMValueRef p, uint32_t size)
 {
     LLVMTypeRef type = df_gen_lanes(t, g->w);
     if (!g->mask) return load_aligned(g, type, p, size);
-    if (!has_mask(g, size)) {
-        access_copy_active(g, tail_buf(g), p, size);
-        return load_aligned(g, type, tail_buf(g), size);
-    }
-    LLVMTypeRef types[2] = { type, g->ptr };
-    LLVMValueRef args[4] = { p, LLVMConstInt(g->i32, size, 0), g->mask, LLVMConstNull(type) };
-    return df_gen_intrinsic(g, "llvm.masked.load", types, 2, args, 4);
+    if (has_mask(g, size)) return load_masked(g, t, p, size, NULL);
+    access_copy_active(g, tail_buf(g), p, size);
+    return load_aligned(g, type, tail_buf(g), size);
 }
 
 /* Stores the active lanes of v in pieces. For each bit of their number, from the highest down, it
@@ -286,30 +292,31 @@ static df_pair_mask pair_mask(df_gen *g, const df_condition *c)
     return m;
 }
 
-/* The w neighbours from p + from on, of which those are touched that `mask` holds; NULL: all. */
+/* The w neighbours from p + from on. Only those are touched that `mask` holds (NULL: all); the
+ * others are those of `other` (NULL: any). */
 static LLVMValueRef neighbours(df_gen *g, LLVMTypeRef t, LLVMValueRef p, uint32_t from,
-                               uint32_t size, LLVMValueRef mask)
+                               uint32_t size, LLVMValueRef mask, LLVMValueRef other)
 {
     LLVMValueRef kept = g->mask;
     g->mask = mask;
     p = df_gen_offset(g, p, df_gen_i64(g, (int64_t)from * size));
-    LLVMValueRef v = df_access_load_unit(g, t, p, size);
+    LLVMValueRef v = mask ? load_masked(g, t, p, size, other) : df_access_load_unit(g, t, p, size);
     g->mask = kept;
     return v;
 }
 
-/* The elements p, p + 2, p + 4 and so on. */
+/* The elements p, p + 2, p + 4 and so on; where c does not hold, the other value of c. */
 static LLVMValueRef every_second(df_gen *g, LLVMTypeRef t, LLVMValueRef p, uint32_t size,
                                  const df_condition *c, const df_pair_mask *m)
 {
-    LLVMValueRef lane[DF_LANES];
+    LLVMValueRef lane[DF_LANES], other = c ? c->other : NULL;
+    df_assert(!c || m->low);
     if (c) p = row_or_other(g, p, c);
-    LLVMValueRef low = neighbours(g, t, p, 0, size, m->low);
-    LLVMValueRef high = neighbours(g, t, p, g->w - 1, size, m->high);
+    LLVMValueRef low = neighbours(g, t, p, 0, size, m->low, other);
+    LLVMValueRef high = neighbours(g, t, p, g->w - 1, size, m->high, other);
     for (uint32_t i = 0; i < g->w; i++)
         lane[i] = LLVMConstInt(g->i32, i < g->w / 2 ? 2 * i : 2 * i + 1, 0);
-    LLVMValueRef v = LLVMBuildShuffleVector(g->b, low, high, LLVMConstVector(lane, g->w), "");
-    return c ? LLVMBuildSelect(g->b, c->is, v, c->other, "") : v;
+    return LLVMBuildShuffleVector(g->b, low, high, LLVMConstVector(lane, g->w), "");
 }
 
 /* Loads the active lanes, which are `step` bytes apart, lane by lane or as a gather. */
@@ -339,7 +346,7 @@ static LLVMValueRef load_steps(df_gen *g, uint32_t access, LLVMTypeRef t, LLVMVa
     const bool has_second = g->w > 1 && ((!g->mask && !c) || has_mask(g, size));
     if (g->w == 1) return load_aligned(g, t, p, size);
     if (!has_second || g->level == DF_OPT_O0) return any_step(g, access, t, p, size, c);
-    if (g->are_twos || (g->facts && access < 64 && g->facts->seconds >> access & 1)) {
+    if (g->are_twos || df_gen_is_second(g, access)) {
         const df_pair_mask known = pair_mask(g, c);
         return every_second(g, t, p, size, c, &known);
     }
@@ -424,9 +431,9 @@ static LLVMValueRef load_lanes_if(df_gen *g, uint32_t access, LLVMTypeRef t, con
     if (df_gen_lane_step(g, access) != DF_STEP_UNIT) return load_steps(g, access, t, p, size, c);
     if (has_mask(g, size)) {
         g->mask = mask ? LLVMBuildAnd(g->b, mask, c->is, "") : c->is;
-        LLVMValueRef v = df_access_load_unit(g, t, row_or_other(g, p, c), size);
+        LLVMValueRef v = load_masked(g, t, row_or_other(g, p, c), size, c->other);
         g->mask = mask;
-        return LLVMBuildSelect(g->b, c->is, v, c->other, "");
+        return v;
     }
     LLVMValueRef all = all_conditions(g, c);
     LLVMValueRef bytes = LLVMBuildMul(g->b, df_gen_iota(g, g->i64, g->w),

@@ -330,6 +330,12 @@ DF_INLINE df_step df_gen_lane_step(const df_gen *g, uint32_t access)
     return (df_step)a->step[g->vec_axis];
 }
 
+/* Whether facts know that neighbouring lanes of the access are two elements apart. */
+DF_INLINE bool df_gen_is_second(const df_gen *g, uint32_t access)
+{
+    return g->facts && access < 64 && g->facts->seconds >> access & 1;
+}
+
 /* The number of vector registers of the target. */
 DF_INLINE uint32_t df_gen_vector_registers(const df_gen *g)
 {

@@ -106,7 +106,9 @@ static void load_access(df_gen *g, uint32_t a)
     s->row = s->at = s->base;
     s->step = s->ramp = NULL;
     if (df_gen_lane_step(g, a) != DF_STEP_ANY) return;
-    s->step = df_gen_stride(g, a, g->vec_axis);
+    const uint32_t size = df_bytes_of((deft_dtype)g->k->access[a].dtype);
+    s->step = df_gen_is_second(g, a) ? df_gen_i64(g, 2 * (int64_t)size)
+                                     : df_gen_stride(g, a, g->vec_axis);
     if (g->w > 1)
         s->ramp =
             LLVMBuildMul(g->b, df_gen_iota(g, g->i64, g->w), df_gen_splat(g, s->step, g->w), "");

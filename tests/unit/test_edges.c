@@ -248,6 +248,45 @@ Test(edges, the_first_greatest_element_of_each_window_gets_its_gradient)
     }
 }
 
+/* Machine code of every vector width reads every second element of rows with 5 around them, from
+ * an element of the padding on or from the first one of the row. */
+Test(edges, every_second_element_of_padded_rows)
+{
+    enum { MOST = 70, ROWS = 3 };
+    float v[ROWS * MOST], want[(ROWS + 2) * (MOST + 2)];
+    for (int i = 0; i < ROWS * MOST; i++) v[i] = (float)(i + 10);
+    for (int run = 0; run < 6; run++) {
+        const uint32_t bytes[] = { 16, 32, 0 };
+        rig c;
+        rig_open(&c,
+                 &(deft_runtime_options){ .size = sizeof(deft_runtime_options),
+                                          .tier = DEFT_TIER_FULL,
+                                          .n_threads = 1,
+                                          .variant_launches = run < 3 ? UINT32_MAX : 1,
+                                          .max_vector_bytes = bytes[run % 3] },
+                 NULL);
+        for (int64_t n = 1; n <= MOST; n += run < 3 ? 1 : 16)
+            for (int64_t from = 0; from < 2; from++) {
+                int64_t k = 0;
+                for (int64_t i = -1; i <= ROWS + 1; i++)
+                    for (int64_t j = from - 1; j < n + 2; j += 2) {
+                        const bool is_in = i >= 0 && i < ROWS && j >= 0 && j < n;
+                        want[k++] = 1 - (is_in ? v[i * n + j] : 5);
+                    }
+                const deft_scope scope = deft_scope_begin(c.cx);
+                deft_tensor *const x = deft_from(c.cx, DEFT_SHAPE(ROWS, n), DEFT_F32, v,
+                                                 (size_t)(ROWS * n) * sizeof *v);
+                deft_tensor *const padded =
+                    deft_pad(x, (int64_t[]){ 1, 1 }, (int64_t[]){ 2, 2 }, DEFT_PAD_CONSTANT, 5.0);
+                deft_tensor *const every =
+                    deft_slice(padded, DEFT_FULL, DEFT_RS(from, DEFT_END, 2));
+                rig_expect(&c, deft_sub(deft_num(c.cx, 1.0), every), k, want);
+                OK(&c, deft_scope_end(scope));
+            }
+        rig_close(&c);
+    }
+}
+
 Test(edges, one_number_is_for_rows_and_columns)
 {
     deft_tensor *const x = deft_ones(r.cx, DEFT_SHAPE(1, 1, 6, 6), DEFT_F32);
