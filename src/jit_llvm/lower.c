@@ -349,8 +349,7 @@ static LLVMValueRef is_any(df_gen *g, LLVMValueRef bits, uint32_t w)
 
 /* Most indices are in [0, extent), and one comparison finds that out: no extent is negative. In the
  * other block, negative indices count from the end, and the others are faults. What follows need
- * not wait for the comparison. Inactive lanes may hold any index, so they get 0: loads of single
- * lanes take the address of lane 0 for them, and lane 0 may be inactive. */
+ * not wait for the comparison. Inactive lanes may hold any index and get 0. */
 static LLVMValueRef lower_check(df_gen *g, uint64_t id, LLVMValueRef index, LLVMValueRef extent,
                                 uint32_t w)
 {
