@@ -12,6 +12,7 @@
 #include "deft/ops.h"
 #include "lazy/arrays/arrays.h"
 #include "lazy/calls/sizes.h"
+#include "lazy/core/context.h"
 
 enum { FEW_ELEMENTS = 16 }; /* of a set that is compared element by element */
 
@@ -320,8 +321,11 @@ static deft_tensor *is_among(deft_ctx *cx, deft_tensor *t, deft_tensor *elements
                 deft_bitwise_or(found, deft_eq(t, deft_slice_n(list, 1, &(deft_range){ i, i, 0 })));
         return found;
     }
-    const int64_t room = set_room(deft_dtype_of(t), deft_numel(t));
-    return df_is_int(deft_dtype_of(t)) && deft_numel(t) >= room / ROWS_PER_VALUE
+    const deft_dtype dtype = deft_dtype_of(t);
+    const int64_t room = set_room(dtype, deft_numel(t));
+    /* With a branch the host would wait for a GPU. */
+    const bool may_decide = deft_dtype_size(dtype) <= 2 || cx->default_device == DEFT_CPU;
+    return df_is_int(dtype) && may_decide && deft_numel(t) >= room / ROWS_PER_VALUE
                ? is_among_integers(cx, t, list, room)
                : is_found(cx, list, t);
 }
