@@ -80,6 +80,8 @@ typedef struct df_val {
     bool has_short_nan;            /* f32: the low half of a NaN would be 0 (halves.c) */
     bool has_quiet_nan;            /* f32: a NaN would be quiet (halves.c) */
     bool in_arm;                   /* computed in its arm only (arms.c) */
+    bool asks_nan;                 /* asks whether a loaded value is NaN (nans.c) */
+    bool is_asked;                 /* what such a question depends on */
     uint8_t inside;                /* df_inside: what a bool is inside of rows (inside.c) */
     uint8_t arm_side;              /* a select that ends an arm: the operand that belongs to it */
     uint32_t arm;                  /* the last select of the arm it belongs to; 0: none */
@@ -212,10 +214,13 @@ struct df_gen {
     bool may_leave;    /* LOOP: there is a proceed */
     /* MAP: the sides of a block of rows for which crossed accesses have tiles; 0: there is none. */
     uint32_t tile_rows, tile_lanes;
-    bool has_inside;  /* MAP: rows are divided by inside.c */
-    bool is_jammed;   /* the code being written computes two rows; the second half of the copies
+    bool has_inside;      /* MAP: rows are divided by inside.c */
+    bool is_jammed;       /* the code being written computes two rows; the second half of the copies
                        * is for the next row (jam.c) */
-    df_row_part part; /* what the code being written is for */
+    uint32_t n_questions; /* MAP: instructions of the body with asks_nan; 0: it has no versions */
+    bool has_no_nan;      /* the code being written is for vectors without NaN */
+    bool is_rest;         /* the code being written is one of the versions of nans.c */
+    df_row_part part;     /* what the code being written is for */
 };
 
 #include "jit_llvm/build.h"
@@ -361,6 +366,12 @@ void df_numbers_place(df_gen *g);
 
 /* Finds the arms of the marked body: sets arm, in_arm and arm_side of all values. */
 void df_arms_find(df_gen *g);
+
+/* ---- nans.c ---- */
+
+/* Finds the questions for NaN of the marked body: sets asks_nan and is_asked of all values, and
+ * g->n_questions. */
+void df_nans_find(df_gen *g);
 
 /* ---- stream.c ---- */
 

@@ -47,6 +47,7 @@ LLVMValueRef df_gen_vec(df_gen *g, uint32_t i)
     df_val *v = &g->val[i];
     if (is_known(g, v))
         return df_gen_splat(g, LLVMConstInt(g->i1, v->inside == DF_INSIDE_TRUE, 0), g->w);
+    if (g->has_no_nan && v->asks_nan) return df_gen_splat(g, LLVMConstInt(g->i1, 0, 0), g->w);
     if (v->vec) return v->vec;
     if (v->is_read_in_place) return df_gen_splat(g, load_num(g, &g->k->ins[i]), g->w);
     if (v->epoch == g->epoch && v->lanes[g->copy]) return v->lanes[g->copy];
@@ -286,8 +287,9 @@ static void emit_lanes(df_gen *g, uint32_t i)
 {
     const df_val *is = &g->val[i];
     if (is->is_address || is->is_contracted || is_known(g, is)) return;
-    if (g->is_jammed && is->epoch == g->epoch && is->lanes[g->copy]) return;
-    if (g->part == DF_ROW_EDGE && is->epoch == g->epoch && is->lanes[g->copy]) return;
+    const bool may_be_here = g->is_jammed || g->is_rest || g->part == DF_ROW_EDGE;
+    if (may_be_here && is->epoch == g->epoch && is->lanes[g->copy]) return;
+    if (g->has_no_nan && is->asks_nan) return;
     if (is->product != DF_NONE) {
         emit_contraction(g, i);
         return;
@@ -424,6 +426,7 @@ void df_gen_mark(df_gen *g, uint32_t stage)
             if (df_gen_kind(g, ins->src[s]) != DF_KOP_reduce) g->val[ins->src[s]].is_marked = true;
     }
     df_arms_find(g);
+    df_nans_find(g);
 }
 
 bool df_gen_has_elem(const df_gen *g, uint32_t stage)
@@ -435,12 +438,7 @@ bool df_gen_has_elem(const df_gen *g, uint32_t stage)
     return false;
 }
 
-void df_gen_place(df_gen *g, df_gen_level place)
-{
-    df_gen_place_copies(g, place, 0, g->n_copies);
-}
-
-void df_gen_place_copies(df_gen *g, df_gen_level place, uint32_t first, uint32_t end)
+static void place_copies(df_gen *g, df_gen_level place, uint32_t first, uint32_t end)
 {
     const bool are_lanes = place == PLACE_BODY || place == PLACE_LANES;
     for (int stores = 0; stores < 2; stores++)
@@ -457,6 +455,92 @@ void df_gen_place_copies(df_gen *g, df_gen_level place, uint32_t first, uint32_t
                 emit_lanes(g, i);
             }
         }
+}
+
+/* ---- vectors without NaN (nans.c) ---- */
+
+/* The lanes of `lanes` (NULL: all) in which neither a nor b is NaN. */
+static LLVMValueRef and_ordered(df_gen *g, LLVMValueRef lanes, LLVMValueRef a, LLVMValueRef b)
+{
+    LLVMValueRef is = LLVMBuildFCmp(g->b, LLVMRealORD, a, b, "");
+    return lanes ? LLVMBuildAnd(g->b, lanes, is, "") : is;
+}
+
+/* The lanes of this copy that are inactive, or in which nothing that is asked for NaN is one. */
+static LLVMValueRef lanes_without_nan(df_gen *g)
+{
+    LLVMValueRef without = NULL, one = NULL; /* one: a value that has no partner yet */
+    for (uint32_t i = 0; i < g->k->n_ins; i++) {
+        if (!g->val[i].asks_nan) continue;
+        LLVMValueRef x = df_gen_vec(g, g->k->ins[i].src[0]);
+        const bool is_pair = one && LLVMTypeOf(one) == LLVMTypeOf(x);
+        if (one) without = and_ordered(g, without, one, is_pair ? x : one);
+        one = is_pair ? NULL : x;
+    }
+    if (one) without = and_ordered(g, without, one, one);
+    return g->mask ? LLVMBuildOr(g->b, without, LLVMBuildNot(g->b, g->mask, ""), "") : without;
+}
+
+static LLVMValueRef are_without_nan(df_gen *g, uint32_t first, uint32_t end)
+{
+    LLVMValueRef all = NULL;
+    for (uint32_t c = first; c < end; c++) {
+        df_gen_copy(g, c);
+        LLVMValueRef without = lanes_without_nan(g);
+        all = all ? LLVMBuildAnd(g->b, all, without, "") : without;
+    }
+    all = LLVMBuildBitCast(g->b, all, LLVMIntTypeInContext(g->ctx, g->w), "");
+    return LLVMBuildICmp(g->b, LLVMIntEQ, all, LLVMConstAllOnes(LLVMTypeOf(all)), "");
+}
+
+/* Writes the loads, and both versions of the rest. Vectors that one version makes are not there in
+ * the other one. */
+static void place_versions(df_gen *g, uint32_t first, uint32_t end)
+{
+    df_pair_mask masks[DF_PAIR_MASKS];
+    df_val *const kept = df_gen_array(g, g->k->n_ins * sizeof *kept);
+    for (uint32_t i = 0; i < g->k->n_ins; i++)
+        for (uint32_t c = first; c < end && g->val[i].is_asked; c++) {
+            df_gen_copy(g, c);
+            if (df_gen_is_here(g, i, PLACE_BODY)) emit_lanes(g, i);
+        }
+    LLVMValueRef without = are_without_nan(g, first, end);
+    LLVMBasicBlockRef version[2] = { df_gen_block(g, "no_nan"), df_gen_block(g, "any") };
+    LLVMBasicBlockRef after = df_gen_block(g, "after_versions");
+    LLVMBuildCondBr(g->b, without, version[0], version[1]);
+    memcpy(kept, g->val, g->k->n_ins * sizeof *kept);
+    memcpy(masks, g->pair_mask, sizeof masks);
+    g->is_rest = true;
+    for (int v = 0; v < 2; v++) {
+        LLVMPositionBuilderAtEnd(g->b, version[v]);
+        g->has_no_nan = v == 0;
+        place_copies(g, PLACE_BODY, first, end);
+        LLVMBuildBr(g->b, after);
+        memcpy(g->val, kept, g->k->n_ins * sizeof *kept);
+        memcpy(g->pair_mask, masks, sizeof masks);
+    }
+    g->is_rest = g->has_no_nan = false;
+    LLVMPositionBuilderAtEnd(g->b, after);
+}
+
+/* Where rows are divided, lanes outside of the inside and its edges are few. */
+static bool has_versions(const df_gen *g, df_gen_level place)
+{
+    return place == PLACE_BODY && g->n_questions > 0 && !g->is_jammed &&
+           (!g->has_inside || g->part != DF_ROW_ANY);
+}
+
+void df_gen_place_copies(df_gen *g, df_gen_level place, uint32_t first, uint32_t end)
+{
+    if (has_versions(g, place))
+        place_versions(g, first, end);
+    else
+        place_copies(g, place, first, end);
+}
+
+void df_gen_place(df_gen *g, df_gen_level place)
+{
+    df_gen_place_copies(g, place, 0, g->n_copies);
 }
 
 uint32_t df_gen_body_size(const df_gen *g)

@@ -248,6 +248,69 @@ Test(edges, the_first_greatest_element_of_each_window_gets_its_gradient)
     }
 }
 
+/* A runtime that waits for machine code with vectors of at most so many bytes; 0: the machine's.
+ * Variants are made at once, or never. */
+static void compile(rig *c, uint32_t vector_bytes, bool has_variants)
+{
+    const deft_runtime_options o = { .size = sizeof o,
+                                     .tier = DEFT_TIER_FULL,
+                                     .n_threads = 1,
+                                     .variant_launches = has_variants ? 1 : UINT32_MAX,
+                                     .max_vector_bytes = vector_bytes };
+    rig_open(c, &o, NULL);
+}
+
+/* The bits of the maxima over windows of 3 x 3, moved by 2, of images [2, n, n] with padding. Of
+ * 2^sparse elements one is NaN. No two NaN have equal bits. */
+static void read_maxima(rig *c, deft_dtype dtype, int64_t n, int sparse, int64_t *out)
+{
+    const deft_scope scope = deft_scope_begin(c->cx);
+    const int64_t all = 2 * n * n;
+    int32_t bits[2 * 40 * 40];
+    for (int64_t i = 0; i < all; i++) {
+        const uint32_t h = (uint32_t)(i * 2654435761u + (uint32_t)sparse * 40503u) >> 9;
+        const bool is_nan = (h & ((1u << sparse) - 1)) == 0;
+        const float v = (float)((int)(h % 7) - 3) * 0.0f + (float)(h % 5);
+        memcpy(&bits[i], &v, sizeof v);
+        if (is_nan) bits[i] = (int32_t)(0x7FC00000u + (uint32_t)i * 8192u % 0x400000u);
+    }
+    deft_tensor *x = deft_bitcast(
+        deft_from(c->cx, DEFT_SHAPE(1, 2, n, n), DEFT_I32, bits, (size_t)all * sizeof *bits),
+        DEFT_F32);
+    x = deft_cast(x, dtype);
+    OK(c, deft_eval(&x, 1));
+    deft_tensor *const y = deft_max_pool2d(
+        x, DEFT_POOL2D(.kernel = { 3, 3 }, .stride = { 2, 2 }, .padding = { 1, 1 }));
+    const deft_dtype as = dtype == DEFT_F64 ? DEFT_I64 : dtype == DEFT_F32 ? DEFT_I32 : DEFT_I16;
+    OK(c, deft_eval(&y, 1));
+    const size_t n_out = (size_t)deft_numel(y);
+    OK(c, deft_read(deft_bitcast(y, as), DEFT_I64, out, n_out * sizeof *out));
+    OK(c, deft_scope_end(scope));
+}
+
+/* Code for vectors without NaN must leave those with NaN alone. */
+Test(edges, maxima_of_windows_are_the_first_nan)
+{
+    static int64_t got[2 * 20 * 20], want[2 * 20 * 20];
+    const deft_dtype dtypes[] = { DEFT_F32, DEFT_F64, DEFT_F16, DEFT_BF16 };
+    for (int run = 0; run < 4; run++) { /* the last one makes variants */
+        const uint32_t bytes[] = { 16, 32, 0, 0 };
+        rig c;
+        compile(&c, bytes[run], run == 3);
+        for (int d = 0; d < (run == 2 ? 4 : 1); d++)
+            for (int64_t n = 7; n <= 40; n += run == 3 ? 33 : 3)
+                for (int sparse = 1; sparse <= 11; sparse += 5) {
+                    const size_t n_out = (size_t)(2 * ((n + 1) / 2) * ((n + 1) / 2));
+                    read_maxima(&r, dtypes[d], n, sparse, want);
+                    read_maxima(&c, dtypes[d], n, sparse, got);
+                    for (size_t i = 0; i < n_out; i++)
+                        cr_assert_eq(got[i], want[i], "%s, run %d, side %d, 2^-%d: element %zu",
+                                     deft_dtype_name(dtypes[d]), run, (int)n, sparse, i);
+                }
+        rig_close(&c);
+    }
+}
+
 /* Machine code of every vector width reads every second element of rows with 5 around them, from
  * an element of the padding on or from the first one of the row. */
 Test(edges, every_second_element_of_padded_rows)
@@ -258,13 +321,7 @@ Test(edges, every_second_element_of_padded_rows)
     for (int run = 0; run < 6; run++) {
         const uint32_t bytes[] = { 16, 32, 0 };
         rig c;
-        rig_open(&c,
-                 &(deft_runtime_options){ .size = sizeof(deft_runtime_options),
-                                          .tier = DEFT_TIER_FULL,
-                                          .n_threads = 1,
-                                          .variant_launches = run < 3 ? UINT32_MAX : 1,
-                                          .max_vector_bytes = bytes[run % 3] },
-                 NULL);
+        compile(&c, bytes[run % 3], run >= 3);
         for (int64_t n = 1; n <= MOST; n += run < 3 ? 1 : 16)
             for (int64_t from = 0; from < 2; from++) {
                 int64_t k = 0;
