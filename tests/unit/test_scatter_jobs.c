@@ -114,9 +114,11 @@ static void check_how(df_scatter_how how, deft_dtype t, deft_dtype index_dtype, 
     char *const index = malloc((size_t)n_index * 8);
     char *const value = malloc((size_t)(n_value * size));
     char *const before = malloc(n_out), *const want = malloc(n_out), *const got = malloc(n_out);
+    const bool is_wide = index_dtype == DEFT_I64 || index_dtype == DEFT_I32;
+    const bool is_negative = is_wide && below(3) > 0;
+    const int64_t most = index_dtype == DEFT_BOOL ? 2 : is_wide && rows > n / 8 ? n : 256;
     for (int64_t i = 0; i < n_index; i++) {
-        const bool is_negative = index_dtype == DEFT_I64 || index_dtype == DEFT_I32;
-        int64_t at = below(index_dtype == DEFT_BOOL ? (n < 2 ? n : 2) : n < 256 ? n : 256);
+        int64_t at = below(n < most ? n : most);
         if (is_negative && below(4) == 0) at -= n;
         memcpy(index + i * (int64_t)deft_dtype_size(index_dtype), &at,
                deft_dtype_size(index_dtype));
@@ -201,6 +203,17 @@ Test(scatter_jobs, long_rows)
             check(added[t], at[i], 1, 600, 100 + below(3), 2 + below(9), false);
             check(added[t], at[i], 1, 600, 64, 1000, i > 1);
         }
+}
+
+/* Vectors beyond the caches, whose elements threads divide. */
+Test(scatter_jobs, long_vectors)
+{
+    enum { BYTES = 5 << 20, ROWS = 300000 };
+    for (int i = 0; i < 16; i++) {
+        const deft_dtype t = i & 1 ? DEFT_F32 : DEFT_F64;
+        const int64_t n = BYTES / (int64_t)deft_dtype_size(t) + below(100);
+        check(t, i & 2 ? DEFT_I32 : DEFT_I64, 1, ROWS, 1, n, false);
+    }
 }
 
 Test(scatter_jobs, bad_indices)

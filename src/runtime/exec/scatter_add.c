@@ -55,6 +55,12 @@ static bool takes_all(const nest *x)
     return x->low == 0 && x->end == x->n;
 }
 
+/* Whether all values along the inner axis are added to one vector of neighbours. */
+static bool is_vector(const nest *x)
+{
+    return takes_all(x) && x->step == 1 && x->out_step[0] == 0;
+}
+
 /* Whether the rows of x are so short that one call for each costs more than their additions, and
  * are neighbours everywhere. */
 static bool has_simple_rows(const nest *x)
@@ -129,7 +135,8 @@ static bool add_rows(const nest *x, char *out, const char *value)
 /* ---- other additions ---- */
 
 /* Additions at indices that are all in [0, n) and added by this walk. With ways, neighbours are
- * added to different ways. Else results and values are neighbours. */
+ * added to different ways. Else all are added to one vector, or results and values are
+ * neighbours. */
 #define SIMPLE(name, T, bits)                                                                      \
     DF_INLINE void name##_turns##bits(T *out, const T *value, const int##bits##_t *index,          \
                                       int64_t n, int64_t way, int64_t value_step)                  \
@@ -153,7 +160,7 @@ static bool add_rows(const nest *x, char *out, const char *value)
     {                                                                                              \
         const int64_t step = x->step, vs = x->value_step[0], whole = n - n % WAYS;                 \
         const T one = *value;                                                                      \
-        if (x->way == 0) {                                                                         \
+        if (x->way == 0 && x->out_step[0] == 1) {                                                  \
             name##_add_row##bits(out, value, index, n, step);                                      \
             return;                                                                                \
         }                                                                                          \
@@ -191,7 +198,7 @@ static bool add_rows(const nest *x, char *out, const char *value)
     {                                                                                              \
         const int64_t bytes = (int64_t)deft_dtype_size(x->index_dtype) * x->index_step[0];         \
         const int64_t os = x->out_step[0], vs = x->value_step[0];                                  \
-        const bool is_simple = x->way > 0 || (takes_all(x) && os == 1 && vs == 1);                 \
+        const bool is_simple = x->way > 0 || is_vector(x) || (takes_all(x) && os == 1 && vs == 1); \
         const bool is_short = is_simple && takes_i32(x);                                           \
         int64_t copy[CHUNK];                                                                       \
         for (int64_t begin = 0; begin < x->extent[0]; begin += CHUNK) {                            \
