@@ -22,16 +22,15 @@ static const df_ins gather_body[] = {
     INS(load_at, F32, 0, 2, 0, 1), INS(store, F32, 0, 3, 0, 2),
 };
 
-const df_kernel hand_gather = { .mode = DF_MODE_MAP,
-                                .n_axes = 1,
-                                .n_stages = 1,
-                                .flags = DF_KERNEL_CHECKS,
-                                .role = { DF_AXIS_INNER },
-                                .n_access = 3,
-                                .n_num = 1,
-                                .n_ins = DF_LEN(gather_body),
-                                .access = gather_access,
-                                .ins = gather_body };
+/* A gather with these accesses and this body. */
+#define GATHER(ACCESS, BODY)                                                                       \
+    {                                                                                              \
+        .mode = DF_MODE_MAP, .n_axes = 1, .n_stages = 1, .flags = DF_KERNEL_CHECKS,                \
+        .role = { DF_AXIS_INNER }, .n_access = 3, .n_num = 1, .n_ins = DF_LEN(BODY),               \
+        .access = ACCESS, .ins = BODY                                                              \
+    }
+
+const df_kernel hand_gather = GATHER(gather_access, gather_body);
 
 static const df_access short_gather_access[] = {
     { .kind = DF_ACCESS_LOAD, .dtype = DEFT_I32, .same_as = 0, .step = { DF_STEP_UNIT } },
@@ -44,16 +43,7 @@ static const df_ins short_gather_body[] = {
     INS(check, I64, 0, 1, 2, 41), INS(load_at, F32, 0, 3, 0, 1), INS(store, F32, 0, 4, 0, 2),
 };
 
-const df_kernel hand_short_gather = { .mode = DF_MODE_MAP,
-                                      .n_axes = 1,
-                                      .n_stages = 1,
-                                      .flags = DF_KERNEL_CHECKS,
-                                      .role = { DF_AXIS_INNER },
-                                      .n_access = 3,
-                                      .n_num = 1,
-                                      .n_ins = DF_LEN(short_gather_body),
-                                      .access = short_gather_access,
-                                      .ins = short_gather_body };
+const df_kernel hand_short_gather = GATHER(short_gather_access, short_gather_body);
 
 void hand_gather_init(hand_gather_run *r, int64_t n, int64_t bad)
 {

@@ -379,7 +379,7 @@ static void row_emit_held(df_cuda_gen *g)
 {
     df_cuda_line(g, "const u32 at0 = 0;");
     for (uint32_t i = 0; i < g->held.n_rooms; i++)
-        df_cuda_line(g, "const u32 at%u = at%u + (%u * even + 15 & ~15u);", i + 1, i,
+        df_cuda_line(g, "const u32 at%u = at%u + ((u32)(%u * even) + 15 & ~15u);", i + 1, i,
                      g->held.size[i]);
     df_cuda_line(g, "unsigned char *const held = held_rows + own * at%u;", g->held.n_rooms);
     for (uint32_t i = 0; i < g->held.n; i++) {
@@ -397,10 +397,10 @@ static void row_emit_scratch(df_cuda_gen *g, uint32_t i)
     const df_cuda_held_row *const row = df_cuda_held_row_of(&g->held, df_cuda_held_first(g->k, i));
     const char *const t = df_cuda_type(g->k->access[i].dtype);
     if (row)
-        df_cuda_line(g, "p%u = H ? (%s *)(held + at%u) : p%u + (i64)team * (i64)even;", i, t,
-                     row->room, i);
+        df_cuda_line(g, "p%u = H ? (%s *)(held + at%u) : p%u + (i64)team * even;", i, t, row->room,
+                     i);
     else
-        df_cuda_line(g, "p%u += (i64)team * (i64)even;", i);
+        df_cuda_line(g, "p%u += (i64)team * even;", i);
 }
 
 static void row_emit_main(df_cuda_gen *g)
@@ -418,7 +418,7 @@ static void row_emit_main(df_cuda_gen *g)
     df_cuda_line(g, "unsigned char *const mem = shared + own * %zu;",
                  df_cuda_row_shared(g, false) / DF_CUDA_WARPS);
     df_cuda_line(g, "const bool first = L ? threadIdx.x == 0 : lane == 0;");
-    df_cuda_line(g, "const u32 even = (u32)length + (u32)(length & 1);");
+    df_cuda_line(g, "const i64 even = (i64)length + (i64)(length & 1);");
     if (g->held.n > 0) row_emit_held(g);
     for (uint32_t i = 0; i < g->k->n_access; i++)
         if (g->k->access[i].kind == DF_ACCESS_SCRATCH) row_emit_scratch(g, i);
