@@ -2,16 +2,16 @@
  *
  * HELD: rows that stay in shared memory between the stages of a ROW kernel.
  *
- * Memory of the GPU is what such kernels wait for. Softmax reads its operand for the maximum and
- * once more for the exponentials, which its last stage reads in turn. By then other rows have
- * pushed them out of the caches nearby. So a thread block keeps them:
+ * Such kernels wait for the memory of the GPU. Softmax reads its operand for the maximum, and again
+ * for the exponentials, and its last stage reads the exponentials. Between two stages, other rows
+ * push these elements out of the caches. So a thread block keeps them:
  *
  * - SCRATCH rows are in shared memory and nowhere else.
  * - An operand that several stages read is kept by the first of them.
  *
- * Rows of which one is needed no longer when the next is written share their room. All positions
- * are those of SCRATCH: element r of the row is at r. A barrier separates stages, so it does not
- * matter which thread keeps an element.
+ * Two rows share one room when the first is no longer needed at the time the second is written. In
+ * each room, element r of the row is at index r, as in SCRATCH. A barrier separates stages, so an
+ * element may be kept by one thread and read by another.
  */
 #include "jit_cuda/gen/held.h"
 
@@ -27,19 +27,23 @@ static bool held_touches(const df_kernel *k, const df_ins *ins, uint32_t access)
            df_cuda_held_first(k, (uint32_t)ins->imm) == access;
 }
 
-/* The stages that touch a SCRATCH row. */
+/* Adds a stage to those that touch the row. A row that none touches has first > last. */
+static void extend(df_cuda_held_row *row, uint8_t stage)
+{
+    if (stage < row->first) row->first = stage;
+    if (stage > row->last) row->last = stage;
+}
+
+/* Finds the stages that touch a SCRATCH row. Returns whether there is one. */
 static bool span_scratch(const df_kernel *k, uint32_t access, df_cuda_held_row *row)
 {
-    bool found = false;
     for (uint32_t i = 0; i < k->n_ins; i++) {
         const df_ins *const ins = &k->ins[i];
         if (!held_touches(k, ins, access)) continue;
-        if (!found) row->first = ins->stage;
-        row->last = ins->stage;
+        extend(row, ins->stage);
         row->moves |= ins->op == DF_K_load_at || ins->level == DF_LEVEL_ROW;
-        found = true;
     }
-    return found;
+    return row->first <= row->last;
 }
 
 static bool moves_along_rows(const df_kernel *k, uint32_t access)
@@ -63,19 +67,15 @@ static bool changes(const df_kernel *k, uint32_t access, uint32_t last)
     return false;
 }
 
-/* The stages that read an operand; false: it is not worth keeping, or must not be kept. */
+/* Finds the stages that read an operand. Returns whether it may be kept and is worth it. */
 static bool span_operand(const df_kernel *k, uint32_t access, df_cuda_held_row *row)
 {
-    bool found = false;
     for (uint32_t i = 0; i < k->n_ins; i++) {
         const df_ins *const ins = &k->ins[i];
         if (ins->op != DF_K_load || ins->level != DF_LEVEL_ELEM || ins->imm != access) continue;
-        if (!found) row->first = ins->stage;
-        row->last = ins->stage;
-        found = true;
+        extend(row, ins->stage);
     }
-    return found && row->first < row->last && moves_along_rows(k, access) &&
-           !changes(k, access, row->last);
+    return row->first < row->last && moves_along_rows(k, access) && !changes(k, access, row->last);
 }
 
 /* Whether all reads of row a in a stage come before all writes of row b, in the order of the
@@ -132,10 +132,11 @@ static bool add(df_cuda_held *h, const df_cuda_held_row *row)
 df_cuda_held df_cuda_held_of(const df_kernel *k)
 {
     df_cuda_held h = { 0 };
-    if (k->mode != DF_MODE_ROW) return h;
+    if (k->mode != DF_MODE_ROW || k->n_stages < 2) return h;
     for (uint32_t i = 0; i < k->n_access; i++) {
         const df_access *const a = &k->access[i];
         df_cuda_held_row row = { .access = i,
+                                 .first = UINT8_MAX,
                                  .size = (uint8_t)deft_dtype_size((deft_dtype)a->dtype) };
         const bool is_scratch = a->kind == DF_ACCESS_SCRATCH;
         if (is_scratch ? a->same_as == i && span_scratch(k, i, &row)
