@@ -62,15 +62,7 @@ static void append(const df_routine_job *j, const char *in, int64_t at, int64_t 
         n += key < l->bound;                                                                       \
     }                                                                                              \
     break
-    switch (df_order_as(j->dtype)) {
-/* clang-format off */
-#define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
-    DF_ORDER_##kind(NAME, ROW(DEFT_##NAME))
-#define FACE(name, NAME, kind, bits, record, c_type, file) case DEFT_##NAME: break;
-#include "ops/dtypes.def"
-        /* clang-format on */
-    }
-#undef ROW
+#include "runtime/sort/order_each.def"
     l->n = n;
 }
 
@@ -108,15 +100,7 @@ static uint64_t keep_each(const df_routine_job *j, const char *in, int64_t at, i
         if (key < bound || x->n < x->m) bound = keep(x, key, i);                                   \
     }                                                                                              \
     return bound
-    switch (df_order_as(j->dtype)) {
-/* clang-format off */
-#define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
-    DF_ORDER_##kind(NAME, ROW(DEFT_##NAME))
-#define FACE(name, NAME, kind, bits, record, c_type, file) case DEFT_##NAME: break;
-#include "ops/dtypes.def"
-        /* clang-format on */
-    }
-#undef ROW
+#include "runtime/sort/order_each.def"
     df_unreachable();
 }
 

@@ -92,15 +92,7 @@ static void collect(void *user, uint32_t piece, uint32_t thread)
         below += key < low;                                                                        \
     }                                                                                              \
     break
-    switch (df_order_as(j->dtype)) {
-/* clang-format off */
-#define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
-    DF_ORDER_##kind(NAME, ROW(DEFT_##NAME))
-#define FACE(name, NAME, kind, bits, record, c_type, file) case DEFT_##NAME: break;
-#include "ops/dtypes.def"
-        /* clang-format on */
-    }
-#undef ROW
+#include "runtime/sort/order_each.def"
     x->n_found[piece] = n;
     x->n_below[piece] = below;
 }

@@ -24,15 +24,7 @@ void df_order_load(const df_routine_job *j, const char *in, int64_t begin, int64
     for (int64_t i = begin; i < end; i++)                                                          \
         to[i - begin] = df_order_word((df_order_key(T, in + i * step) ^ flip) >> shift, i);        \
     return
-    switch (df_order_as(j->dtype)) {
-/* clang-format off */
-#define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
-    DF_ORDER_##kind(NAME, ROW(DEFT_##NAME))
-#define FACE(name, NAME, kind, bits, record, c_type, file) case DEFT_##NAME: break;
-#include "ops/dtypes.def"
-        /* clang-format on */
-    }
-#undef ROW
+#include "runtime/sort/order_each.def"
     df_unreachable();
 }
 
@@ -46,15 +38,7 @@ void df_order_load_half(const df_routine_job *j, const char *in, int shift, uint
         w[i] = df_order_word((df_order_key(T, in + index * step) ^ flip) >> shift, index);         \
     }                                                                                              \
     return
-    switch (df_order_as(j->dtype)) {
-/* clang-format off */
-#define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
-    DF_ORDER_##kind(NAME, ROW(DEFT_##NAME))
-#define FACE(name, NAME, kind, bits, record, c_type, file) case DEFT_##NAME: break;
-#include "ops/dtypes.def"
-        /* clang-format on */
-    }
-#undef ROW
+#include "runtime/sort/order_each.def"
     df_unreachable();
 }
 
