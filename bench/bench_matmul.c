@@ -89,7 +89,7 @@ static void compare_thin(bench *b, product *p)
             p->b_transposed = false;
             p->a_transposed = transposed;
             p->m = weights[i][1];
-            for (p->n = 1; p->n <= 4; p->n *= 4) compare(b, p, seconds);
+            for (p->n = 1; p->n <= 8; p->n *= 2) compare(b, p, seconds);
             p->a_transposed = false;
         }
 }
