@@ -4,7 +4,8 @@
  *
  * Strict mode: each output is one chain acc = fma(a, b, acc) with k ascending. Threads share out
  * M, N and the batch only, so that results do not depend on their number.
- * Fast mode: with few rows and a transposed B, each output is summed in several chains along k.
+ * Fast mode: with few rows and a transposed B, or few columns and a row-major A, each output is
+ * summed in several chains along k.
  * Products of a few other shapes go to a BLAS that is opened at run time. It runs on the calling
  * thread alone. Convolutions with windows of 3 x 3 elements, and the gradients of their weights,
  * need fewer multiplications (winograd/winograd.h). All other products are computed as in strict
@@ -80,7 +81,7 @@ df_bf16_use df_matmul_try_bf16(void);
 bool df_matmul_pairs_are_exact(const df_matmul_job *job, df_pool *pool);
 
 /* The operand of a product whose elements a packed copy has (packs.h): B, or A of a product with
- * one column. */
+ * few columns, which is computed as rows. */
 typedef struct df_weights {
     bool is_a;
     bool has_pairs;         /* the elements are bf16, and are packed as pairs (matmul/bf16.h) */

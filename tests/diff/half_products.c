@@ -124,7 +124,7 @@ static char *run(deft_ctx *cx, const program *p, deft_dtype *t, size_t *n)
 
 static program draw_program(uint64_t seed)
 {
-    static const int64_t sizes[] = { 1, 2, 5, 9, 16, 17, 31, 48, 49, 65, 100, 130 };
+    static const int64_t sizes[] = { 1, 2, 3, 5, 8, 9, 16, 17, 31, 48, 49, 65, 100, 130 };
     static const uint32_t least[][2] = { { 120, 120 }, { 60, 82 },   { 60, 81 }, { 0, 120 },
                                          { 70, 60 },   { 190, 190 }, { 1, 141 }, { 247, 3 } };
     program p = { .seed = seed };

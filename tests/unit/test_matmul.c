@@ -4,6 +4,9 @@
  * bits, whatever the shape, strides, batch, epilogue, number of threads and micro-kernel. The
  * micro-kernel with the ABI of compiled ones is a C stand-in here, in several shapes; the compiled
  * ones meet the same oracle where the LLVM plug-in is tested.
+ *
+ * Why this file is long: each way to compute a product has shapes of its own, and all of them share
+ * one reference and one check.
  */
 #include <criterion/criterion.h>
 
@@ -38,6 +41,7 @@ typedef struct fixture {
     df_gemm_kernel kernel[2][N_KERNELS]; /* by dtype; fn NULL: not here */
     uint64_t random;
     int n_checks, n_packed;
+    bool is_exact; /* sums of small integers, whose order shows in no bit */
     df_bf16_use bf16;
 } fixture;
 
@@ -84,8 +88,7 @@ static operand make(fixture *f, deft_dtype t, const int64_t *extent, const int64
     /* Exactly as large as reached, so that AddressSanitizer sees any step outside. */
     o.memory = malloc(o.bytes);
     o.origin = (char *)o.memory - low * size;
-    /* Sums of small integers are exact, so that their order shows in no bit. */
-    const bool is_exact = t == DEFT_BF16 && f->bf16 != DF_BF16_CHAINS;
+    const bool is_exact = f->is_exact || (t == DEFT_BF16 && f->bf16 != DF_BF16_CHAINS);
     for (size_t i = 0; i < o.bytes; i += (size_t)size)
         put(t, (char *)o.memory + i, is_exact ? (double)draw(f, 33) - 16 : value(f));
     return o;
@@ -179,7 +182,7 @@ static void finish(fixture *f)
 
 typedef struct layout {
     bool a_transposed, b_transposed, a_negative, b_negative, a_zero, b_zero, wide; /* wide: gaps */
-    bool b_per_batch, c_null;
+    bool a_shared, b_per_batch, c_null;
     int epilogue;
     bool is_bf16; /* A and B */
     bool fast;
@@ -263,10 +266,11 @@ static void check(fixture *f, deft_dtype t, int64_t m, int64_t n, int64_t k, int
     if (l.b_zero) *(draw(f, 2) ? &j.b_row : &j.b_col) = 0;
     j.c_row = n + gap;
     const bool folds = !l.wide && !l.a_transposed && !l.a_negative && !l.a_zero;
-    j.a_batch[1] = folds ? m * k : a_all;
+    const bool columns_fold = !l.wide && l.b_transposed && !l.b_negative && !l.b_zero;
+    j.a_batch[1] = l.a_shared ? 0 : folds ? m * k : a_all;
     j.a_batch[0] = j.a_batch[1] * b1;
-    j.b_batch[1] = l.b_per_batch ? b_all : 0;
-    j.b_batch[0] = l.b_per_batch ? b_all * b1 : 0;
+    j.b_batch[1] = !l.b_per_batch ? 0 : columns_fold ? n * k : b_all;
+    j.b_batch[0] = j.b_batch[1] * b1;
     j.c_batch[1] = m * j.c_row;
     j.c_batch[0] = j.c_batch[1] * b1;
     operand a = make(f, operand_dtype(&j), (int64_t[]){ b0, b1, m, k },
@@ -427,7 +431,62 @@ Test(matmul, thin)
     finish(&f);
 }
 
-/* The same with a B beyond the L2 cache, whose threads take a part of the columns each. */
+/* One to nine columns: products that are computed as rows. Layouts of all operands, batches that
+ * are one tall product or one with many columns, and fast mode. */
+Test(matmul, few_columns)
+{
+    static const int64_t rows[] = { 1, 2, 3, 5, 9, 16, 17, 19, 31, 33, 64, 65, 131, 700 };
+    static const int64_t depths[] = { 0, 1, 2, 3, 7, 8, 15, 16, 17, 32, 33, 64, 65, 200 };
+    fixture f;
+    start(&f);
+    for (int i = 0; i < 3000 && (i < 144 || test_time_left(1)); i++) {
+        const uint32_t bits = draw(&f, 1u << 16);
+        const layout l = { .a_transposed = bits & 1,
+                           .b_transposed = bits & 2,
+                           .wide = (bits >> 2 & 3) == 3,
+                           .b_per_batch = bits >> 4 & 1,
+                           .a_shared = bits >> 5 & 1,
+                           .c_null = bits >> 6 & 1,
+                           .epilogue = bits >> 7 & 1,
+                           .a_negative = (bits >> 8 & 7) == 7,
+                           .b_negative = (bits >> 8 & 7) == 6,
+                           .a_zero = (bits >> 11 & 7) == 7,
+                           .b_zero = (bits >> 11 & 7) == 6,
+                           .fast = i & 2 };
+        const int64_t m = rows[draw(&f, DF_LEN(rows))], k = depths[draw(&f, DF_LEN(depths))];
+        const int64_t b0 = draw(&f, 3) ? 1 : 3, b1 = draw(&f, 3) ? 1 : 2;
+        f.is_exact = l.fast;
+        check(&f, dtypes[i & 1], m, 1 + i % 9, k, b0, b1, l, 1u << (1 + i / 4 % 3));
+    }
+    finish(&f);
+}
+
+/* More rows than one tile has, and than an epilogue gets at once when there is no C. Then batches
+ * whose columns are rows of one product, which is divided within a batch entry. */
+Test(matmul, few_columns_and_many_rows)
+{
+    fixture f;
+    start(&f);
+    for (int i = 0; i < 14; i++) {
+        const layout l = { .c_null = i & 1,
+                           .epilogue = i >> 1 & 1,
+                           .a_transposed = i % 3 == 1,
+                           .b_transposed = i % 3 == 2 };
+        check(&f, dtypes[i / 2 & 1], 9001, 2 + i % 7, 5, 1, 1, l, 1 << 1 | 1 << 2);
+    }
+    for (int i = 0; i < 8; i++) {
+        const layout l = { .a_shared = true,
+                           .b_transposed = true,
+                           .b_per_batch = true,
+                           .c_null = i & 1,
+                           .epilogue = i >> 1 & 1,
+                           .a_transposed = i >> 2 & 1 };
+        check(&f, dtypes[i & 1], 20, 5, 200, 50, 2, l, 1 << 1 | 1 << 2);
+    }
+    finish(&f);
+}
+
+/* Thin products with a B beyond the L2 cache, whose threads take a part of the columns each. */
 Test(matmul, thin_and_large)
 {
     fixture f;
@@ -563,7 +622,8 @@ Test(matmul, fast)
     static const int64_t shapes[][3] = { { 1, 10, 256 },  { 4, 64, 64 },   { 64, 10, 64 },
                                          { 2, 1, 33 },    { 1, 1, 5 },     { 200, 16, 100 },
                                          { 1, 33, 71 },   { 3, 7, 19 },    { 2, 5, 1 },
-                                         { 4, 999, 300 }, { 999, 1, 300 }, { 1, 1001, 303 } };
+                                         { 4, 999, 300 }, { 999, 1, 300 }, { 1, 1001, 303 },
+                                         { 300, 4, 100 }, { 500, 3, 64 },  { 130, 8, 128 } };
     fixture f;
     start(&f);
     df_blas *blas = NULL;

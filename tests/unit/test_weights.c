@@ -231,20 +231,25 @@ Test(weights, are_views)
     }
 }
 
-/* One column: the weights are the left operand. */
+/* Few columns: the weights are the left operand. */
 Test(weights, are_the_left_operand)
 {
-    float want[N];
-    for (int j = 0; j < N; j++) {
-        want[j] = 0;
-        for (int k = 0; k < K; k++) want[j] = fmaf(host_w[j * K + k], host_x[k], want[j]);
+    enum { MOST = 4 };
+    for (int n = 1; n <= MOST; n++) {
+        float want[N * MOST];
+        for (int j = 0; j < N; j++)
+            for (int i = 0; i < n; i++) {
+                float sum = 0;
+                for (int k = 0; k < K; k++) sum = fmaf(host_w[j * K + k], host_x[i * K + k], sum);
+                want[j * n + i] = sum;
+            }
+        deft_tensor *const columns = deft_t(deft_slice(x, DEFT_R(0, n), DEFT_FULL));
+        deft_tensor *v = deft_keep(deft_add(columns, 0));
+        for (int i = 0; i < RUNS; i++) rig_expect(&r, deft_matmul(w, v), N * n, want);
+        cr_expect_geq(packed(), N * K * sizeof(float), "%d columns", n);
+        deft_runtime_trim(r.rt);
+        deft_drop(&v);
     }
-    deft_tensor *const column =
-        deft_reshape(deft_slice(x, DEFT_R(0, 1), DEFT_FULL), DEFT_SHAPE(K, 1));
-    deft_tensor *v = deft_keep(deft_add(column, 0));
-    for (int i = 0; i < RUNS; i++) rig_expect(&r, deft_matmul(w, v), N, want);
-    cr_expect_gt(packed(), 0);
-    deft_drop(&v);
 }
 
 /* A loop packs weights that none of its iterations changes, whether they are an input of the plan

@@ -377,25 +377,21 @@ static size_t plan_work_size(const df_matmul_job *job, const df_gemm_kernel *g, 
     return df_matmul_wants_blas(job) && whole > all ? whole : all;
 }
 
-/* The workspace of a product suffices whether its weights turn out to be packed or not. */
-static size_t most_work_size(const df_matmul_job *job, const df_gemm_kernel *g, uint32_t n_threads)
-{
-    df_weights weights;
-    const size_t size = plan_work_size(job, g, n_threads);
-    if (job->packed || !df_matmul_find_weights(job, &weights)) return size;
-    df_matmul_job packed = *job;
-    packed.packed = (const char *)job; /* any address: only NULL matters here */
-    const size_t other = plan_work_size(&packed, g, n_threads);
-    return size > other ? size : other;
-}
-
 size_t df_matmul_work_size(const df_matmul_job *job, const df_gemm_kernel *g, uint32_t n_threads)
 {
-    if (matmul_is_empty(job)) return 0;
-    if (!df_matmul_wants_turn(job)) return most_work_size(job, g, n_threads);
     df_matmul_turned t;
-    df_matmul_turn(job, &t);
-    return most_work_size(&t.job, g, n_threads);
+    df_weights weights;
+    if (matmul_is_empty(job)) return 0;
+    const bool is_turned = df_matmul_turn(job, &t);
+    df_matmul_job j = is_turned ? t.job : *job;
+    size_t most = plan_work_size(&j, g, n_threads);
+    /* The workspace suffices whether the weights turn out to be packed or not. */
+    if (!job->packed && df_matmul_find_weights(job, &weights)) {
+        j.packed = (const char *)job; /* any address: only NULL matters here */
+        const size_t packed = plan_work_size(&j, g, n_threads);
+        most = packed > most ? packed : most;
+    }
+    return most + (is_turned ? df_matmul_turned_work_size(&t) : 0);
 }
 
 /* ---- one task ---- */
@@ -689,11 +685,11 @@ void df_matmul_run(const df_matmul_job *job, const df_gemm_kernel *g, df_blas *b
         return;
     }
     if (df_winograd_wants(job) && df_winograd_run(job, g, pool, work)) return;
-    if (!df_matmul_wants_turn(job)) {
+    df_matmul_turned t;
+    if (!df_matmul_turn(job, &t)) {
         matmul_run_job(job, g, blas, pool, work);
         return;
     }
-    df_matmul_turned t;
-    df_matmul_turn(job, &t);
-    matmul_run_job(&t.job, g, blas, pool, work);
+    df_matmul_prepare_turned(&t, pool, work);
+    matmul_run_job(&t.job, g, blas, pool, (char *)work + df_matmul_turned_work_size(&t));
 }

@@ -8,6 +8,7 @@ enum {
     LOAD_MACS = 1, /* the same for an element that lies well in a cache */
     PART_MACS = 40000, /* least part of a small product per thread: worth a fork-join */
     FORK_MACS = 8000,  /* multiply-adds that a thread does during a fork-join */
+    SPLIT_BYTES = 128, /* least part of a column of B that tiles->split divides among lanes */
 };
 
 bool df_matmul_wants_dots(const df_matmul_job *j, const df_tiles *t)
@@ -33,8 +34,10 @@ double df_matmul_cost(const df_matmul_job *j)
 
 void (*df_matmul_multiply_of(const df_matmul_job *j, const df_tiles *t))(const df_block *)
 {
-    if (df_matmul_wants_dots(j, t))
-        return j->fast && t->split && j->m <= t->n_split && j->k > 0 ? t->split : t->dots;
+    /* Sums of lanes take longer than short chains. */
+    const int64_t least_k = j->m <= 2 ? 1 : SPLIT_BYTES / (int64_t)deft_dtype_size(j->dtype);
+    const bool splits = j->fast && t->split && j->m <= t->n_split && j->k >= least_k;
+    if (df_matmul_wants_dots(j, t)) return splits ? t->split : t->dots;
     const bool is_large = j->n * j->k * (int64_t)deft_dtype_size(j->dtype) > DF_MATMUL_WELL_BYTES;
     return j->m == 1 && is_large && df_matmul_b_lies_well(j) ? t->sweep : t->block;
 }

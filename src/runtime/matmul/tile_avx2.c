@@ -84,11 +84,39 @@ AVX2 DF_INLINE void transpose_f64(double *to, int64_t to_row, const double *from
 #define NAME(x) x##_f64
 #include "runtime/matmul/tile_body.h"
 
+void df_tile_transpose_f32(void *to, int64_t to_row, const void *from, int64_t from_row, int64_t n,
+                           int64_t w)
+{
+    pack_columns_f32(to, to_row, from, from_row, n, w);
+}
+
+void df_tile_transpose_f64(void *to, int64_t to_row, const void *from, int64_t from_row, int64_t n,
+                           int64_t w)
+{
+    pack_columns_f64(to, to_row, from, from_row, n, w);
+}
+
 /* Only for CPUs with AVX2 and FMA: df_tiles_pick checks that. The dots functions are in
  * tile_dots.c. They are used for products of at most n_dots rows (tile.h). */
-const df_tiles df_tiles_avx2_f32 = {
-    4, 24, block_f32, pack_f32, df_tile_dots_f32, 4, df_tile_split_f32, 2, sweep_f32, panels_f32
-};
-const df_tiles df_tiles_avx2_f64 = {
-    4, 12, block_f64, pack_f64, df_tile_dots_f64, 4, df_tile_split_f64, 2, sweep_f64, panels_f64
-};
+const df_tiles df_tiles_avx2_f32 = { 4,
+                                     24,
+                                     block_f32,
+                                     pack_f32,
+                                     df_tile_transpose_f32,
+                                     df_tile_dots_f32,
+                                     4,
+                                     df_tile_split_f32,
+                                     2,
+                                     sweep_f32,
+                                     panels_f32 };
+const df_tiles df_tiles_avx2_f64 = { 4,
+                                     12,
+                                     block_f64,
+                                     pack_f64,
+                                     df_tile_transpose_f64,
+                                     df_tile_dots_f64,
+                                     4,
+                                     df_tile_split_f64,
+                                     2,
+                                     sweep_f64,
+                                     panels_f64 };

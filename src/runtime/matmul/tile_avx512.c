@@ -69,11 +69,25 @@ AVX512 DF_INLINE void transpose_f64(double *to, int64_t to_row, const double *fr
 #define NAME(x) x##_f64
 #include "runtime/matmul/tile_body.h"
 
-const df_tiles df_tiles_avx512_f32 = {
-    8, 48,        block_f32, pack_f32, df_tile_dots512_f32, 8, df_tile_split512_f32,
-    4, sweep_f32, panels_f32
-};
-const df_tiles df_tiles_avx512_f64 = {
-    8, 24,        block_f64, pack_f64, df_tile_dots512_f64, 8, df_tile_split512_f64,
-    4, sweep_f64, panels_f64
-};
+const df_tiles df_tiles_avx512_f32 = { 8,
+                                       48,
+                                       block_f32,
+                                       pack_f32,
+                                       df_tile_transpose_f32,
+                                       df_tile_dots512_f32,
+                                       8,
+                                       df_tile_split512_f32,
+                                       4,
+                                       sweep_f32,
+                                       panels_f32 };
+const df_tiles df_tiles_avx512_f64 = { 8,
+                                       24,
+                                       block_f64,
+                                       pack_f64,
+                                       df_tile_transpose_f64,
+                                       df_tile_dots512_f64,
+                                       8,
+                                       df_tile_split512_f64,
+                                       4,
+                                       sweep_f64,
+                                       panels_f64 };

@@ -278,9 +278,11 @@ TARGET DF_INLINE void NAME(pack_rows)(T *to, const int64_t width, const T *from,
 
 /* Packs columns that are contiguous: first full SQ x LONG rectangles, then the remaining columns
  * and rows. */
-TARGET static void NAME(pack_columns)(T *to, int64_t width, const T *from, int64_t stride,
+TARGET static void NAME(pack_columns)(void *to_, int64_t width, const void *from_, int64_t stride,
                                       int64_t n, int64_t w)
 {
+    T *const to = to_;
+    const T *const from = from_;
     const int64_t n_whole = n / LONG * LONG;
     int64_t w_whole = w / SQ * SQ;
     for (int64_t p = 0; p < n_whole; p += LONG)

@@ -7,6 +7,8 @@
  * A transposed B needs a transposition in registers for one chain per output. On Zen 4 a packed
  * copy is read 1.4 to 2 times as fast. With some hundred rows, a product gains 5 to 8 %, because
  * neither operand is packed in the call: rows of A are read where they lie.
+ *
+ * A product with few columns is computed as rows (turn.h). Then A is the weights.
  */
 #include "runtime/matmul.h"
 #include "runtime/matmul/bf16.h"
@@ -53,11 +55,8 @@ bool df_matmul_find_weights(const df_matmul_job *job, df_weights *out)
 {
     df_matmul_turned turned;
     if (job->images || job->k <= 0) return false;
-    const bool is_a = df_matmul_wants_turn(job);
-    if (is_a)
-        df_matmul_turn(job, &turned);
-    else
-        turned.job = *job;
+    const bool is_a = df_matmul_turn(job, &turned);
+    if (!is_a) turned.job = *job;
     df_matmul_job *const j = &turned.job;
     const df_tiles *const t = df_tiles_pick(j->dtype);
     df_matmul_fold_batch(j);
