@@ -287,6 +287,15 @@ static void test_reductions(void)
         int_ref_put(t, want, j, most);
     }
     expect("max of columns", deft_max(x, DEFT_AXES(0), 0), t, COLUMNS);
+    /* columns of one row that is repeated: their elements are loaded once, for all rows */
+    enum { TIMES = 3, MOST_COLUMNS = 300 };
+    for (int64_t n = 1; n < MOST_COLUMNS; n += 3) {
+        for (int64_t j = 0; j < n; j++)
+            int_ref_put(wide, want, (size_t)j, (int64_t)(TIMES * (uint64_t)a[j]));
+        deft_tensor *const row = deft_reshape(deft_slice(ta, DEFT_R(0, n)), DEFT_SHAPE(1, n));
+        deft_tensor *const rows = deft_expand(row, DEFT_SHAPE(TIMES, n));
+        expect("sum of a repeated row", deft_sum(rows, DEFT_AXES(0), 0), wide, (size_t)n);
+    }
 }
 
 /* ---- the program ---- */

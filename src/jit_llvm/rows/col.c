@@ -331,23 +331,25 @@ static bool may_stay_in_registers(const df_gen *g, const chunk *c)
     return df_reduce_count(g, c->stage) * c->groups <= MOST_REGS;
 }
 
-/* Element r of `groups` groups from `first` on. */
-static void groups_in_registers(df_gen *g, LLVMValueRef first, uint32_t groups)
+/* Element r of `groups` groups. The first is group `group` of the chunk; its lanes begin at
+ * `first`. */
+static void groups_in_registers(df_gen *g, LLVMValueRef group, LLVMValueRef first, uint32_t groups)
 {
     for (g->reg = 0; g->reg < groups; g->reg++) {
         if (groups > 1) {
-            g->group = df_gen_i64(g, g->reg);
+            g->group = col_add(g, group, df_gen_i64(g, g->reg));
             df_gen_lanes_begin(g, col_add(g, first, df_gen_i64(g, g->reg * g->w)), NULL);
         }
         df_gen_place(g, PLACE_BODY);
     }
 }
 
-/* The body for elements [from, to) of `groups` groups, of which the first has its lanes at `first`
- * and its accumulators at index `at`. One group may be partial: its mask is set. */
+/* The body for elements [from, to) of `groups` groups. The first is group `group` of the chunk; its
+ * lanes begin at `first`. One group may be partial: its mask is set. */
 static void rows_in_registers(df_gen *g, chunk *c, LLVMValueRef from, LLVMValueRef to,
-                              LLVMValueRef first, LLVMValueRef at, uint32_t groups)
+                              LLVMValueRef group, LLVMValueRef first, uint32_t groups)
 {
+    LLVMValueRef at = col_add(g, c->top, group);
     df_loop l;
     LLVMValueRef init[MOST_REGS];
     uint32_t n = 0;
@@ -366,7 +368,7 @@ static void rows_in_registers(df_gen *g, chunk *c, LLVMValueRef from, LLVMValueR
     df_nest_at(g, g->red[0], l.i);
     df_gen_place(g, PLACE_RED);
     g->in_regs = true;
-    groups_in_registers(g, first, groups);
+    groups_in_registers(g, group, first, groups);
     g->in_regs = false;
     n = 0;
     for (df_gen_red *r = g->reds; r < g->reds + g->n_reds; r++)
@@ -384,7 +386,7 @@ static void rows_in_registers(df_gen *g, chunk *c, LLVMValueRef from, LLVMValueR
 
 static void one_group_in_registers(df_gen *g, chunk *c)
 {
-    rows_in_registers(g, c, c->r0, c->to, g->lane0, col_add(g, c->top, g->group), 1);
+    rows_in_registers(g, c, c->r0, c->to, g->group, g->lane0, 1);
 }
 
 /* The groups of a chunk that is not whole: halves, quarters and so on of a whole chunk, as many as
@@ -399,7 +401,7 @@ static void part_in_registers(df_gen *g, chunk *c, LLVMValueRef from, LLVMValueR
         LLVMValueRef end = col_add(g, c->from, col_mul(g, after, w));
         LLVMValueRef fits = LLVMBuildICmp(g->b, LLVMIntSLE, end, c->end, "");
         df_if_begin(g, &some, fits);
-        rows_in_registers(g, c, from, to, first, col_add(g, c->top, done), n);
+        rows_in_registers(g, c, from, to, done, first, n);
         df_if_end(g, &some);
         done = LLVMBuildSelect(g->b, fits, after, done, "");
     }
@@ -416,7 +418,7 @@ static void build_in_registers(df_gen *g, chunk *c, LLVMValueRef from, LLVMValue
     df_if_begin(g, &any, LLVMBuildICmp(g->b, LLVMIntSLT, from, to, ""));
     df_gen_place(g, PLACE_PRE);
     df_if_begin(g, &whole, c->is_whole);
-    rows_in_registers(g, c, from, to, c->from, c->top, c->groups);
+    rows_in_registers(g, c, from, to, df_gen_i64(g, 0), c->from, c->groups);
     df_if_end(g, &whole);
     df_if_begin(g, &part, LLVMBuildNot(g->b, c->is_whole, ""));
     part_in_registers(g, c, from, to);
