@@ -196,15 +196,14 @@ static void measure(bench *b, deft_ctx *cx, size_t row, deft_dtype t, operation 
     w.to = bench_map(room), w.theirs = bench_map(room);
     memset(w.to, 0, room);
     memset(w.theirs, 0, room);
-    w.a = deft_keep(deft_wrap(cx, shape, in, from, bytes, NULL));
-    w.b = deft_keep(deft_wrap(cx, shape, in, with, bytes, NULL));
-    w.out = deft_keep(
-        deft_wrap_mut(cx, reduces ? scalar : shape, w.out_dtype, w.to, w.out_bytes, NULL));
+    /* Handles of earlier rows would be visited by each step. */
+    const deft_scope scope = deft_scope_begin(cx);
+    w.a = deft_wrap(cx, shape, in, from, bytes, NULL);
+    w.b = deft_wrap(cx, shape, in, with, bytes, NULL);
+    w.out = deft_wrap_mut(cx, reduces ? scalar : shape, w.out_dtype, w.to, w.out_bytes, NULL);
     const double small = what == COMPLEX_MULADD ? 1.1 : 1.15;
     compare(b, &w, row, label, n == LARGE && what != COMPLEX_MULADD ? 1.05 : small);
-    deft_drop(&w.a);
-    deft_drop(&w.b);
-    deft_drop(&w.out);
+    bench_must(cx, deft_scope_end(scope), "dtypes");
     munmap(from, bytes);
     munmap(with, bytes);
     munmap(w.to, room);
@@ -226,13 +225,12 @@ static void measure_product(bench *b, deft_ctx *cx, size_t row, deft_dtype t, si
     w.from = from, w.with = with;
     w.to = bench_map(w.out_bytes), w.theirs = bench_map(w.out_bytes);
     const deft_shape a = { 2, { s.m, s.k } }, c = { 2, { s.k, s.n } }, out = { 2, { s.m, s.n } };
-    w.a = deft_keep(deft_wrap(cx, a, t, from, (size_t)n_a * size, NULL));
-    w.b = deft_keep(deft_wrap(cx, c, t, with, (size_t)n_b * size, NULL));
-    w.out = deft_keep(deft_wrap_mut(cx, out, t, w.to, w.out_bytes, NULL));
+    const deft_scope scope = deft_scope_begin(cx);
+    w.a = deft_wrap(cx, a, t, from, (size_t)n_a * size, NULL);
+    w.b = deft_wrap(cx, c, t, with, (size_t)n_b * size, NULL);
+    w.out = deft_wrap_mut(cx, out, t, w.to, w.out_bytes, NULL);
     compare(b, &w, row, label, 1);
-    deft_drop(&w.a);
-    deft_drop(&w.b);
-    deft_drop(&w.out);
+    bench_must(cx, deft_scope_end(scope), "dtypes");
     munmap(from, (size_t)n_a * size);
     munmap(with, (size_t)n_b * size);
     munmap(w.to, w.out_bytes);
