@@ -181,14 +181,12 @@ static uint64_t eval_op(df_kop op, uint8_t t, uint8_t src, const uint64_t s[3])
 
 static uint64_t identity(df_kop op, uint8_t t)
 {
-    static const uint64_t most[] = { 1, 255, INT32_MAX, INT64_MAX };
+    const uint64_t low = int_ref_is_signed((deft_dtype)t) ? UINT64_C(1) << (8 * size_of(t) - 1) : 0;
     switch ((int)op) {
     case DF_K_sum: return is_float(t) ? of_real(t, -0.0) : 0;
     case DF_K_prod: return is_float(t) ? of_real(t, 1) : 1;
-    case DF_K_rmin: return is_float(t) ? of_real(t, INFINITY) : most[t];
-    case DF_K_rmax:
-        if (is_float(t)) return of_real(t, -INFINITY);
-        return t == DEFT_I32 ? 0x80000000u : t == DEFT_I64 ? (uint64_t)INT64_MIN : 0;
+    case DF_K_rmin: return is_float(t) ? of_real(t, INFINITY) : of_int(t, ~low);
+    case DF_K_rmax: return is_float(t) ? of_real(t, -INFINITY) : low;
     case DF_K_all: return 1;
     default: return 0;
     }
@@ -948,6 +946,83 @@ Test(llvm, sums_keep_the_sign_of_zero)
     }
     c.release(c.self, &code);
     c.destroy(c.self);
+}
+
+/* The op over n elements of t at x, by main, or by two calls of part and one of fin. */
+static uint64_t reduce_by_code(const df_code *code, uint8_t t, char *x, int64_t n, bool splits)
+{
+    const int64_t stride[] = { 1, 0 }, n_blocks = (n + DF_BLOCK - 1) / DF_BLOCK;
+    uint64_t out = 0, partial[8];
+    char *ptr[] = { x, (char *)&out };
+    memset(partial, 0x55, sizeof partial);
+    const df_kargs a = { .ptr = ptr, .stride = stride, .extent = &n, .partial = partial };
+    cr_assert(n_blocks < (int64_t)DF_LEN(partial));
+    if (splits) {
+        code->part(&a, 0, 1, n_blocks / 2, n_blocks);
+        code->part(&a, 0, 1, 0, n_blocks / 2);
+        code->fin(&a, 0, 1, 0, 1);
+        cr_assert_eq(partial[n_blocks], 0x5555555555555555u);
+    } else {
+        code->main(&a, 0, 1, 0, 1);
+    }
+    return load_bits((char *)&out, t);
+}
+
+/* All blocks of integers are folded at once, with more accumulators than the order names. */
+Test(llvm, reductions_of_integers_alone)
+{
+    enum { MOST = 20011 };
+    static const uint8_t dtypes[] = { DEFT_I8, DEFT_U16, DEFT_I32, DEFT_U64 };
+    static const df_kop ops[] = { DF_K_sum, DF_K_prod, DF_K_rmin, DF_K_rmax };
+    static const int64_t lengths[] = { 0,   1,    63,   64,   65,    255,   256,
+                                       257, 1000, 4096, 4097, 12288, 16191, MOST };
+    static uint64_t bits[MOST];
+    for (size_t i = 0; i < DF_LEN(dtypes) * DF_LEN(ops); i++) {
+        const uint8_t t = dtypes[i / DF_LEN(ops)];
+        const df_kop op = ops[i % DF_LEN(ops)];
+        const df_access access[] = {
+            { .kind = DF_ACCESS_LOAD, .dtype = t, .same_as = 0, .step = { DF_STEP_UNIT } },
+            { .kind = DF_ACCESS_STORE, .dtype = t, .same_as = 1 },
+        };
+        const df_ins body[] = {
+            ins(DF_K_load, t, 0, DF_LEVEL_ELEM, 0, 0, 0),
+            ins(op, t, 0, DF_LEVEL_ELEM, 0, 0, 0),
+            ins(DF_K_store, t, 1, DF_LEVEL_ROW, 1, 0, 1),
+        };
+        const df_kernel kernel = { .mode = DF_MODE_ROW,
+                                   .n_axes = 1,
+                                   .n_stages = 2,
+                                   .flags = DF_KERNEL_SPLIT,
+                                   .role = { DF_AXIS_RED },
+                                   .n_access = 2,
+                                   .n_ins = DF_LEN(body),
+                                   .access = access,
+                                   .ins = body };
+        const df_kernel *k = &kernel;
+        for (int v = 0; v < 6; v++) {
+            df_compiler c = open_compiler(widths[v / 2]);
+            df_code code;
+            compile_all(&c, &k, 1, v % 2 ? DF_OPT_O2 : DF_OPT_O0, &code);
+            for (size_t l = 0; l < DF_LEN(lengths); l++) {
+                const int64_t n = lengths[l];
+                char *const x = malloc((size_t)n * size_of(t) + 1);
+                for (int64_t r = 0; r < n; r++) { /* odd, so that a product keeps all of them */
+                    const uint64_t value = ((uint64_t)r * 0x9E3779B97F4A7C15u >> 20) | 1;
+                    memcpy(x + r * size_of(t), &value, size_of(t));
+                    bits[r] = load_bits(x + r * size_of(t), t);
+                }
+                const uint64_t expected = reduce(op, t, bits, n);
+                for (int splits = 0; splits < 2; splits++)
+                    cr_expect_eq(reduce_by_code(&code, t, x, n, splits), expected,
+                                 "%s of %lld %s, %u bytes, O%d, %s", df_kop_infos[op].name,
+                                 (long long)n, deft_dtype_name((deft_dtype)t), widths[v / 2],
+                                 v % 2 ? 2 : 0, splits ? "in parts" : "at once");
+                free(x);
+            }
+            c.release(c.self, &code);
+            c.destroy(c.self);
+        }
+    }
 }
 
 /* ---- text, refusals, threads ---- */
