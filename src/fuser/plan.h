@@ -116,7 +116,10 @@ DF_INLINE bool df_access_is_strided(uint8_t kind)
 typedef struct df_access {
     uint8_t kind;  /* df_access_kind */
     uint8_t dtype; /* deft_dtype */
-    uint8_t pad[2];
+    /* LOAD: another load, plus 1, whose elements may alternate in memory with those of this one,
+     * each before one of these. It reads the same buffer with the same strides, and no third access
+     * does. 0: none */
+    uint16_t twin;
     uint32_t same_as; /* an earlier access index that may touch the same memory, or its own index */
     uint8_t step[DF_MAX_AXES]; /* df_step per axis */
     uint8_t pad2[2];

@@ -50,6 +50,7 @@ void df_kernel_print(df_str *out, const df_kernel *k)
                    deft_dtype_name((deft_dtype)a->dtype));
         for (uint32_t x = 0; x < k->n_axes; x++) df_str_putc(out, step_name[a->step[x]]);
         if (a->same_as != i) df_str_fmt(out, " same_as=a%" PRIu32, a->same_as);
+        if (a->twin) df_str_fmt(out, " twin=a%u", a->twin - 1u);
         df_str_putc(out, '\n');
     }
     for (uint32_t i = 0; i < k->n_ins; i++) {

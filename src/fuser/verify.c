@@ -49,6 +49,11 @@ static deft_status verify_access(df_diag *d, const df_kernel *k, uint32_t at)
         if (x->kind > DF_ACCESS_PART || x->dtype >= DF_N_RECORDED)
             return verify_fail(d, "access", at, a);
         if (x->same_as > a) return verify_fail(d, "same_as", at, a);
+        const df_access *const twin =
+            x->twin && x->twin <= k->n_access ? &k->access[x->twin - 1] : NULL;
+        if (x->twin && (!twin || twin->twin || x->kind != DF_ACCESS_LOAD || twin->kind != x->kind ||
+                        twin->dtype != x->dtype || memcmp(twin->step, x->step, k->n_axes) != 0))
+            return verify_fail(d, "twin", at, a);
         if (x->kind == DF_ACCESS_SCRATCH && k->mode != DF_MODE_ROW)
             return verify_fail(d, "scratch", at, a);
         for (uint32_t i = 0; i < k->n_axes; i++)

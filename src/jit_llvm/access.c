@@ -28,9 +28,9 @@
  *   first vector                  0 1 2 3
  *   second vector                       3 4 5 6
  *
- * So nothing behind the last wanted element is read. Results whose elements alternate in memory, as
- * the parts of complex numbers do, are stored in two vectors: rows/twos.c has the loops of kernels
- * with such results.
+ * So nothing behind the last wanted element is read. The elements of two accesses may alternate in
+ * memory, as the parts of complex numbers do. Then two vectors are loaded for both, or stored:
+ * rows/twos.c has the loops of such kernels.
  *
  * A load with a condition (load_if) touches only the active lanes for which it holds. With the
  * masks of the first case, the lanes of the condition are part of the mask. A part of the condition
@@ -556,18 +556,64 @@ void df_access_store(df_gen *g, uint32_t access, LLVMValueRef v)
         store_strided(g, v, p, g->acc[access].step, size);
 }
 
-/* Stores the lanes of a and b in turn, from p on. */
-static void store_in_turn(df_gen *g, LLVMValueRef a, LLVMValueRef b, LLVMValueRef p, uint32_t size)
+/* ---- elements that alternate (rows/twos.c) ---- */
+
+/* The active lanes of one of the two vectors that hold the elements of two accesses in turn; NULL:
+ * all. */
+static LLVMValueRef half_mask(df_gen *g, uint32_t half)
 {
-    LLVMValueRef lane[DF_LANES];
+    if (!g->mask) return NULL;
+    LLVMValueRef n = LLVMBuildShl(g->b, g->n_active, df_gen_i64(g, 1), "");
+    n = LLVMBuildSub(g->b, n, df_gen_i64(g, (int64_t)half * g->w), "");
+    n = LLVMBuildTrunc(g->b, n, g->i32, "");
+    return LLVMBuildICmp(g->b, LLVMIntSLT, df_gen_iota(g, g->i32, g->w), df_gen_splat(g, n, g->w),
+                         "");
+}
+
+/* The address of the first of these vectors, and of the second. */
+static LLVMValueRef half_address(df_gen *g, uint32_t access, uint32_t half, uint32_t size)
+{
+    LLVMValueRef at = LLVMBuildMul(g->b, g->lane0, df_gen_i64(g, 2 * (int64_t)size), "");
+    at = df_gen_offset(g, row_address(g, access), at);
+    return df_gen_offset(g, at, df_gen_i64(g, (int64_t)half * g->w * size));
+}
+
+bool df_access_load_two(df_gen *g, uint32_t access, LLVMValueRef out[2])
+{
+    const deft_dtype dtype = (deft_dtype)g->k->access[access].dtype;
+    const uint32_t size = df_bytes_of(dtype);
+    LLVMTypeRef t = df_gen_mem_type(g, dtype);
+    LLVMValueRef half[2], lane[DF_LANES], kept = g->mask;
+    df_assert(g->are_twos && g->w > 1);
+    if (g->mask && !has_mask(g, size)) return false;
+    for (uint32_t h = 0; h < 2; h++) {
+        LLVMValueRef p = half_address(g, access, h, size), mask = half_mask(g, h);
+        g->mask = mask;
+        half[h] = df_access_load_unit(g, t, p, size);
+        g->mask = kept;
+    }
+    for (uint32_t n = 0; n < 2; n++) {
+        for (uint32_t i = 0; i < g->w; i++) lane[i] = LLVMConstInt(g->i32, 2 * i + n, 0);
+        LLVMValueRef order = LLVMConstVector(lane, g->w);
+        out[n] = from_mem(g, dtype, LLVMBuildShuffleVector(g->b, half[0], half[1], order, ""));
+    }
+    return true;
+}
+
+/* Stores the lanes of a and b in turn. */
+static void store_in_turn(df_gen *g, uint32_t access, LLVMValueRef a, LLVMValueRef b, uint32_t size)
+{
+    LLVMValueRef lane[DF_LANES], kept = g->mask;
     for (uint32_t half = 0; half < 2; half++) {
         for (uint32_t i = 0; i < g->w; i++) {
             const uint32_t at = half * g->w + i;
             lane[i] = LLVMConstInt(g->i32, at % 2 ? g->w + at / 2 : at / 2, 0);
         }
         LLVMValueRef v = LLVMBuildShuffleVector(g->b, a, b, LLVMConstVector(lane, g->w), "");
-        df_access_store_unit(g, v, df_gen_offset(g, p, df_gen_i64(g, (int64_t)half * g->w * size)),
-                             size);
+        LLVMValueRef p = half_address(g, access, half, size), mask = half_mask(g, half);
+        g->mask = mask;
+        df_access_store_unit(g, v, p, size);
+        g->mask = kept;
     }
 }
 
@@ -576,15 +622,12 @@ void df_access_store_two(df_gen *g, uint32_t access, LLVMValueRef v, LLVMValueRe
     const deft_dtype dtype = (deft_dtype)g->k->access[access].dtype;
     const uint32_t size = df_bytes_of(dtype);
     df_assert(g->are_twos);
-    if (g->mask || g->w == 1) {
+    if ((g->mask && !has_masked_store(g, size)) || g->w == 1) {
         df_access_store(g, access, v);
         df_access_store(g, access + 1, other);
         return;
     }
-    LLVMValueRef two = df_gen_i64(g, 2 * (int64_t)size);
-    LLVMValueRef p =
-        df_gen_offset(g, row_address(g, access), LLVMBuildMul(g->b, g->lane0, two, ""));
-    store_in_turn(g, to_mem(g, dtype, v), to_mem(g, dtype, other), p, size);
+    store_in_turn(g, access, to_mem(g, dtype, v), to_mem(g, dtype, other), size);
 }
 
 LLVMValueRef df_access_load_one(df_gen *g, uint32_t access, LLVMValueRef p, LLVMValueRef offset)
@@ -607,12 +650,24 @@ void df_access_store_one(df_gen *g, uint32_t access, LLVMValueRef p, LLVMValueRe
     store_aligned(g, to_mem(g, dtype, v), p, df_bytes_of(dtype));
 }
 
-/* ---- stores that alternate (rows/twos.c) ---- */
-
 bool df_access_steps(const df_gen *g, uint32_t access)
 {
     return df_access_is_strided(g->k->access[access].kind) &&
            g->k->access[access].step[g->vec_axis] == DF_STEP_ANY && !g->acc[access].has_tile;
+}
+
+bool df_access_is_twin(const df_gen *g, uint32_t access)
+{
+    const df_access *a = &g->k->access[access];
+    return a->twin > 0 && df_access_steps(g, access) && df_access_steps(g, a->twin - 1u);
+}
+
+uint32_t df_access_first_of_two(const df_gen *g, uint32_t access)
+{
+    if (df_access_is_twin(g, access)) return g->k->access[access].twin - 1u;
+    for (uint32_t a = 0; a < g->k->n_access; a++)
+        if (g->k->access[a].twin == access + 1 && df_access_is_twin(g, a)) return access;
+    return DF_NONE;
 }
 
 /* Whether store i is followed by one to the same memory, through the next access. */

@@ -207,8 +207,8 @@ struct df_gen {
      * being written stores them in that way. */
     LLVMValueRef streams;
     bool is_streaming;
-    /* MAP: in the body that is being written, all accesses that step along the lanes step by two
-     * elements, and results alternate as rows/twos.c says. */
+    /* MAP, ROW: in the body that is being written, all accesses that step along the lanes step by
+     * two elements, and operands and results alternate as rows/twos.c says. */
     bool are_twos;
     bool native_masks; /* masked accesses of this kernel are instructions, and not slow ones */
     bool may_leave;    /* LOOP: there is a proceed */
@@ -284,11 +284,20 @@ LLVMValueRef df_access_load_run(df_gen *g, uint32_t access, LLVMValueRef start);
 /* The values of an access of kind INDEX, as i64. */
 LLVMValueRef df_access_index(df_gen *g, uint32_t access);
 void df_access_store(df_gen *g, uint32_t access, LLVMValueRef v);
+/* Where g->are_twos: loads the lanes of an access, and those of the access whose df_access.twin it
+ * is. Returns false, without any code, where the target has no instruction for the mask. */
+bool df_access_load_two(df_gen *g, uint32_t access, LLVMValueRef out[2]);
 /* Where g->are_twos: stores v through an access, and `other` through the next one, whose elements
  * alternate with those of the first. */
 void df_access_store_two(df_gen *g, uint32_t access, LLVMValueRef v, LLVMValueRef other);
 /* Whether the elements of an access may lie more than one element apart along the lanes. */
 bool df_access_steps(const df_gen *g, uint32_t access);
+/* Whether the access may alternate in memory with its df_access.twin, and then begins second. Where
+ * g->are_twos holds, they do. */
+bool df_access_is_twin(const df_gen *g, uint32_t access);
+/* The first of the two accesses that may so alternate, of which `access` is one. DF_NONE: there are
+ * none. */
+uint32_t df_access_first_of_two(const df_gen *g, uint32_t access);
 /* Whether stores i and i + 1 are of results that may alternate in memory. Where g->are_twos holds,
  * they do. The stores of a run are taken in twos, from its beginning. */
 bool df_access_begins_twos(const df_gen *g, uint32_t i);

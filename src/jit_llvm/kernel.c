@@ -54,6 +54,12 @@ static void scan_loop(df_gen *g)
     df_loop_end(g, &l);
 }
 
+static void plain_lanes(df_gen *g)
+{
+    const df_lanes l = df_lanes_cut(g, df_gen_i64(g, 0), g->length);
+    df_twos_lanes(g, &l);
+}
+
 /* A stage of a ROW kernel without reductions. */
 static void plain_stage(df_gen *g, uint32_t stage)
 {
@@ -63,8 +69,10 @@ static void plain_stage(df_gen *g, uint32_t stage)
     df_gen_place(g, PLACE_PRE);
     if (g->w == 1)
         scan_loop(g);
-    else
+    else if (g->has_runs)
         df_gen_elements(g, df_gen_i64(g, 0), g->length, false);
+    else
+        plain_lanes(g);
     df_if_end(g, &any);
 }
 

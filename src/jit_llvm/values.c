@@ -282,18 +282,40 @@ static LLVMValueRef lanes_of_this_row(df_gen *g, uint32_t i)
     return v;
 }
 
+/* If instruction i loads through one of two accesses that alternate, writes the loads through both
+ * and returns true. A vector of an arm is known in that arm only. */
+static bool load_two(df_gen *g, uint32_t i)
+{
+    LLVMValueRef both[2];
+    const df_ins *ins = g->k->ins;
+    if (ins[i].op != DF_K_load) return false;
+    const uint32_t first = df_access_first_of_two(g, (uint32_t)ins[i].imm);
+    if (first == DF_NONE) return false;
+    for (uint32_t j = 0; j < g->k->n_ins; j++)
+        if (ins[j].op == DF_K_load && df_access_first_of_two(g, (uint32_t)ins[j].imm) == first &&
+            g->val[j].arm != g->val[i].arm)
+            return false;
+    if (!df_access_load_two(g, first, both)) return false;
+    for (uint32_t j = 0; j < g->k->n_ins; j++)
+        if (ins[j].op == DF_K_load && df_gen_is_here(g, j, PLACE_BODY) &&
+            df_access_first_of_two(g, (uint32_t)ins[j].imm) == first)
+            df_gen_set_lanes(g, j, both[ins[j].imm != first]);
+    return true;
+}
+
 /* Writes instruction i for w lanes. */
 static void emit_lanes(df_gen *g, uint32_t i)
 {
     const df_val *is = &g->val[i];
     if (is->is_address || is->is_contracted || is_known(g, is)) return;
-    const bool may_be_here = g->is_jammed || g->is_rest || g->part == DF_ROW_EDGE;
+    const bool may_be_here = g->is_jammed || g->is_rest || g->are_twos || g->part == DF_ROW_EDGE;
     if (may_be_here && is->epoch == g->epoch && is->lanes[g->copy]) return;
     if (g->has_no_nan && is->asks_nan) return;
     if (is->product != DF_NONE) {
         emit_contraction(g, i);
         return;
     }
+    if (g->are_twos && load_two(g, i)) return;
     if (g->k->ins[i].op == DF_K_load_at && g->val[g->k->ins[i].src[0]].is_run) {
         LLVMValueRef start = lane0_of_run(g, g->k->ins[i].src[0]);
         df_gen_set_lanes(g, i, df_access_load_run(g, (uint32_t)g->k->ins[i].imm, start));

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/build_id.h"
 #include "base/limits.h"
@@ -1022,6 +1023,128 @@ Test(llvm, reductions_of_integers_alone)
             c.release(c.self, &code);
             c.destroy(c.self);
         }
+    }
+}
+
+/* ---- elements that alternate ---- */
+
+/* A kernel of two loads, which the plan takes for twins. MAP exchanges and adds up two parts; ROW
+ * sums them up, and stores them in a second stage. */
+static void make_twins(df_kernel *k, df_access *access, df_ins *body, df_mode mode, uint8_t t)
+{
+    const bool is_row = mode == DF_MODE_ROW;
+    for (uint32_t i = 0; i < 6; i++)
+        access[i] = (df_access){ .kind = i < 2 ? DF_ACCESS_LOAD : DF_ACCESS_STORE,
+                                 .dtype = t,
+                                 .twin = i == 1,
+                                 .same_as = i == 3 ? 2 : i,
+                                 .step = { i < 4 ? DF_STEP_ANY : DF_STEP_ZERO } };
+    const df_ins map[] = {
+        ins(DF_K_load, t, 0, DF_LEVEL_ELEM, 0, 0, 1),
+        ins(DF_K_load, t, 0, DF_LEVEL_ELEM, 0, 0, 0),
+        ins(DF_K_add, t, 0, DF_LEVEL_ELEM, 0, 1, 0),
+        ins(DF_K_store, t, 0, DF_LEVEL_ELEM, 2, 0, 2),
+        ins(DF_K_store, t, 0, DF_LEVEL_ELEM, 0, 0, 3),
+    };
+    const df_ins row[] = {
+        ins(DF_K_load, t, 0, DF_LEVEL_ELEM, 0, 0, 0),
+        ins(DF_K_load, t, 0, DF_LEVEL_ELEM, 0, 0, 1),
+        ins(DF_K_sum, t, 0, DF_LEVEL_ELEM, 0, 0, 0),
+        ins(DF_K_sum, t, 0, DF_LEVEL_ELEM, 1, 0, 0),
+        ins(DF_K_store, t, 1, DF_LEVEL_ROW, 2, 0, 4),
+        ins(DF_K_store, t, 1, DF_LEVEL_ROW, 3, 0, 5),
+        ins(DF_K_store, t, 1, DF_LEVEL_ELEM, 1, 0, 2),
+        ins(DF_K_store, t, 1, DF_LEVEL_ELEM, 0, 0, 3),
+    };
+    memcpy(body, is_row ? row : map, is_row ? sizeof row : sizeof map);
+    *k = (df_kernel){ .mode = (uint8_t)mode,
+                      .n_axes = 1,
+                      .n_stages = is_row ? 2 : 1,
+                      .role = { is_row ? DF_AXIS_RED : DF_AXIS_INNER },
+                      .n_access = is_row ? 6 : 4,
+                      .n_ins = is_row ? DF_LEN(row) : DF_LEN(map),
+                      .access = access,
+                      .ins = body };
+}
+
+/* Runs the code for n elements, of which loads and stores step by step[0] and step[1], and the
+ * second parts lie by[0] and by[1] elements behind the first. Memory ends with the last element. */
+static void run_twins(const df_kernel *k, const df_code *code, int64_t n, const int64_t step[2],
+                      const int64_t by[2], const char *what)
+{
+    const uint8_t t = k->access[0].dtype;
+    const bool is_row = k->mode == DF_MODE_ROW;
+    const int64_t size = size_of(t);
+    walled at[2];
+    char *ptr[6];
+    uint64_t sums[2] = { 0, 0 }, *part[2];
+    for (int m = 0; m < 2; m++) {
+        const int64_t span = (n - 1) * llabs(step[m]) + llabs(by[m]) + 1;
+        at[m] = walled_take((size_t)(span * size));
+        for (int64_t i = 0; i < span * size; i++) at[m].at[i] = (char)(i * 89 % 61);
+        ptr[2 * m] = at[m].at + (step[m] < 0 ? (1 - n) * step[m] * size : 0);
+        if (by[m] < 0) ptr[2 * m] -= by[m] * size;
+        ptr[2 * m + 1] = ptr[2 * m] + by[m] * size;
+    }
+    const size_t bytes = at[1].bytes;
+    char *const expected = malloc(bytes);
+    memcpy(expected, at[1].at, bytes);
+    for (int m = 0; m < 2; m++) part[m] = malloc((size_t)n * 8);
+    for (int64_t i = 0; i < n; i++) {
+        for (int m = 0; m < 2; m++) part[m][i] = load_bits(ptr[m] + i * step[0] * size, t);
+        const uint64_t s[3] = { part[1][i], part[0][i], 0 };
+        const uint64_t out[2] = { is_row ? part[1][i] : eval_op(DF_K_add, t, t, s),
+                                  is_row ? part[0][i] : part[1][i] };
+        for (int m = 0; m < 2; m++)
+            memcpy(expected + (ptr[2 + m] - at[1].at) + i * step[1] * size, &out[m], (size_t)size);
+    }
+    ptr[4] = (char *)&sums[0];
+    ptr[5] = (char *)&sums[1];
+    const int64_t stride[6] = { step[0], step[0], step[1], step[1], 0, 0 };
+    const df_kargs a = { .ptr = ptr, .stride = stride, .extent = &n };
+    code->main(&a, 0, 1, 0, is_row ? 1 : n);
+    cr_expect(memcmp(expected, at[1].at, bytes) == 0, "%s: stores", what);
+    for (int m = 0; m < 2 && is_row; m++)
+        cr_expect_eq(load_bits(ptr[4 + m], t), reduce(DF_K_sum, t, part[m], n), "%s: sum", what);
+    for (int m = 0; m < 2; m++) {
+        munmap(at[m].map, at[m].mapped);
+        free(part[m]);
+    }
+    free(expected);
+}
+
+Test(llvm, loads_and_stores_that_may_alternate)
+{
+    static const uint8_t dtypes[] = { DEFT_U8, DEFT_I16, DEFT_F32, DEFT_F64 };
+    static const int64_t lengths[] = { 1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 200, 5000 };
+    static const int64_t layouts[][4] = { /* steps, then distances of the parts */
+                                          { 2, 2, 1, 1 },  { 2, 2, -1, 1 }, { 2, 2, 1, -1 },
+                                          { 3, 2, 1, 1 },  { 2, 3, 1, 1 },  { -2, 2, 1, 1 },
+                                          { 2, -2, 1, 1 }, { 2, 2, 3, 1 },  { 2, 2, 0, 1 }
+    };
+    for (int v = 0; v < 6; v++) {
+        df_compiler c = open_compiler(widths[v / 2]);
+        for (size_t i = 0; i < 2 * DF_LEN(dtypes); i++) {
+            df_kernel kernel;
+            df_access access[6];
+            df_ins body[8];
+            const df_kernel *k = &kernel;
+            df_code code;
+            make_twins(&kernel, access, body, i % 2 ? DF_MODE_ROW : DF_MODE_MAP, dtypes[i / 2]);
+            compile_all(&c, &k, 1, v % 2 ? DF_OPT_O2 : DF_OPT_O0, &code);
+            for (size_t l = 0; l < DF_LEN(lengths) * DF_LEN(layouts); l++) {
+                const int64_t n = lengths[l / DF_LEN(layouts)];
+                const int64_t *const how = layouts[l % DF_LEN(layouts)];
+                char what[96];
+                snprintf(what, sizeof what, "%s of %lld %s, layout %zu, %u bytes, O%d",
+                         i % 2 ? "row" : "map", (long long)n,
+                         deft_dtype_name((deft_dtype)dtypes[i / 2]), l % DF_LEN(layouts),
+                         widths[v / 2], v % 2 ? 2 : 0);
+                run_twins(k, &code, n, how, how + 2, what);
+            }
+            c.release(c.self, &code);
+        }
+        c.destroy(c.self);
     }
 }
 

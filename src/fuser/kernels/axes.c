@@ -244,6 +244,40 @@ static uint32_t same_as(const access *a, uint32_t i)
     return i;
 }
 
+/* Whether two accesses load from one buffer with the same strides. */
+static bool is_alike(const access *a, const access *b)
+{
+    return a->kind == DF_ACCESS_LOAD && b->kind == DF_ACCESS_LOAD && a->dtype == b->dtype &&
+           a->buf.i == b->buf.i && !IS_NONE(a->buf) &&
+           memcmp(a->at.stride, b->at.stride, sizeof a->at.stride) == 0;
+}
+
+/* The last argument that the slot depends on, plus 1. 0: it depends on none. */
+static uint32_t last_argument(const pass *p, df_slot s)
+{
+    const df_slot_def d = p->slots.at[s.i];
+    if (d.op == DF_SLOT_arg) return d.a + 1;
+    if (d.op < DF_SLOT_add) return 0;
+    const uint32_t a = last_argument(p, (df_slot){ d.a }), b = last_argument(p, (df_slot){ d.b });
+    return a > b ? a : b;
+}
+
+/* df_access.twin of access i of n. Which of two begins first in memory is known in a run alone. The
+ * first of two parts is mostly the one that was recorded first. */
+static uint16_t twin_of(const pass *p, const access *a, uint32_t i, uint32_t n)
+{
+    uint32_t twin = n, n_alike = 0;
+    for (uint32_t j = 0; j < n; j++) {
+        if (j == i || !is_alike(&a[j], &a[i])) continue;
+        n_alike++;
+        twin = j;
+    }
+    if (n_alike != 1 || twin >= UINT16_MAX || p->st != DEFT_OK) return 0;
+    const uint32_t mine = last_argument(p, a[i].at.off), other = last_argument(p, a[twin].at.off);
+    const bool is_second = mine == other ? twin < i : other < mine;
+    return is_second ? (uint16_t)(twin + 1) : 0;
+}
+
 /* may_be_unit: the last axis, or an axis of a MAP kernel that is no epilogue. */
 static uint8_t axes_step_of(const access *a, uint8_t loop, bool last, bool may_be_unit)
 {
@@ -317,6 +351,8 @@ deft_status df_fuse_seal_body(pass *p, body *b, df_kernel shape, const uint8_t *
                                 : a->kind == DF_ACCESS_SCRATCH        ? SLOT_ONE
                                                                       : a->at.stride[order[x]];
         }
+        if (access_out[i].step[shape.n_axes - 1] == DF_STEP_ANY)
+            access_out[i].twin = twin_of(p, b->access.at, i, n);
     }
     shape.n_access = n;
     shape.n_num = (uint32_t)b->num.n;

@@ -12,6 +12,7 @@
  *   stream.c    rows of MAP whose results go around the caches
  *   jam.c       rows of MAP, two at a time
  *   inside.c    rows of MAP whose inside needs no tests
+ *   twos.c      rows of MAP and ROW whose operands or results alternate in memory
  *   loops.c     loops over the elements of a row
  *   values.c    the instructions of a body, each at its level
  *   arms.c      instructions behind a branch
@@ -103,15 +104,21 @@ df_lanes df_lanes_cut(df_gen *g, LLVMValueRef from, LLVMValueRef to);
 void df_lanes_loop(df_gen *g, const df_lanes *l);
 /* Writes the marked body once, for n_copies vectors from lane0 on. */
 void df_lanes_body(df_gen *g, LLVMValueRef lane0, LLVMValueRef end, uint32_t n_copies);
-/* Writes the marked body for the elements [from, to) of a row of ROW, of which there must be some.
- * With `gathers`, operands of reductions are stored in df_gen_red.operands, at their distance from
- * `from`. */
+/* Writes the marked body for the elements [from, to) of a row of ROW with several reduced axes.
+ * There must be some elements. With `gathers`, operands of reductions are stored in
+ * df_gen_red.operands, at their distance from `from`. */
 void df_gen_elements(df_gen *g, LLVMValueRef from, LLVMValueRef to, bool gathers);
 
-/* ---- stream.c ---- */
+/* ---- twos.c ---- */
 
-/* As df_lanes_loop. The loop is written twice when results may alternate in memory (twos.c). */
+/* Whether the marked body is worth code of its own for operands and results that alternate. */
+bool df_twos_pay(const df_gen *g);
+/* Whether they do (i1). Such code is written with g->are_twos. */
+LLVMValueRef df_twos_hold(df_gen *g);
+/* As df_lanes_loop. The loop is written twice where df_twos_pay. */
 void df_twos_lanes(df_gen *g, const df_lanes *l);
+
+/* ---- stream.c ---- */
 
 /* As df_twos_lanes. Where g->streams holds, results are stored around the caches. is_block: the
  * elements are a part of [g->i0, g->i1_), whose other parts are written in the same way. What is

@@ -148,11 +148,7 @@ static void scratch_at(df_gen *g, LLVMValueRef start)
 
 void df_gen_elements(df_gen *g, LLVMValueRef from, LLVMValueRef to, bool gathers)
 {
-    if (!g->has_runs) {
-        const df_lanes l = df_lanes_cut(g, from, to);
-        df_lanes_loop(g, &l);
-        return;
-    }
+    df_assert(g->has_runs);
     LLVMValueRef length = g->extent[g->vec_axis], one = df_gen_i64(g, 1), zero = df_gen_i64(g, 0);
     LLVMValueRef last = LLVMBuildUDiv(g->b, LLVMBuildSub(g->b, to, one, ""), length, "");
     df_nest runs = { .axes = g->red, .n = g->n_red - 1 };

@@ -108,9 +108,8 @@ static bool unrolls(df_gen *g, uint32_t stage)
 }
 
 /* Reduces the whole groups of vectors in [r0, to), with the accumulators in registers. They stay
- * there, or are stored to memory if the block has a rest. Accumulators beyond 64 elements are
- * joined to the others. */
-static void whole_groups(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMValueRef to, bool has_rest)
+ * there, or are stored to memory. Accumulators beyond 64 elements are joined to the others. */
+static void whole_groups(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMValueRef to, bool stores)
 {
     const uint32_t n_vec = vectors_of_group(g, stage), n_kept = DF_LANES / g->w;
     df_loop l;
@@ -160,7 +159,7 @@ static void whole_groups(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMValueRe
             const df_pair into = { r->reg[j - n_kept], NULL }, from = { r->reg[j], NULL };
             r->reg[j - n_kept] = df_reduce_join(g, r, into, from).v;
         }
-        for (uint32_t j = 0; j < n_kept && has_rest; j++) {
+        for (uint32_t j = 0; j < n_kept && stores; j++) {
             LLVMValueRef at = df_gen_i64(g, j);
             LLVMBuildStore(g->b, r->reg[j], df_reduce_at(g, r->mem, df_reduce_type(g, r), at));
             if (r->is_arg)
@@ -215,6 +214,28 @@ static void row_reduce_vectors(df_gen *g, uint32_t stage, LLVMValueRef from, LLV
     df_if_end(g, &tail);
 }
 
+/* The same, with code of its own for operands that alternate. Returns whether the accumulators are
+ * in memory, which they must be for the rest of the block. */
+static bool groups_or_twos(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMValueRef to,
+                           bool has_rest)
+{
+    if (!df_twos_pay(g)) {
+        whole_groups(g, stage, r0, to, has_rest);
+        return has_rest;
+    }
+    df_if twos, other;
+    LLVMValueRef is = df_twos_hold(g);
+    df_if_begin(g, &twos, is);
+    g->are_twos = true;
+    whole_groups(g, stage, r0, to, true);
+    g->are_twos = false;
+    df_if_end(g, &twos);
+    df_if_begin(g, &other, LLVMBuildNot(g->b, is, ""));
+    whole_groups(g, stage, r0, to, true);
+    df_if_end(g, &other);
+    return true;
+}
+
 /* Reduces the elements [r0, end), which are one block or may be folded at once. out[] gets the
  * results in order of the reduce instructions. */
 static void row_reduce_block(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMValueRef end,
@@ -222,13 +243,13 @@ static void row_reduce_block(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMVal
 {
     LLVMValueRef from = r0;
     const bool is_unrolled = unrolls(g, stage);
-    bool has_rest = true;
+    bool has_rest = true, in_memory = true;
     if (g->has_runs) df_gen_elements(g, r0, end, true);
     g->gathered = r0;
     if (is_unrolled) {
         from = df_gen_whole(g, r0, end, vectors_of_group(g, stage) * g->w);
         has_rest = from != end;
-        whole_groups(g, stage, r0, from, has_rest);
+        in_memory = groups_or_twos(g, stage, r0, from, has_rest);
     } else {
         set_identities(g, stage, r0);
     }
@@ -239,7 +260,7 @@ static void row_reduce_block(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMVal
         df_pair acc[DF_LANES];
         for (uint32_t j = 0; j < DF_LANES / g->w; j++) {
             acc[j] = (df_pair){ NULL, NULL };
-            if (!has_rest) {
+            if (!in_memory) {
                 acc[j] = (df_pair){ r->reg[j], r->is_arg ? r->reg_idx[j] : NULL };
                 continue;
             }

@@ -1,36 +1,51 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Results whose elements alternate in memory: the parts of complex numbers, or two tensors that are
- * stacked along the last axis.
+ * Operands and results whose elements alternate in memory: the parts of complex numbers, rotations
+ * of pairs, or two tensors that are stacked along the last axis.
  *
- *   x[i,0] = re    stores of two accesses, each with a step of two elements along the lanes
+ *   x[i,0] = re    accesses with a step of two elements along the lanes
  *   x[i,1] = im
  *
- * A store with a step works lane by lane, which takes most of the time of a short kernel. Whether
- * two accesses alternate is known from their addresses and strides. So the loop over the lanes is
- * written twice. In one, all accesses that step along the lanes step by two elements: the stores
- * are made in twos (df_access_store_two), and no load tests its step. The other one is for all
- * else.
- * a b + a of 256 K complex numbers in caches takes half of the time.
+ * An access with a step is stored lane by lane, which takes most of the time of a short kernel. It
+ * is loaded as two vectors, of which half is thrown away. Whether two accesses alternate is known
+ * from their addresses and strides. So the loop over the lanes is written twice. In one, all
+ * accesses that step along the lanes step by two elements: loads and stores are made in twos
+ * (df_access_load_two, df_access_store_two), and no load tests its step. The other one is for all
+ * else. a b + a of 256 K complex numbers in caches takes half of the time, and their sum 0.7.
+ *
+ * The plan names loads that may alternate (df_access.twin), because a kernel does not know which of
+ * its accesses read one buffer. Stores that may alternate follow each other.
  */
 #include "jit_llvm/gen.h"
 
 enum {
-    LONG_BODY = 200, /* instructions. In a longer body the stores take little of the time */
+    LONG_BODY = 200, /* instructions. In a longer body the accesses take little of the time */
 };
 
-static bool two_pay(const df_gen *g)
+bool df_twos_pay(const df_gen *g)
 {
-    if (g->k->mode != DF_MODE_MAP || g->w == 1 || g->level == DF_OPT_O0 || g->vec_axis < 0 ||
-        g->has_inside || df_gen_body_size(g) > LONG_BODY)
+    const bool is_map = g->k->mode == DF_MODE_MAP, is_row = g->k->mode == DF_MODE_ROW;
+    if ((!is_map && (!is_row || g->has_runs)) || g->w == 1 || g->level == DF_OPT_O0 ||
+        g->vec_axis < 0 || g->has_inside || g->is_jammed || df_gen_body_size(g) > LONG_BODY)
         return false;
-    for (uint32_t i = 0; i < g->k->n_ins; i++)
+    for (uint32_t i = 0; i < g->k->n_ins; i++) {
+        if (!df_gen_is_here(g, i, PLACE_BODY)) continue;
         if (df_access_begins_twos(g, i)) return true;
+        if (g->k->ins[i].op == DF_K_load && df_access_is_twin(g, (uint32_t)g->k->ins[i].imm))
+            return true;
+    }
     return false;
 }
 
-/* Whether all accesses that step along the lanes step by two elements, and results alternate. */
-static LLVMValueRef alternate(df_gen *g)
+/* Whether access b begins one element behind access a (i1). */
+static LLVMValueRef is_behind(df_gen *g, uint32_t a, uint32_t b)
+{
+    const int64_t size = df_bytes_of((deft_dtype)g->k->access[a].dtype);
+    LLVMValueRef next = df_gen_offset(g, g->acc[a].at, df_gen_i64(g, size));
+    return LLVMBuildICmp(g->b, LLVMIntEQ, g->acc[b].at, next, "");
+}
+
+LLVMValueRef df_twos_hold(df_gen *g)
 {
     LLVMValueRef is = LLVMConstInt(g->i1, 1, 0);
     for (uint32_t a = 0; a < g->k->n_access; a++) {
@@ -39,25 +54,25 @@ static LLVMValueRef alternate(df_gen *g)
         LLVMValueRef same =
             LLVMBuildICmp(g->b, LLVMIntEQ, g->acc[a].step, df_gen_i64(g, 2 * size), "");
         is = LLVMBuildAnd(g->b, is, same, "");
+        if (df_access_is_twin(g, a))
+            is = LLVMBuildAnd(g->b, is, is_behind(g, g->k->access[a].twin - 1u, a), "");
     }
     for (uint32_t i = 0; i < g->k->n_ins; i++) {
         if (!df_access_begins_twos(g, i)) continue;
         const uint32_t a = (uint32_t)g->k->ins[i].imm;
-        const int64_t size = df_bytes_of((deft_dtype)g->k->access[a].dtype);
-        LLVMValueRef next = df_gen_offset(g, g->acc[a].at, df_gen_i64(g, size));
-        is = LLVMBuildAnd(g->b, is, LLVMBuildICmp(g->b, LLVMIntEQ, g->acc[a + 1].at, next, ""), "");
+        is = LLVMBuildAnd(g->b, is, is_behind(g, a, a + 1), "");
     }
     return is;
 }
 
 void df_twos_lanes(df_gen *g, const df_lanes *l)
 {
-    if (g->is_jammed || !two_pay(g)) {
+    if (!df_twos_pay(g)) {
         df_lanes_loop(g, l);
         return;
     }
     df_if twos, other;
-    LLVMValueRef is = alternate(g);
+    LLVMValueRef is = df_twos_hold(g);
     df_if_begin(g, &twos, is);
     g->are_twos = true;
     df_lanes_loop(g, l);
