@@ -63,21 +63,17 @@ TARGET DF_INLINE void NAME(dots_tile)(const df_block *g, const T *a, const T *b,
         for (int q = 0; q < groups; q++)
             acc[i * groups + q] = g->first ? ZERO : LOAD(c + i * c_row + q * W);
     int64_t k = 0;
-    for (; k + 4 * STEP <= g->k; k += 4 * STEP)
-#pragma GCC unroll 4
-        for (int u = 0; u < 4; u++, a += STEP)
-#pragma GCC unroll 8
-            for (int q = 0; q < groups; q++) {
-                if (u == q) FETCH((const char *)part[q] + ahead, s);
-                NAME(dots_step)(acc + q, groups, a, a_row, (const char *)part[q], s, rows);
-                part[q] += STEP;
-            }
-    for (; k + STEP <= g->k; k += STEP, a += STEP)
+    for (; k + STEP <= g->k; k += STEP, a += STEP) {
+        /* A line is four steps long. Each of them prefetches the lines of one group. To unroll them
+         * makes the code three times as long, and slower. */
+        const int64_t u = k / STEP % 4;
+        if (u < groups) FETCH((const char *)(b + u * W * b_col + k) + ahead, s);
 #pragma GCC unroll 8
         for (int q = 0; q < groups; q++) {
             NAME(dots_step)(acc + q, groups, a, a_row, (const char *)part[q], s, rows);
             part[q] += STEP;
         }
+    }
     for (; k < g->k; k++, a++)
 #pragma GCC unroll 8
         for (int q = 0; q < groups; q++) {
