@@ -8,7 +8,7 @@ enum {
     LOAD_MACS = 1, /* the same for an element that lies well in a cache */
     PART_MACS = 40000, /* least part of a small product per thread: worth a fork-join */
     FORK_MACS = 8000,  /* multiply-adds that a thread does during a fork-join */
-    SPLIT_BYTES = 128, /* least part of a column of B that tiles->split divides among lanes */
+    SPLIT_BYTES = 256, /* least part of a column of B that tiles->split divides among lanes */
 };
 
 bool df_matmul_wants_dots(const df_matmul_job *j, const df_tiles *t)

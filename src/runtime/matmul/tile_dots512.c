@@ -12,6 +12,8 @@
 #include "runtime/matmul/tile.h"
 #include "runtime/matmul/transpose512.h"
 
+enum { SET_BYTES = 2048 }; /* columns that are a multiple apart share few sets of the L1 cache */
+
 #define AVX512 __attribute__((target("avx512f,avx512vl,avx512dq,avx2,fma")))
 
 /* Merges the halves that are in two rows. */
@@ -96,7 +98,7 @@ static int64_t one_row(const df_block *g, int64_t size, void (*dots)(const df_bl
 {
     df_block part = *g;
     part.n = g->n / 32 * 32;
-    if (g->m != 1 || part.n == 0 || g->b_row * size % 2048 == 0) return 0;
+    if (g->m != 1 || part.n == 0 || g->b_row * size % SET_BYTES == 0) return 0;
     dots(&part);
     return part.n;
 }

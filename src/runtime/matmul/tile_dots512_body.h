@@ -14,6 +14,11 @@
  * A tile has one vector of columns and up to eight rows. A whole square of B is transposed in
  * registers. Squares that are cut off by the end of n or k are transposed into a buffer first, so
  * that there is one small loop for them.
+ *
+ * With few rows, loads are the limit, and many of them load an element of A into all lanes. So two
+ * to seven rows are multiplied by two vectors of columns at a time, which share these loads. Then
+ * there is no room for whole squares: halves of lines are loaded. That is slow where columns share
+ * sets of the L1 cache.
  */
 
 enum { NAME(AHEAD) = 4 }; /* squares: one or two rows prefetch this far */
@@ -95,25 +100,115 @@ AVX512 DF_INLINE void NAME(dots_tile)(const df_block *g, const T *a, const T *b,
     for (int i = 0; i < rows; i++) STOREM(c + i * c_row, mask, acc[i]);
 }
 
+/* Adds W / 2 steps of k for two vectors of columns. An element of A is loaded once for both. */
+AVX512 DF_INLINE void NAME(half_pair)(V *acc, const T *a, int64_t a_row, const T *b, int64_t b_col,
+                                      const int rows)
+{
+    V y[2][W / 2];
+#pragma GCC unroll 2
+    for (int q = 0; q < 2; q++) {
+        V t[W / 2];
+#pragma GCC unroll 8
+        for (int i = 0; i < W / 2; i++)
+            t[i] = TWO_ROWS(LOAD_HALF(b + (q * W + i) * b_col),
+                            LOAD_HALF(b + (q * W + i + W / 2) * b_col));
+        TURN(y[q], t);
+    }
+#pragma GCC unroll 8
+    for (int p = 0; p < W / 2; p++)
+#pragma GCC unroll 8
+        for (int i = 0; i < rows; i++) {
+            const V x = SPLAT(a + i * a_row + p);
+            acc[2 * i] = FMA(x, y[0][p], acc[2 * i]);
+            acc[2 * i + 1] = FMA(x, y[1][p], acc[2 * i + 1]);
+        }
+}
+
+#define TILE(rows)                                                                                 \
+    AVX512 static void NAME(tile_##rows)(const df_block *g, const T *a, const T *b, T *c,          \
+                                         int64_t n)                                                \
+    {                                                                                              \
+        NAME(dots_tile)(g, a, b, c, n, rows);                                                      \
+    }
+TILE(1)
+TILE(2)
+TILE(3)
+TILE(4)
+TILE(8)
+#undef TILE
+
+/* Multiplies two vectors of columns by the given rows. The steps of k behind the last half of a
+ * square are left to `rest`. */
+AVX512 DF_INLINE void
+NAME(dots_pair)(const df_block *g, const T *a, const T *b, T *c, const int rows,
+                void (*rest)(const df_block *, const T *, const T *, T *, int64_t))
+{
+    const int64_t a_row = g->a_row, b_col = g->b_row, c_row = g->c_row;
+    V acc[8];
+    df_block left = *g;
+#pragma GCC unroll 8
+    for (int i = 0; i < 2 * rows; i++)
+        acc[i] = g->first ? ZERO : LOAD(c + i / 2 * c_row + i % 2 * W);
+    for (; left.k >= W / 2; left.k -= W / 2, a += W / 2, b += W / 2)
+        NAME(half_pair)(acc, a, a_row, b, b_col, rows);
+#pragma GCC unroll 8
+    for (int i = 0; i < 2 * rows; i++) STORE(c + i / 2 * c_row + i % 2 * W, acc[i]);
+    if (left.k == 0) return;
+    left.first = false;
+    rest(&left, a, b, c, W);
+    rest(&left, a, b + W * b_col, c + W, W);
+}
+
+#define PAIR(rows)                                                                                 \
+    AVX512 static void NAME(pair_##rows)(const df_block *g, const T *a, const T *b, T *c)          \
+    {                                                                                              \
+        NAME(dots_pair)(g, a, b, c, rows, NAME(tile_##rows));                                      \
+    }
+PAIR(2)
+PAIR(3)
+PAIR(4)
+#undef PAIR
+
+/* Multiplies all rows, of which there are 2 to 7, by two vectors of columns. */
+AVX512 static void NAME(dots_pairs)(const df_block *g, const T *b, T *c)
+{
+    const T *a = g->a;
+    int64_t left = g->m;
+    if (left == 7 || left == 4) {
+        NAME(pair_4)(g, a, b, c);
+        left -= 4, a += 4 * g->a_row, c += 4 * g->c_row;
+    }
+    if (left == 6 || left == 5) {
+        NAME(pair_3)(g, a, b, c);
+        left -= 3, a += 3 * g->a_row, c += 3 * g->c_row;
+    }
+    if (left == 3) NAME(pair_3)(g, a, b, c);
+    if (left == 2) NAME(pair_2)(g, a, b, c);
+}
+
 /* The columns of B that several tiles of rows read stay in the L2 cache. */
 AVX512 static void NAME(dots)(const df_block *g)
 {
     const T *b = g->b;
     T *c = g->c;
-    for (int64_t j = 0; j < g->n; j += W, b += W * g->b_row, c += W) {
-        const int64_t n = df_min_i64(g->n - j, W);
+    int64_t columns = g->n;
+    if (g->m >= 2 && g->m < 8 && g->k >= W && g->b_row * (int64_t)sizeof(T) % SET_BYTES != 0)
+        for (; columns >= 2 * W; columns -= 2 * W, b += 2 * W * g->b_row, c += 2 * W)
+            NAME(dots_pairs)(g, b, c);
+    for (; columns > 0; columns -= W, b += W * g->b_row, c += W) {
+        const int64_t n = df_min_i64(columns, W);
         const T *a = g->a;
         T *to = c;
         int64_t left = g->m;
         for (; left >= 8; left -= 8, a += 8 * g->a_row, to += 8 * g->c_row)
-            NAME(dots_tile)(g, a, b, to, n, 8);
+            NAME(tile_8)(g, a, b, to, n);
         if (left >= 4) {
-            NAME(dots_tile)(g, a, b, to, n, 4);
+            NAME(tile_4)(g, a, b, to, n);
             left -= 4, a += 4 * g->a_row, to += 4 * g->c_row;
         }
-        if (left == 3) NAME(dots_tile)(g, a, b, to, n, 3);
-        if (left == 2) NAME(dots_tile)(g, a, b, to, n, 2);
-        if (left == 1) NAME(dots_tile)(g, a, b, to, n, 1);
+        if (left == 3) NAME(tile_3)(g, a, b, to, n);
+        if (left == 2) NAME(tile_2)(g, a, b, to, n);
+        if (left == 1) NAME(tile_1)(g, a, b, to, n);
     }
 }
 
