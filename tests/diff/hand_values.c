@@ -673,6 +673,42 @@ static void test_sums(void)
     }
 }
 
+/* Many columns side by side, of which vectors take as many as there are registers. A column is part
+ * of one random sequence, so that each has elements of its own. */
+static void test_columns(void)
+{
+    enum { COLUMNS = 300, ROWS = 8300 };
+    static const size_t rows[] = { 63, 64, 65, 100, 1000, 4096, 4097, 8200, ROWS };
+    static float seq[ROWS + COLUMNS], f[ROWS * COLUMNS], want[COLUMNS], both[COLUMNS], buf[ROWS];
+    static double d[ROWS * COLUMNS], want_d[COLUMNS], buf_d[ROWS];
+    oracle_fill(DEFT_F32, seq, LEN(seq), 77, ORACLE_TAME);
+    for (size_t k = 0; k < LEN(rows) && wanted("columns"); k++) {
+        const size_t n = rows[k];
+        char what[80];
+        if (quick && n > 1000) continue;
+        for (size_t j = 0; j < COLUMNS; j++) {
+            for (size_t r = 0; r < n; r++)
+                buf_d[r] = d[r * COLUMNS + j] = buf[r] = f[r * COLUMNS + j] = seq[r + j];
+            want[j] = sum32(buf, n);
+            want_d[j] = sum64(buf_d, n);
+            for (size_t r = 0; r < n; r++) buf[r] = buf[r] * buf[r];
+            both[j] = want[j] + sum32(buf, n);
+        }
+        for (int64_t c = COLUMNS; c > 100; c -= 43) { /* whole chunks, and some vectors more */
+            const deft_shape s = shape2((int64_t)n, COLUMNS);
+            deft_tensor *const tf = deft_slice(from(DEFT_F32, s, f), DEFT_FULL, DEFT_R(0, c));
+            deft_tensor *const td = deft_slice(from(DEFT_F64, s, d), DEFT_FULL, DEFT_R(0, c));
+            snprintf(what, sizeof what, "sums of %d columns of %zu", (int)c, n);
+            expect(what, deft_sum(tf, DEFT_AXES(0), 0), DEFT_F32, want, (size_t)c);
+            expect(what, deft_sum(td, DEFT_AXES(0), 0), DEFT_F64, want_d, (size_t)c);
+            deft_tensor *const squares = deft_sum(deft_mul(tf, tf), DEFT_AXES(0), 0);
+            snprintf(what, sizeof what, "two sums of %d columns of %zu", (int)c, n);
+            expect(what, deft_add(deft_sum(tf, DEFT_AXES(0), 0), squares), DEFT_F32, both,
+                   (size_t)c);
+        }
+    }
+}
+
 /* Rows, columns, middles: each result over its own elements in row-major order of the reduced axes.
  */
 static void test_axes(void)
@@ -1720,6 +1756,7 @@ int main(int argc, char **argv)
         { "cast", test_cast },
         { "creation", test_creation },
         { "sum", test_sums },
+        { "columns", test_columns },
         { "axes", test_axes },
         { "int_reductions", test_int_reductions },
         { "cumsum", test_cumsum },

@@ -85,7 +85,7 @@ LLVMValueRef df_scan_step(df_gen *g, uint32_t ins, LLVMValueRef x);
 
 /* ---- col.c ---- */
 
-enum { DF_COL_GROUPS = 8 }; /* most vectors that a COL kernel works on side by side */
+enum { DF_COL_GROUPS = 16 }; /* most vectors that a COL kernel works on side by side */
 /* Writes one row of OUTER of a COL kernel, with all its stages. */
 void df_col_row(df_gen *g);
 
