@@ -246,7 +246,7 @@ static LLVMValueRef row_or_other(df_gen *g, LLVMValueRef p, const df_condition *
 }
 
 /* The lanes of `is` as those of one of the two vectors of every_second: of the first for from 0,
- * else of the second. All lanes that every_second drops are false. */
+ * else of the second. All lanes that every_second drops are false or 0. */
 static LLVMValueRef spread_lanes(df_gen *g, LLVMValueRef is, uint32_t from)
 {
     LLVMValueRef lane[DF_LANES];
@@ -309,11 +309,15 @@ static LLVMValueRef neighbours(df_gen *g, LLVMTypeRef t, LLVMValueRef p, uint32_
 static LLVMValueRef every_second(df_gen *g, LLVMTypeRef t, LLVMValueRef p, uint32_t size,
                                  const df_condition *c, const df_pair_mask *m)
 {
-    LLVMValueRef lane[DF_LANES], other = c ? c->other : NULL;
+    LLVMValueRef lane[DF_LANES], others[2] = { NULL, NULL };
     df_assert(!c || m->low);
-    if (c) p = row_or_other(g, p, c);
-    LLVMValueRef low = neighbours(g, t, p, 0, size, m->low, other);
-    LLVMValueRef high = neighbours(g, t, p, g->w - 1, size, m->high, other);
+    if (c) {
+        p = row_or_other(g, p, c);
+        others[0] = spread_lanes(g, c->other, 0);
+        others[1] = spread_lanes(g, c->other, g->w - 1);
+    }
+    LLVMValueRef low = neighbours(g, t, p, 0, size, m->low, others[0]);
+    LLVMValueRef high = neighbours(g, t, p, g->w - 1, size, m->high, others[1]);
     for (uint32_t i = 0; i < g->w; i++)
         lane[i] = LLVMConstInt(g->i32, i < g->w / 2 ? 2 * i : 2 * i + 1, 0);
     return LLVMBuildShuffleVector(g->b, low, high, LLVMConstVector(lane, g->w), "");
