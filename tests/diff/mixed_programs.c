@@ -84,6 +84,7 @@ typedef enum kind {
     K_COUNT,
     K_ARRAY,
     K_COMPLEX,
+    K_JOINED,
     K_PLACES,
     K_ATTEND,
     K_DTYPE,
@@ -100,14 +101,14 @@ static const char *const kind_name[N_KINDS] = {
     "assign view",   "assign memory", "memory",  "keep",   "read",    "export",      "grad",
     "grad of state", "jvp",           "stop",    "hook",   "custom",  "scan",        "while",
     "cond",          "vmap",          "windows", "top",    "product", "count",       "array",
-    "complex",       "places",        "attend",  "dtype",  "policy",  "codes",       "repeat",
-    "scope",
+    "complex",       "joined",        "places",  "attend", "dtype",   "policy",      "codes",
+    "repeat",        "scope",
 };
 
 /* How often each is drawn. */
 static const uint8_t weight[N_KINDS] = { 6, 6, 2, 4, 3, 3, 1, 1, 1, 1, 8, 2, 6, 3, 3,
                                          2, 1, 5, 2, 2, 4, 3, 2, 1, 1, 1, 4, 1, 2, 3,
-                                         3, 2, 3, 2, 4, 4, 5, 2, 5, 3, 3, 1, 1 };
+                                         3, 2, 3, 2, 4, 4, 6, 5, 2, 5, 3, 3, 1, 1 };
 
 typedef struct stmt {
     uint8_t kind, dst, a, b, p, q;
@@ -955,6 +956,45 @@ static deft_tensor *arranged(const exec *e, unsigned p, deft_tensor *t, deft_ten
     }
 }
 
+/* The first n elements along an axis, which is the first or the last. */
+static deft_tensor *first_of(deft_tensor *t, int axis, int64_t n)
+{
+    deft_range r[DEFT_MAX_RANK];
+    const uint32_t rank = deft_rank(t);
+    for (uint32_t i = 0; i < rank; i++) r[i] = DEFT_FULL;
+    r[axis < 0 ? rank - 1 : 0] = DEFT_R(0, n);
+    return deft_slice_n(t, rank, r);
+}
+
+/* Maps over arrays that are joined of pieces, along one axis or several. */
+static deft_tensor *joined(const exec *e, unsigned p, deft_tensor *t, deft_tensor *with)
+{
+    if (deft_rank(t) == 0) return tame(t);
+    const int axis = p & 32 ? 0 : -1;
+    const int64_t n = deft_dim(t, axis), by = (p & 15) % n;
+    const int64_t half[] = { by, n - by };
+    deft_tensor *const x = fit(e, with, t);
+    deft_tensor *const back = deft_roll(t, -1, -1), *const once = deft_roll(t, by, axis);
+    switch (p / 64 % 6) {
+    case 0: return deft_mul(deft_add(once, x), number(e, 0.5));
+    case 1: return deft_mul(deft_sub(deft_add(once, back), deft_mul(t, x)), number(e, 0.25));
+    case 2: {
+        if (by == 0) return deft_sub(deft_concat(&t, 1, axis), x);
+        deft_tensor *const of_t = first_of(t, axis, half[0]);
+        deft_tensor *const of_x = first_of(x, axis, half[1]);
+        return deft_maximum(deft_concat((deft_tensor *[]){ tame(of_x), of_t }, 2, axis), x);
+    }
+    case 3: {
+        if (deft_rank(t) > 2) return once;
+        deft_tensor *const both = deft_stack((deft_tensor *[]){ t, x }, 2, 0);
+        return deft_mul(deft_sum(deft_mul(deft_add(both, once), number(e, 0.5)), DEFT_AXES(0), 0),
+                        number(e, 0.5));
+    }
+    case 4: return deft_mul(deft_add(deft_roll(tame(once), 1, axis), back), number(e, 0.5));
+    default: return deft_sub(tame(once), deft_flip(x, DEFT_AXES(-1)));
+    }
+}
+
 /* Complex numbers of the parts t and `with`, of which real ones are made again. */
 static deft_tensor *through_complex(const exec *e, unsigned p, deft_tensor *t, deft_tensor *with)
 {
@@ -1268,6 +1308,7 @@ static void run_stmt(exec *e, const stmt *st)
     case K_PRODUCT: bind(e, st->dst, product(e, st->p, a)); break;
     case K_ARRAY: bind(e, st->dst, arranged(e, st->p, a, b)); break;
     case K_COMPLEX: bind(e, st->dst, through_complex(e, st->p, a, b)); break;
+    case K_JOINED: bind(e, st->dst, joined(e, (unsigned)st->p << 1 | st->q % 2, a, b)); break;
     case K_PLACES: bind(e, st->dst, at_places(e, st->p, a, b)); break;
     case K_COUNT: bind(e, st->dst, counted(e, st->p, a)); break;
     case K_ATTEND: bind(e, st->dst, attended(e, st->p, a)); break;

@@ -5,7 +5,9 @@
  * stepped, flipped, permuted, diagonals; values are sums, reductions, products and lookups of what
  * is written; old and intermediate contents are read again later, or are results. The array is a
  * temporary, donated or the caller's (with gaps or without), or a fresh one made of pieces that
- * goes to the caller's memory, which the pieces may read.
+ * goes to the caller's memory, which the pieces may read. Maps over such pieces read them, the
+ * array and other pieces with other boundaries; the maps are results, are written to the caller's
+ * memory or that of a donor, and are changed in part afterwards.
  *
  * Each is planned and run as in test_fuser (support/fuse_check.h). Then the same program with other
  * bounds is given to that plan: it serves them with right values, or a guard says no.
@@ -201,14 +203,32 @@ static uint32_t write_pieces(program *p)
     return array;
 }
 
+/* A map over pieces, of their extents. The pieces of two arrays have boundaries of their own. */
+static uint32_t map_pieces(program *p, uint32_t pieces)
+{
+    const part all = { p->rows, p->columns, { 1, 1 } };
+    const int64_t zero[2] = { 0, 0 };
+    for (uint32_t i = 1 + pick(p, 3); i-- > 0;) {
+        const uint32_t what = pick(p, 5);
+        const uint32_t with = what == 0   ? write_pieces(p)
+                              : what == 1 ? operand(p, p->aside, all)
+                              : what == 2 ? slice(p, p->aside, all, zero)
+                                          : 0;
+        pieces = line(p, "%s %s[%" PRId64 ",%" PRId64 "] %%%" PRIu32 " %%%" PRIu32 "\n",
+                      pick(p, 2) ? "add" : "maximum", p->dtype, p->rows, p->columns, pieces, with);
+    }
+    return pieces;
+}
+
 static void write_program(program *p, uint64_t seed, uint64_t variant)
 {
     static const char *const dtypes[] = { "f32", "f64", "f16", "i64" };
-    static const char *const kinds[] = { "", " sole", " wrapped", "", " wrapped" };
+    static const char *const kinds[] = { "",         " sole", " wrapped", "",
+                                         " wrapped", " sole", " wrapped" };
     memset(p, 0, sizeof *p);
     p->shape = seed * 2654435761u + 1;
     p->bounds = (seed * 31 + variant) * 40503 + 7;
-    const uint32_t type = pick(p, 4), kind = pick(p, 5);
+    const uint32_t type = pick(p, 4), kind = pick(p, 7);
     p->dtype = dtypes[type];
     p->is_real = type < 2;
     p->is_half = type == 2;
@@ -216,7 +236,8 @@ static void write_program(program *p, uint64_t seed, uint64_t variant)
     p->columns = pick(p, 3) ? 3 + pick(p, 5) : p->rows;
     put(p, "%%%" PRIu32 " = input %s[%" PRId64 ",%" PRId64 "]", p->n++, p->dtype, p->rows,
         p->columns);
-    if ((kind == 2 || kind == 4) && pick(p, 2)) /* rows with a gap between them */
+    const bool is_caller = kind == 2 || kind == 4 || kind == 6;
+    if (is_caller && pick(p, 2)) /* rows with a gap between them */
         put(p, " strides=[%" PRId64 ",1]", p->columns + 1 + pick(p, 3));
     put(p, "%s\n", kinds[kind]);
     p->usual = (part){ 1 + pick(p, 3), 1 + pick(p, 3), { 1, 1 } };
@@ -225,8 +246,9 @@ static void write_program(program *p, uint64_t seed, uint64_t variant)
     if (kind == 3)
         array = older =
             line(p, "neg %s[%" PRId64 ",%" PRId64 "] %%0\n", p->dtype, p->rows, p->columns);
-    if (kind == 4) array = write_pieces(p);
-    for (uint32_t i = (kind != 4) + pick(p, MOST_PARTS); i-- > 0;) {
+    if (kind >= 4) array = write_pieces(p);
+    if (kind >= 5) array = map_pieces(p, array);
+    for (uint32_t i = (kind < 4) + (kind < 5 ? pick(p, MOST_PARTS) : pick(p, 2)); i-- > 0;) {
         const uint32_t before = array;
         array = write_part(p, array, older);
         if (pick(p, 3) == 0) older = before;
@@ -239,9 +261,9 @@ static void write_program(program *p, uint64_t seed, uint64_t variant)
         other = line(p, "sum %s[%" PRId64 "] %%%" PRIu32 " axes=[1]\n", p->dtype, x.rows, from);
     }
     put(p, "output %%%" PRIu32 "%s\n", array,
-        kind == 1                                ? " donor %0"
-        : (kind == 2 || kind == 4) && pick(p, 5) ? " into %0"
-                                                 : "");
+        kind == 1 || (kind == 5 && pick(p, 4)) ? " donor %0"
+        : is_caller && pick(p, 5)              ? " into %0"
+                                               : "");
     if (other != DF_NONE) put(p, "output %%%" PRIu32 "\n", other);
     if (held != DF_NONE && held != array) put(p, "output %%%" PRIu32 "\n", held);
 }
