@@ -439,9 +439,12 @@ static deft_status parse_most_temporaries(parser *p)
 {
     int64_t bytes = 0;
     if (!eat(p, '=')) return expected(p, "=");
-    const deft_status st = parse_integer(p, 1, INT64_MAX, &bytes);
-    if (st == DEFT_OK) p->b.t->max_temporary_bytes = (uint64_t)bytes;
-    return st;
+    const deft_status st = parse_unsigned_64(p, &bytes);
+    if (st != DEFT_OK) return st;
+    if (bytes == 0)
+        return df_fail(&p->said, DEFT_E_RANGE, "0 is outside [1, %" PRIu64 "]", UINT64_MAX);
+    p->b.t->max_temporary_bytes = (uint64_t)bytes;
+    return DEFT_OK;
 }
 
 /* Reads "trace v1 flags", after the first word. */
