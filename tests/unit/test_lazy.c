@@ -1053,3 +1053,27 @@ Test(lazy, indices_of_u64)
     cr_assert_eq(rig_item(&r, deft_sum(deft_one_hot(off, 3, DEFT_F32), DEFT_ALL_AXES, 0)), 1);
     rig_close(&r);
 }
+
+/* Whether a tensor that was made outside all scopes is pending or not. */
+Test(lazy, the_end_of_a_scope_forgets_where_values_came_from)
+{
+    for (int is_pending = 0; is_pending < 2; is_pending++) {
+        rig r;
+        rig_open(&r, NULL, NULL);
+        deft_tensor *const x = RIG_VECTOR(&r, 1, 2), *const y = RIG_VECTOR(&r, 3, 4), *g = NULL;
+        deft_tensor *const beside = deft_cos(x);
+        if (!is_pending) OK(&r, deft_eval((deft_tensor *[]){ beside }, 1));
+        deft_scope s = deft_scope_begin(r.cx);
+        deft_assign(y, deft_mul(x, 2));
+        OK(&r, deft_scope_end(s));
+        s = deft_step_begin(r.cx);
+        deft_tensor *const sum = deft_sum(y, DEFT_ALL_AXES, 0);
+        const deft_grad_options o = { .size = sizeof o, .unused_is_zero = true };
+        cr_assert(deft_grad(&sum, NULL, 1, (deft_tensor *[]){ x }, 1, &o, &g));
+        RIG_EXPECT(&r, g, 0, 0);
+        OK(&r, deft_step_end(s));
+        RIG_EXPECT(&r, y, 2, 4);
+        cr_expect_float_eq(rig_item(&r, deft_max(beside, DEFT_ALL_AXES, 0)), 0.5403023f, 1e-6);
+        rig_close(&r);
+    }
+}

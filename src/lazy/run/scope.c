@@ -69,8 +69,18 @@ deft_status df_scope_not_open(deft_ctx *cx, deft_scope s)
                    strcmp(cx->act, "scope_end") ? "step" : "scope");
 }
 
+/* A tensor that has a value no longer knows its record, and so not where the value came from. */
+static void forget_record(deft_ctx *cx, deft_tensor *t, void *user)
+{
+    (void)user;
+    if (t->epoch == cx->epoch && t->value && !(t->flags & (DF_HANDLE_WEAK | DF_HANDLE_MUT)))
+        t->epoch = 0;
+}
+
 /* Called after the outermost scope has ended. Computes kept tensors. When nothing is left
- * pending, the records are removed. When wrapped memory is written, everything pending is
+ * pending, the records are removed. Otherwise tensors that were made outside scopes are pending,
+ * and only what has been computed forgets its record: gradients must not depend on what else is
+ * pending. When wrapped memory is written, everything pending is
  * computed, because it may read what that memory held. */
 static deft_status outermost_end(deft_ctx *cx)
 {
@@ -78,10 +88,12 @@ static deft_status outermost_end(deft_ctx *cx)
     for (size_t i = 0; i < cx->muts.n; i++) writes |= cx->muts.at[i].now.due;
     deft_status st = df_compute_outer(cx, writes ? 1 : 0, DF_CUT_MIDDLE);
     if (st != DEFT_OK) return st;
-    if (!df_has_pending_outer(cx, 1)) {
-        df_handles_resolve_outer(cx, 1);
+    const bool is_pending = df_has_pending_outer(cx, 1);
+    df_handles_resolve_outer(cx, 1);
+    if (is_pending)
+        df_each_outer(cx, 1, forget_record, NULL);
+    else
         df_rec_reset(cx);
-    }
     return DEFT_OK;
 }
 
