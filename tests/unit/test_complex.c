@@ -9,6 +9,9 @@
  */
 #include "support/harness.h"
 
+#include "lazy/core/lazy.h"
+#include "lazy/run/materialize.h"
+
 #include <complex.h>
 #include <float.h>
 #include <math.h>
@@ -887,6 +890,175 @@ Test(complex, custom_gradients_and_hooks)
     SAME(&r, "stopped", still, some[0], some[1]);
     OK(&r, deft_scope_end(s));
     rig_close(&r);
+}
+
+/* ---- gradients of complex tensors in the middle ---- */
+
+typedef enum middle_case {
+    ITSELF,
+    A_PRODUCT,
+    A_VIEW,
+    OF_A_VIEW, /* with respect to the tensor, of which a view is used */
+    A_CONJUGATE,
+    OF_NUMBERS,
+    HOOKED, /* with respect to the real part, from here on */
+    STOPPED,
+    CUSTOM,
+    N_MIDDLE
+} middle_case;
+
+/* What the gradients below are taken of: the elements of Re u^2, of which the gradient with respect
+ * to u is 2 conj(u). u is z or is made of z, which is a join of parts, and operations take its parts
+ * without reading it. Sets *with to u, z or re, as the case says. */
+static deft_tensor *middle_loss(deft_ctx *cx, middle_case c, deft_tensor *re, deft_tensor *im,
+                                deft_tensor **with)
+{
+    deft_tensor *z = deft_complex(re, im), *u = z;
+    *with = z;
+    switch (c) {
+    case A_PRODUCT: *with = u = deft_mul(z, deft_const_f(cx, 2)); break;
+    case A_VIEW: *with = u = deft_flip(deft_reshape(z, S(2, 1)), DEFT_AXES(0)); break;
+    case OF_A_VIEW: {
+        /* The view ends before the gradient is taken. */
+        const deft_scope s = deft_scope_begin(cx);
+        u = deft_reshape(z, S(2, 1));
+        return deft_scope_return(s, deft_flatten(deft_real(deft_mul(u, u))));
+    }
+    case A_CONJUGATE: *with = u = deft_conj(z); break;
+    case OF_NUMBERS: {
+        const deft_scope s = deft_scope_begin(cx);
+        deft_tensor *const one_by_one = deft_full(cx, S(2), DEFT_F32, 1);
+        z = deft_scope_return(s, deft_complex(one_by_one, deft_full(cx, S(2), DEFT_F32, 3)));
+        *with = u = z;
+        break;
+    }
+    case HOOKED:
+        *with = re;
+        if (!deft_grad_hook(z, halve, NULL)) return NULL;
+        break;
+    case STOPPED:
+        *with = re;
+        u = deft_stop_gradient(z);
+        break;
+    case CUSTOM:
+        *with = re;
+        if (!deft_custom_grad(cx, forward, backward, NULL, &z, 1, &u, 1)) return NULL;
+        break;
+    case ITSELF:
+    case N_MIDDLE: break;
+    }
+    deft_tensor *const loss = deft_flatten(deft_real(deft_mul(u, u)));
+    /* What uses z beside u is no part of the gradient with respect to u. */
+    return c > ITSELF && c < OF_NUMBERS ? deft_add(loss, deft_imag(z)) : loss;
+}
+
+/* The gradient as reals [2,2]. */
+static deft_tensor *middle_gradient(deft_tensor *loss, deft_tensor *with)
+{
+    const deft_grad_options o = { .size = sizeof o, .unused_is_zero = true };
+    deft_tensor *const sum = deft_sum(loss, DEFT_ALL_AXES, 0);
+    deft_tensor *out = NULL;
+    if (!deft_grad(&sum, NULL, 1, &with, 1, &o, &out)) return NULL;
+    return deft_dtype_of(out) == DEFT_C64 ? deft_view_as_real(deft_flatten(out))
+                                          : deft_stack((deft_tensor *[]){ out, out }, 2, -1);
+}
+
+typedef struct middle {
+    middle_case which;
+    deft_tensor *im;
+} middle;
+
+/* in[1], or in[0] where it is the only one, is the real part. */
+static deft_status gradient_of_example(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
+                                       deft_tensor **out, size_t n_out, void *user)
+{
+    const middle *const m = user;
+    deft_tensor *with;
+    deft_tensor *const loss = middle_loss(cx, m->which, in[n_in - 1], m->im, &with);
+    out[0] = middle_gradient(loss, with);
+    if (n_out > 1) out[1] = in[1];
+    return out[0] ? DEFT_OK : deft_error(cx);
+}
+
+static deft_status loss_of_example(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
+                                   deft_tensor **out, size_t n_out, void *user)
+{
+    const middle *const m = user;
+    deft_tensor *with;
+    (void)n_in;
+    out[n_out - 1] = middle_loss(cx, m->which, in[0], m->im, &with);
+    if (n_out > 1) out[0] = in[0];
+    return out[n_out - 1] ? DEFT_OK : deft_error(cx);
+}
+
+typedef enum middle_way {
+    BY_ITSELF,
+    FORGOTTEN, /* a cut by a budget forgets what it can before the gradient is taken */
+    IN_VMAP,
+    IN_A_LOOP,
+    OF_VMAP, /* the gradient is taken outside, of what the records are recorded again for */
+    OF_A_LOOP,
+    N_WAYS
+} middle_way;
+
+static deft_tensor *in_the_middle(rig *r, middle_way way, middle *m, deft_tensor *re)
+{
+    deft_tensor *const row = deft_unsqueeze(re, 0), *with, *out[2] = { NULL };
+    switch (way) {
+    case IN_VMAP:
+        (void)deft_vmap(r->cx, gradient_of_example, m, &row, NULL, 1, out, NULL, 1);
+        return deft_squeeze(out[0], DEFT_AXES(0));
+    case IN_A_LOOP: {
+        deft_tensor *state[2] = { deft_zeros(r->cx, S(2, 2), DEFT_F32), re };
+        deft_tensor *last[2] = { NULL };
+        (void)deft_scan(r->cx, gradient_of_example, m, state, 2, NULL, 0, 1, 0, last);
+        return last[0];
+    }
+    case OF_VMAP:
+        (void)deft_vmap(r->cx, loss_of_example, m, &row, NULL, 1, out, NULL, 1);
+        return middle_gradient(out[0], re);
+    case OF_A_LOOP:
+        (void)deft_scan(r->cx, loss_of_example, m, &re, 1, NULL, 0, 1, 1, out);
+        return middle_gradient(out[1], re);
+    case BY_ITSELF:
+    case FORGOTTEN:
+    case N_WAYS: break;
+    }
+    deft_tensor *const loss = middle_loss(r->cx, m->which, re, m->im, &with);
+    if (way == FORGOTTEN) {
+        OK(r, df_budget_flush(r->cx));
+        df_forget(r->cx);
+    }
+    return middle_gradient(loss, with);
+}
+
+Test(complex, gradients_meet_complex_tensors_in_the_middle)
+{
+    /* z = (1 + 3i, 2 + 4i) */
+    static const float want[N_MIDDLE][4] = {
+        [ITSELF] = { 2, -6, 4, -8 },    [A_PRODUCT] = { 4, -12, 8, -16 },
+        [A_VIEW] = { 4, -8, 2, -6 },    [OF_A_VIEW] = { 2, -6, 4, -8 },
+        [A_CONJUGATE] = { 2, 6, 4, 8 }, [OF_NUMBERS] = { 2, -6, 2, -6 },
+        [HOOKED] = { 1, 1, 2, 2 },      [STOPPED] = { 0, 0, 0, 0 },
+        [CUSTOM] = { 8, 8, 16, 16 },
+    };
+    for (middle_way way = 0; way < N_WAYS; way++)
+        for (middle_case c = way < OF_VMAP ? 0 : HOOKED; c < N_MIDDLE; c++) {
+            rig r;
+            rig_open(&r, NULL, NULL);
+            middle m = { c, RIG_VECTOR(&r, 3, 4) };
+            deft_tensor *const re = RIG_VECTOR(&r, 1, 2);
+            const deft_scope s = deft_step_begin(r.cx);
+            deft_tensor *const g = in_the_middle(&r, way, &m, re);
+            cr_assert_not_null(g, "way %d, case %d: %s", (int)way, (int)c, deft_message(r.cx));
+            float got[4];
+            rig_read(&r, g, got, 4);
+            for (int i = 0; i < 4; i++)
+                cr_expect_eq(got[i], want[c][i], "way %d, case %d, %d: %g, not %g", (int)way,
+                             (int)c, i, (double)got[i], (double)want[c][i]);
+            OK(&r, deft_step_end(s));
+            rig_close(&r);
+        }
 }
 
 Test(complex, kept_returned_and_moved)

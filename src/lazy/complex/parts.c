@@ -4,6 +4,8 @@
  */
 #include "lazy/complex/parts.h"
 
+#include "lazy/core/annotations.h"
+
 #include <string.h>
 
 enum { MOST_VIEWS = 32 }; /* views of views that are looked through */
@@ -97,6 +99,18 @@ uint32_t df_part_view(deft_ctx *cx, uint32_t node, uint32_t which, uintptr_t sit
                      site);
 }
 
+/* `piece` as part `which` of `node`: a record of its own, a view that changes nothing. Gradients
+ * find `node` by it. */
+static uint32_t part_read(deft_ctx *cx, uint32_t node, uint32_t which, uint32_t piece,
+                          uintptr_t site)
+{
+    if (piece == DF_BAD) return DF_BAD;
+    const deft_dtype t = df_dtype_at(cx, piece);
+    const uint32_t k = df_append(cx, DF_OP_unsqueeze, t, 0, &piece, NULL, 0, NULL, site);
+    const df_part_read r = { .record = k, .owner = node, .which = which };
+    return k != DF_BAD && df_part_read_add(cx, r) ? k : DF_BAD;
+}
+
 df_parts df_parts_of(deft_ctx *cx, uint32_t node, uintptr_t site)
 {
     df_parts p = { DF_BAD, DF_BAD, false };
@@ -114,6 +128,8 @@ df_parts df_parts_of(deft_ctx *cx, uint32_t node, uintptr_t site)
         p.re = view_of_piece(cx, chain[n], p.re, site);
         p.im = view_of_piece(cx, chain[n], p.im, site);
     }
+    p.re = part_read(cx, node, 0, p.re, site);
+    p.im = part_read(cx, node, 1, p.im, site);
     return p;
 }
 

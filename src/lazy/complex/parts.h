@@ -8,6 +8,11 @@
  * like one that a program writes for the parts itself. The conjugate of a tensor costs a sign where
  * it is used. The parts of a view of a join are views of the pieces.
  *
+ * A gradient must still meet the complex record. It may be wanted with respect to that record, or
+ * the record may have a hook, a stop or a custom rule. So a piece that is taken as a part is a
+ * record of its own, with a df_part_read that names the complex record. A walk gives the gradient
+ * of that record to the complex record where this matters, and else to the piece.
+ *
  * As in lazy/core/record.h, a failure is recorded in cx, and the result is DF_BAD. Operands that
  * are DF_BAD make results DF_BAD.
  */

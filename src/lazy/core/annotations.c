@@ -13,9 +13,16 @@ static void custom_destroy(deft_ctx *cx, df_custom *c)
     df_mem_free(cx->mem, c, df_custom_size((size_t)c->n_in + c->n_out));
 }
 
+static void truncate_part_reads(deft_ctx *cx, uint32_t n)
+{
+    while (cx->part_reads.n && cx->part_reads.at[cx->part_reads.n - 1].record >= n)
+        cx->part_reads.n--;
+}
+
 void df_grad_annotations_truncate(deft_ctx *cx, uint32_t n)
 {
     size_t kept = 0;
+    truncate_part_reads(cx, n);
     for (size_t i = 0; i < cx->grad_annotations.n; i++)
         if (cx->grad_annotations.at[i].record < n)
             cx->grad_annotations.at[kept++] = cx->grad_annotations.at[i];
@@ -29,6 +36,47 @@ void df_grad_annotations_truncate(deft_ctx *cx, uint32_t n)
         *at = c->next;
         custom_destroy(cx, c);
     }
+}
+
+static void renumber_part_reads(deft_ctx *cx, const uint32_t *map)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < cx->part_reads.n; i++) {
+        df_part_read r = cx->part_reads.at[i];
+        r.record = map[r.record];
+        r.owner = map[r.owner];
+        if (r.record != DF_NONE && r.owner != DF_NONE) cx->part_reads.at[kept++] = r;
+    }
+    cx->part_reads.n = kept;
+}
+
+bool df_part_read_add(deft_ctx *cx, df_part_read r)
+{
+    df_assert(r.owner < r.record);
+    if (!df_vec_push(cx->mem, &cx->part_reads, r)) {
+        df_error(cx, DEFT_E_MEMORY, "no memory for the part of record %u", r.owner);
+        return false;
+    }
+    /* A copy of earlier records may come after a later record has been added. */
+    df_part_read *const at = cx->part_reads.at;
+    size_t i = cx->part_reads.n - 1;
+    for (; i > 0 && at[i - 1].record > r.record; i--) at[i] = at[i - 1];
+    at[i] = r;
+    return true;
+}
+
+const df_part_read *df_part_read_of(const deft_ctx *cx, uint32_t k)
+{
+    size_t low = 0, high = cx->part_reads.n;
+    while (low < high) {
+        const size_t middle = (low + high) / 2;
+        if (cx->part_reads.at[middle].record < k)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    const df_part_read *const r = cx->part_reads.at + low;
+    return low < cx->part_reads.n && r->record == k ? r : NULL;
 }
 
 /* Whether all inputs and results of c stay. Only then can gradients pass through c. */
@@ -51,6 +99,7 @@ static bool a_cond_stays(const deft_ctx *cx, const df_grad_annotation *m, const 
 void df_grad_annotations_renumber(deft_ctx *cx, const uint32_t *map, const uint32_t *below)
 {
     size_t kept = 0;
+    renumber_part_reads(cx, map);
     for (size_t i = 0; i < cx->grad_annotations.n; i++) {
         df_grad_annotation m = cx->grad_annotations.at[i];
         if (m.kind == DF_ANNOTATION_BRANCHES ? !a_cond_stays(cx, &m, map)

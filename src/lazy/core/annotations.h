@@ -48,6 +48,11 @@ bool df_grad_annotate_branches(deft_ctx *cx, uint32_t record, uint32_t then, uin
 /* The annotation with the branches between which the cond record k chooses. NULL when
  * there is none. */
 const df_grad_annotation *df_grad_branches(const deft_ctx *cx, uint32_t k);
+/* Adds r, whose record is a view that changes nothing. Returns false, with the error recorded, when
+ * there is no memory. */
+bool df_part_read_add(deft_ctx *cx, df_part_read r);
+/* The part that record k reads, or NULL. */
+const df_part_read *df_part_read_of(const deft_ctx *cx, uint32_t k);
 /* Called before the pending records move. Record i becomes record map[i], or is removed
  * where map[i] is DF_NONE; below[i] is the number of records before i that stay.
  * Annotations of removed records are removed. */

@@ -180,6 +180,13 @@ typedef struct df_grad_annotation {
     df_map_each_fn map_each; /* HOOK with n_batches: runs the hook for each example */
 } df_grad_annotation;
 
+/* A record that has the value of one part of a complex record, its `owner`, without reading the
+ * owner (lazy/complex/parts.h). */
+typedef struct df_part_read {
+    uint32_t record, owner;
+    uint32_t which; /* 0: the real part; 1: the imaginary part */
+} df_part_read;
+
 /* ---- mistakes ---- */
 
 #define DF_FAULTS 4 /* latest faults and mistakes whose sentences are kept */
@@ -380,6 +387,7 @@ struct deft_ctx {
 
     DF_VEC(df_grad_annotation) grad_annotations; /* annotations.h */
     struct df_custom *customs;
+    DF_VEC(df_part_read) part_reads; /* annotations.h; ascending by record */
 
     /* Assigns that failed outside steps (errors.h). Large, and seldom read. */
     df_missed missed[DF_FAILURE_VALUE]; /* by mark */

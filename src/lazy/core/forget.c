@@ -133,6 +133,13 @@ static void flag_custom_records(forgetter *f)
             f->flags[cx->grad_annotations.at[i].record] |= CUSTOM;
 }
 
+/* The flags of the complex record of which record k is a part. */
+static uint8_t flags_of_owner(const forgetter *f, uint32_t k)
+{
+    const df_part_read *const r = df_part_read_of(f->cx, k);
+    return r ? f->flags[r->owner] : 0;
+}
+
 /* Forward pass: marks the records that depend on a bound float. */
 static void find_from(forgetter *f)
 {
@@ -142,6 +149,7 @@ static void find_from(forgetter *f)
         uint8_t of_operands = 0;
         for (uint32_t i = 0; i < nodes[k].n_src; i++) of_operands |= f->flags[nodes[k].src[i].i];
         for (uint32_t i = 0; c && i < c->n_in; i++) of_operands |= f->flags[c->record[i]];
+        if (f->cx->part_reads.n) of_operands |= flags_of_owner(f, k);
         if (of_operands & FROM) f->flags[k] |= FROM | DEPENDS;
     }
 }
@@ -197,6 +205,9 @@ static void mark_kept_records(forgetter *f)
         }
         if (computed || (*flags & VALUE && !has_value(f, k))) operands |= VALUE;
         for (uint32_t i = 0; i < node->n_src; i++) f->flags[node->src[i].i] |= operands;
+        const df_part_read *const r =
+            between && f->cx->part_reads.n ? df_part_read_of(f->cx, k) : NULL;
+        if (r) f->flags[r->owner] |= TO | KEEP;
         if (node->op != DF_OP_update || !(*flags & AS_IT_IS)) continue;
         ask_place(f, node->src[2].i, node->src[0].i);
         /* The gradient rules look at a chain of updates to see whether they write

@@ -56,7 +56,8 @@ void df_rec_truncate(deft_ctx *cx, uint32_t n, uint32_t n_args, uint32_t n_ext)
     r->n_inputs = 0;
     df_budget_truncate(cx, n);
     if (DF_UNLIKELY(cx->line || cx->label || cx->site_ranges.n)) df_site_ranges_truncate(cx, n);
-    if (DF_UNLIKELY(cx->grad_annotations.n || cx->customs)) df_grad_annotations_truncate(cx, n);
+    if (DF_UNLIKELY(cx->grad_annotations.n || cx->customs || cx->part_reads.n))
+        df_grad_annotations_truncate(cx, n);
     if (n == 0) {
         df_history_rewind(cx, r);
         return;

@@ -35,8 +35,13 @@ enum {
     /* The record is an update in a chain that fills an empty tensor piece by piece, as deft_concat
      * records it. No piece is written twice, so the gradient passes to the base unchanged. */
     DF_GRAD_JOINED = 4,
-    DF_GRAD_ASKED = 8,  /* the gradient of this record itself is wanted */
-    DF_GRAD_PIECES = 16 /* its gradient so far is a list of pieces in df_grad.piece */
+    DF_GRAD_ASKED = 8,   /* the gradient of this record itself is wanted */
+    DF_GRAD_PIECES = 16, /* its gradient so far is a list of pieces in df_grad.piece */
+    /* The gradient of the record, or of one that it is a view of, is wanted or has annotations. */
+    DF_GRAD_CARED = 32,
+    /* The record is a part (df_part_read) of a record that is DF_GRAD_CARED, which gets its
+     * gradient. */
+    DF_GRAD_PART = 64
 };
 
 /* A part of the gradient of a sliced record that is not recorded yet: slice k of it has

@@ -65,6 +65,19 @@ static df_custom *copy_custom(const df_replay *p, const df_custom *c, bool is_ba
     return to;
 }
 
+static bool copy_part_reads(const df_replay *p)
+{
+    deft_ctx *const cx = p->cx;
+    for (uint32_t k = p->low; k < p->high && cx->part_reads.n; k++) {
+        const df_part_read *const r = df_part_read_of(cx, k);
+        const uint32_t record = again(p, k);
+        if (!r || record == DF_BAD) continue;
+        const df_part_read copy = { record, df_grad_now(p, r->owner), r->which };
+        if (!df_part_read_add(cx, copy)) return false;
+    }
+    return true;
+}
+
 /* The results of a custom function are adjacent records, and so are their annotations. */
 bool df_grad_copy_annotations(const df_replay *p)
 {
@@ -94,5 +107,5 @@ bool df_grad_copy_annotations(const df_replay *p)
         }
         if (!df_grad_annotation_add(cx, m)) return false;
     }
-    return true;
+    return copy_part_reads(p);
 }

@@ -114,11 +114,36 @@ static bool annotation_is_active(const df_grad *w, uint32_t k, bool is_active)
     return is_active;
 }
 
+/* Whether record k is DF_GRAD_CARED. The flags of all earlier records have been computed. */
+static bool is_cared_for(const df_grad *w, uint32_t k)
+{
+    const df_node *const n = &w->cx->rec.nodes[k];
+    if (w->flags[k - w->from] & (DF_GRAD_ASKED | DF_GRAD_ANNOTATED)) return true;
+    if (df_op_infos[n->op].cls != DF_CLASS_view) return false;
+    const uint32_t at = n->src[0].i - w->from;
+    return at < w->n && w->flags[at] & DF_GRAD_CARED;
+}
+
+/* The record that gets the gradient of record k in place of the operand of k. DF_BAD: none. */
+static uint32_t owner_of_part(const df_grad *w, uint32_t k)
+{
+    const df_part_read *const r = df_part_read_of(w->cx, k);
+    const uint32_t at = r ? r->owner - w->from : DF_BAD;
+    return at < w->n && w->flags[at] & DF_GRAD_CARED ? r->owner : DF_BAD;
+}
+
 void df_grad_trace(df_grad *w)
 {
+    const bool has_parts = w->cx->part_reads.n != 0;
     find_annotated(w);
     for (uint32_t i = 0; i < w->n; i++) {
         bool active = is_record_active(w, w->from + i);
+        const uint32_t owner = has_parts ? owner_of_part(w, w->from + i) : DF_BAD;
+        if (owner != DF_BAD) {
+            active = df_grad_is_active(w, owner);
+            w->flags[i] |= DF_GRAD_PART;
+        }
+        if (has_parts && is_cared_for(w, w->from + i)) w->flags[i] |= DF_GRAD_CARED;
         if (w->flags[i] & DF_GRAD_ANNOTATED) active = annotation_is_active(w, w->from + i, active);
         if (active) w->flags[i] |= DF_GRAD_ACTIVE;
         if (df_grad_is_joined(w, w->from + i)) w->flags[i] |= DF_GRAD_JOINED;
@@ -162,6 +187,24 @@ bool df_grad_give(df_grad *w, uint32_t k, uint32_t g)
     return *sum != DF_BAD && !has_failed(w);
 }
 
+/* Gives g, the gradient of record k, to the complex record of which k is a part. */
+static bool give_part(df_grad *w, uint32_t k, uint32_t g)
+{
+    deft_ctx *const cx = w->cx;
+    const df_part_read r = *df_part_read_of(cx, k);
+    int64_t start[DEFT_MAX_RANK] = { 0 }, step[DEFT_MAX_RANK];
+    df_shape s;
+    df_rec_shape(&cx->rec, r.owner, &s);
+    const uint32_t last = s.rank - 1;
+    for (uint32_t i = 0; i < s.rank; i++) step[i] = 1;
+    start[last] = r.which;
+    s.dim[last] = 1;
+    const uint32_t part = df_slice_node(cx, r.owner, start, step, &s, w->site);
+    if (part == DF_BAD) return false;
+    g = df_append(cx, DF_OP_unsqueeze, df_dtype_at(cx, g), 1u << last, &g, NULL, 0, NULL, w->site);
+    return g != DF_BAD && w->rules->of_op[DF_OP_slice](w, part, g);
+}
+
 bool df_grad_walk(df_grad *w)
 {
     deft_ctx *const cx = w->cx;
@@ -174,6 +217,10 @@ bool df_grad_walk(df_grad *w)
         bool goes_on = true;
         w->site = df_rec_site(cx, k);
         if (flags & DF_GRAD_ANNOTATED && !w->rules->meet_annotations(w, k, &goes_on)) return false;
+        if (flags & DF_GRAD_PART) {
+            if (!give_part(w, k, df_grad_of(w, k))) return false;
+            continue;
+        }
         const df_grad_rule rule = w->rules->of_op[cx->rec.nodes[k].op];
         if (goes_on && rule != df_grad_none && !rule(w, k, df_grad_of(w, k))) return false;
     }

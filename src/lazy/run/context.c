@@ -138,6 +138,7 @@ void deft_ctx_destroy(deft_ctx **pcx)
     df_vec_finish(cx->mem, &cx->site_ranges);
     df_grad_annotations_truncate(cx, 0);
     df_vec_finish(cx->mem, &cx->grad_annotations);
+    df_vec_finish(cx->mem, &cx->part_reads);
     df_ring_end(&cx->ring);
     df_ring_end(&cx->launch_ring);
     deft_runtime *rt = cx->rt;

@@ -77,6 +77,9 @@ static void find_mapped_needs(df_vmap *w)
         if (w->flags[k - w->from] & DF_VMAP_CUSTOM) need_mapped_custom(w, k);
         if (!(w->flags[k - w->from] & DF_VMAP_NEEDED)) continue;
         for (uint32_t i = 0; i < nodes[k].n_src; i++) need_mapped_record(w, nodes[k].src[i].i);
+        /* A gradient may have to meet the complex record of which this one is a part. */
+        const df_part_read *const r = w->cx->part_reads.n ? df_part_read_of(w->cx, k) : NULL;
+        if (r) need_mapped_record(w, r->owner);
     }
 }
 
