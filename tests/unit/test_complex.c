@@ -908,8 +908,8 @@ typedef enum middle_case {
 } middle_case;
 
 /* What the gradients below are taken of: the elements of Re u^2, of which the gradient with respect
- * to u is 2 conj(u). u is z or is made of z, which is a join of parts, and operations take its parts
- * without reading it. Sets *with to u, z or re, as the case says. */
+ * to u is 2 conj(u). u is z or is made of z, which is a join of parts, and operations take its
+ * parts without reading it. Sets *with to u, z or re, as the case says. */
 static deft_tensor *middle_loss(deft_ctx *cx, middle_case c, deft_tensor *re, deft_tensor *im,
                                 deft_tensor **with)
 {

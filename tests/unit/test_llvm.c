@@ -675,7 +675,7 @@ Test(llvm, random_loops_give_the_naive_bits, .timeout = 300)
     fuzz(DF_MODE_LOOP, false, 40, 3);
 }
 
-/* Kernel 31 loads each second element where a condition holds, and else a value of the same lane. */
+/* Kernel 31 loads each second element where a condition holds, else a value of the same lane. */
 Test(llvm, elements_two_apart_have_other_values_of_their_own_lane)
 {
     fuzz_some(DF_MODE_LOOP, false, 31, 1, 3);

@@ -322,14 +322,13 @@ static bool guard_least(pass *p, df_slot s, int64_t least)
  * Guards keep the answer. */
 static bool pieces_pay(pass *p, const space *sp, uint32_t l, uint32_t n, uint32_t n_ops)
 {
-    df_slot run = SLOT_ONE;
+    df_slot run = SLOT_ONE, all = SLOT_ONE; /* elements of loop l and all within it; of all loops */
     if (n * (n_ops + 1) > p->lim->max_body) return false;
     for (uint32_t i = sp->n; i-- > 0;) {
-        run = df_fuse_mul(p, run, sp->extent[sp->order[i]]);
-        if (sp->order[i] == l) break;
+        all = df_fuse_mul(p, all, sp->extent[sp->order[i]]);
+        if (sp->order[i] == l) run = all;
     }
-    return guard_least(p, run, (int64_t)n * LEAST_RUN) ||
-           !guard_least(p, df_space_total(p, sp), FEW_ELEMENTS);
+    return guard_least(p, run, (int64_t)n * LEAST_RUN) || !guard_least(p, all, FEW_ELEMENTS);
 }
 
 /* Sets loop l of *w to the elements `from` .. `to` of update u's array. `was` is the first of these
