@@ -82,7 +82,8 @@ static void row_values(df_gen *g, df_chunk *c)
         any = true;
         if (g->k->ins[i].op == DF_K_store || g->val[i].slot || !has_other_users(g, i)) continue;
         LLVMTypeRef t = df_gen_mem_type(g, (deft_dtype)g->k->ins[i].dtype);
-        g->val[i].slot = df_gen_alloca(g, df_gen_lanes(t, g->w), c->groups, 64);
+        /* wide and narrow chunks share the slot, and either may have more groups */
+        g->val[i].slot = df_gen_alloca(g, df_gen_lanes(t, g->w), DF_COL_GROUPS, 64);
     }
     if (any) df_col_groups(g, c, row_group);
 }
