@@ -675,6 +675,12 @@ Test(llvm, random_loops_give_the_naive_bits, .timeout = 300)
     fuzz(DF_MODE_LOOP, false, 40, 3);
 }
 
+/* Kernels whose wide chunks have fewer groups than their narrow ones, and row-level values. */
+Test(llvm, wide_and_narrow_chunks_share_slots)
+{
+    fuzz_some(DF_MODE_COL, false, 6, 10, 3);
+}
+
 /* Kernel 31 loads each second element where a condition holds, else a value of the same lane. */
 Test(llvm, elements_two_apart_have_other_values_of_their_own_lane)
 {
