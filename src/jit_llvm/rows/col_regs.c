@@ -190,7 +190,7 @@ uint32_t df_col_wide_groups(df_gen *g)
     const uint32_t regs =
         df_gen_vector_registers(g) / 2 < MOST_REGS ? df_gen_vector_registers(g) / 2 : MOST_REGS;
     uint32_t groups = DF_COL_GROUPS;
-    if (g->level == DF_OPT_O0 || g->n_reds == 0 || g->multiple % g->w == 0) return 0;
+    if (g->level == DF_OPT_O0 || g->n_reds == 0 || g->w == 1) return 0;
     for (uint32_t s = 0; s < g->k->n_stages; s++) {
         const uint32_t n = df_reduce_count(g, s);
         if (n == 0) continue;
