@@ -9,6 +9,7 @@ enum {
     NARROW_UNROLLED = 24, /* most instructions of a body that is written out for every group */
     WIDE_UNROLLED = 96,   /* the same in wide chunks */
     MOST_REGS = 16,       /* accumulators that stay in registers */
+    LEAST_WIDE = 8,       /* groups of a wide chunk: with fewer, rows are read in short runs */
 };
 
 bool df_col_may_leave_order(const df_gen *g, uint32_t stage)
@@ -198,5 +199,5 @@ uint32_t df_col_wide_groups(df_gen *g)
         if (!df_col_may_leave_order(g, s)) return 0;
         while (groups * n > regs || groups * df_gen_body_size(g) > WIDE_UNROLLED) groups /= 2;
     }
-    return groups;
+    return groups < LEAST_WIDE ? 0 : groups;
 }
