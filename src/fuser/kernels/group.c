@@ -241,10 +241,7 @@ static deft_status plan_val(pass *p, val_id v, bool *progress)
     }
     st = df_fuse_run_alone(p, &h, &sp, progress);
     if (st != DEFT_OK || *progress) return st;
-    if (p->c.joined == DF_NONE) return df_fuse_join_or_open(p, h, &sp, after);
-    if (w.visible && !update) return df_fuse_plan_parts(p, &h, &sp, progress);
-    *progress = df_fuse_demand(p, p->c.joined, h.expr, "its pieces are not written apart here");
-    return p->st;
+    return df_fuse_join_or_open(p, h, &sp, after);
 }
 
 /* Plans val v and all vals that it needs. */
@@ -272,13 +269,11 @@ static void costs(pass *p)
     for (uint32_t n = 0; n < p->t->n_nodes; n++) {
         if (!(p->live[n] & 1)) continue;
         const df_node *const x = node_of(p, n);
-        const bool is_joined = df_joined_is(p, n); /* an element is in one piece only */
-        float sum = is_joined ? 0 : df_fuse_own_cost(p, n);
+        float sum = df_fuse_own_cost(p, n);
         if (df_op_infos[x->op].cls != DF_CLASS_leaf)
             for (uint32_t s = 0; s < x->n_src; s++) {
                 const uint32_t src = x->src[s].i;
-                const float of_src = !IS_NONE(p->node_val[src]) ? 1 : p->cost[src];
-                sum = !is_joined ? sum + of_src : of_src > sum ? of_src : sum;
+                sum += !IS_NONE(p->node_val[src]) ? 1 : p->cost[src];
             }
         p->cost[n] = sum < 1e9f ? sum : 1e9f;
     }
@@ -350,8 +345,7 @@ static deft_status one_round(pass *p)
         p->touch[n] = NO_GROUP;
     }
     for (uint32_t n = 0; n < n_nodes; n++)
-        if ((p->live[n] & 1) && !p->absorbed[n] && !df_joined_is(p, n) &&
-            (p->must[n] || stored_by_nature(p, n)))
+        if ((p->live[n] & 1) && !p->absorbed[n] && (p->must[n] || stored_by_nature(p, n)))
             df_fuse_new_val(p, n, true);
     root_vals(p);
     if (p->st != DEFT_OK) return p->st;

@@ -187,7 +187,6 @@ deft_status df_fuse_run_alone(pass *p, const head *h, const space *sp, bool *pro
     demand_unplanned(p, progress);
     if (c->failed) {
         copy_marks(p, h->expr, own, progress);
-        if (!*progress && c->joined != DF_NONE) return p->st;
         if (!*progress) demand_reductions(p, h->expr, own, c->why, progress);
         if (!*progress)
             return df_fail(p->diag, DEFT_E_INTERNAL, "fuser: %%%u: %s", h->expr,
