@@ -1722,7 +1722,8 @@ static deft_status captured(deft_ctx *cx, deft_tensor *const *in, size_t n_in, d
         out[i] = deft_cast(t, DEFT_F32);
         if (!out[i]) out[i] = deft_neg(t);
     }
-    return deft_error(cx);
+    /* A read that was refused has told so already: the call fails nevertheless. */
+    return c->s->over && c->s->failed != DEFT_OK ? c->s->failed : deft_error(cx);
 }
 
 static void keep_output(side *s, unsigned i, deft_tensor *t, bool kept)
