@@ -346,6 +346,44 @@ Test(budget, assigns_through_views)
     never_changes(through_views, DEFT_OK);
 }
 
+/* Records that nobody asks for, with a value that they alone hold: a bound on bytes has them
+ * forgotten. */
+static void waste_memory(rig *r)
+{
+    const float v[64] = { 1 };
+    for (int i = 0; i < 3; i++) {
+        const deft_scope s = deft_scope_begin(r->cx);
+        deft_tensor *y = deft_from(r->cx, DEFT_SHAPE(64), DEFT_F32, v, sizeof v);
+        for (int k = 0; k < 3; k++) y = deft_sin(y);
+        OK(r, deft_scope_end(s));
+    }
+}
+
+/* Two tensors have one record and a value each. When the tensor whose value the record has gets
+ * another one, what was forgotten since cannot be computed again. */
+static void one_record_of_two(rig *r, outcome *o)
+{
+    /* l is older, so its value becomes that of the record. */
+    deft_tensor *const l = vec(r, 2), *const k = vec(r, 1);
+    const deft_scope outer = deft_scope_begin(r->cx);
+    deft_tensor *const x = deft_slice(k, DEFT_R(1, 3));
+    deft_assign(deft_slice(k, DEFT_R(0, 2)), deft_mul(x, 0.75));
+    deft_assign(l, k);
+    for (int i = 0; i < 3; i++) {
+        waste_memory(r);
+        deft_assign(l, deft_add(l, 1));
+    }
+    put(r, o, deft_sum(k, DEFT_ALL_AXES, 0), 1);
+    put(r, o, k, N);
+    put(r, o, l, N);
+    if (deft_scope_end(outer) != DEFT_OK) o->st = DEFT_E_STATE;
+}
+
+Test(budget, one_record_of_two_tensors)
+{
+    never_changes(one_record_of_two, DEFT_OK);
+}
+
 /* ---- memory of the caller's, and mistakes ---- */
 
 /* Nobody asks for what cannot be computed: it is no mistake, whenever the rest is. */
@@ -524,18 +562,6 @@ static void waste(rig *r, deft_tensor *k)
     deft_tensor *y = deft_mul(k, 0.5);
     for (int i = 0; i < 7; i++) y = deft_sin(y);
     OK(r, deft_scope_end(s));
-}
-
-/* The same, with a value that pending records alone hold: a bound on bytes has them forgotten. */
-static void waste_memory(rig *r)
-{
-    const float v[64] = { 1 };
-    for (int i = 0; i < 3; i++) {
-        const deft_scope s = deft_scope_begin(r->cx);
-        deft_tensor *y = deft_from(r->cx, DEFT_SHAPE(64), DEFT_F32, v, sizeof v);
-        for (int k = 0; k < 3; k++) y = deft_sin(y);
-        OK(r, deft_scope_end(s));
-    }
 }
 
 static void put_back_renumbered(rig *r, outcome *o)

@@ -149,7 +149,9 @@ static void note_use(copier *c, uint32_t record, uint32_t input)
     c->made->use[c->made->n_use++] = (df_input_use){ record, input };
 }
 
-static void copy_needed_records(copier *c, const uint8_t *need, uint32_t low, uint32_t high)
+/* Returns the first record that is hollow (forget.c), which is a defect: nothing can compute it.
+ * DF_NONE: there is none. */
+static uint32_t copy_needed_records(copier *c, const uint8_t *need, uint32_t low, uint32_t high)
 {
     const df_rec *const r = c->r;
     df_trace *const t = c->t;
@@ -172,6 +174,7 @@ static void copy_needed_records(copier *c, const uint8_t *need, uint32_t low, ui
             continue;
         }
         *node = r->nodes[i];
+        if (DF_UNLIKELY(node->op == DF_OP_input)) return i;
         c->made->record[at] = i;
         for (uint32_t k = 0; k < node->n_src; k++) node->src[k].i = c->map[node->src[k].i];
         const uint32_t n_args =
@@ -184,6 +187,7 @@ static void copy_needed_records(copier *c, const uint8_t *need, uint32_t low, ui
             t->n_args += n_args;
         }
     }
+    return DF_NONE;
 }
 
 /* The input of the current trace that reads v; DF_NONE when there is none. */
@@ -342,7 +346,11 @@ deft_status df_extract(deft_ctx *cx, const df_want *want, uint32_t n, df_cut *m)
     t->extents = df_arena_copy(a, r->ext, r->n_ext * sizeof *r->ext, _Alignof(int64_t));
     t->n_extents = r->n_ext;
     if (!t->extents || !allocate_cut(m, n_nodes, n_input, n_args, n)) goto no_memory;
-    copy_needed_records(&c, need, low, high);
+    const uint32_t hollow = copy_needed_records(&c, need, low, high);
+    if (hollow != DF_NONE)
+        return df_fail(&cx->diag, DEFT_E_INTERNAL,
+                       "cut: record %u is needed, and an earlier cut by a budget forgot it",
+                       hollow);
     m->n_read = t->n_inputs;
     add_roots(cx, &c, want, n);
     m->where = where_to_run(cx, m);

@@ -14,10 +14,12 @@
  * The other records are removed. Those that stay move down and get new numbers, so this
  * happens only where nobody holds a record number (df_walk_begin). A record that stays
  * only for its value becomes an input of that value. A record of which only dtype and
- * shape are needed becomes a constant.
+ * shape are needed becomes a hollow one: an input without a value. A cut that needs a
+ * hollow record fails.
  *
  * A value to which only records refer is dropped when it can be computed again from what
- * stays. The values of inputs stay while they are needed.
+ * stays. The values of inputs stay while they are needed, and so do values whose records
+ * have operands that an earlier cut by a budget made hollow.
  */
 #include "lazy/core/annotations.h"
 #include "lazy/core/history.h"
@@ -30,16 +32,17 @@ enum {
     FROM = 2,      /* the record is BOUND and a float, or depends on such a record */
     DEPENDS = 4,   /* the record depends on another record that is FROM */
     TO = 8,        /* a BOUND record depends on the record, or is the record */
-    KEEP = 16,     /* the record stays, perhaps only as a constant of its shape */
+    KEEP = 16,     /* the record stays, perhaps hollow: only for its dtype and shape */
     VALUE = 32,    /* its value may be needed */
     AS_IT_IS = 64, /* its op and operands may be needed */
-    CUSTOM = 128   /* a result of a custom function */
+    CUSTOM = 128,  /* a result of a custom function */
+    HOLLOW = 256   /* hollow, or without a value and computed from such records */
 };
 
 typedef struct forgetter {
     deft_ctx *cx;
     uint32_t n;
-    uint8_t *flags;  /* per record */
+    uint16_t *flags; /* per record */
     uint8_t *n_args; /* per record */
     uint32_t *map;   /* per record: its new number; DF_NONE: it is removed */
     uint32_t *below; /* per record, and at n: how many records before it stay */
@@ -61,11 +64,20 @@ static bool is_op_input(const forgetter *f, uint32_t k)
     return f->cx->rec.nodes[k].op == DF_OP_input;
 }
 
+/* Whether an operand of record k has neither a value nor records to compute it from. */
+static bool has_hollow_operand(const forgetter *f, uint32_t k)
+{
+    const df_node *const node = &f->cx->rec.nodes[k];
+    uint16_t of_operands = 0;
+    for (uint32_t i = 0; i < node->n_src; i++) of_operands |= f->flags[node->src[i].i];
+    return of_operands & HOLLOW;
+}
+
 /* Whether record k has a value that is kept when it is needed. */
 static bool has_value(const forgetter *f, uint32_t k)
 {
     const df_value *const v = value_of_record(f, k);
-    return v && (is_op_input(f, k) || v->refs != v->in_records);
+    return v && (is_op_input(f, k) || v->refs != v->in_records || has_hollow_operand(f, k));
 }
 
 /* Needs the views from place down to base, or down to the first record that is no view. */
@@ -133,8 +145,16 @@ static void flag_custom_records(forgetter *f)
             f->flags[cx->grad_annotations.at[i].record] |= CUSTOM;
 }
 
+/* Forward pass: marks the records that cannot be computed from values. */
+static void find_hollow(forgetter *f)
+{
+    for (uint32_t k = 0; k < f->n; k++)
+        if (!value_of_record(f, k) && (is_op_input(f, k) || has_hollow_operand(f, k)))
+            f->flags[k] |= HOLLOW;
+}
+
 /* The flags of the complex record of which record k is a part. */
-static uint8_t flags_of_owner(const forgetter *f, uint32_t k)
+static uint16_t flags_of_owner(const forgetter *f, uint32_t k)
 {
     const df_part_read *const r = df_part_read_of(f->cx, k);
     return r ? f->flags[r->owner] : 0;
@@ -146,7 +166,7 @@ static void find_from(forgetter *f)
     const df_node *const nodes = f->cx->rec.nodes;
     for (uint32_t k = 0; k < f->n; k++) {
         const df_custom *const c = flagged_custom_of(f, k);
-        uint8_t of_operands = 0;
+        uint16_t of_operands = 0;
         for (uint32_t i = 0; i < nodes[k].n_src; i++) of_operands |= f->flags[nodes[k].src[i].i];
         for (uint32_t i = 0; c && i < c->n_in; i++) of_operands |= f->flags[c->record[i]];
         if (f->cx->part_reads.n) of_operands |= flags_of_owner(f, k);
@@ -174,7 +194,7 @@ static const bool is_linear[DF_N_OPS] = {
  * that one. */
 static void ask_custom(forgetter *f, const df_custom *c)
 {
-    uint8_t any = 0;
+    uint16_t any = 0;
     for (uint32_t i = 0; i < c->n_out; i++) any |= f->flags[c->record[c->n_in + i]];
     if (!(any & TO) || !(any & DEPENDS)) return;
     for (uint32_t i = 0; i < c->n_in + c->n_out; i++) f->flags[c->record[i]] |= TO | KEEP | VALUE;
@@ -191,11 +211,11 @@ static void mark_kept_records(forgetter *f)
     for (uint32_t k = f->n; k-- > 0;) {
         const df_node *const node = &nodes[k];
         const df_custom *const c = flagged_custom_of(f, k);
-        uint8_t *const flags = &f->flags[k];
+        uint16_t *const flags = &f->flags[k];
         if (c) ask_custom(f, c);
         const bool between = is_between(f, k);
         const bool computed = *flags & VALUE && !has_value(f, k); /* or must be computed again */
-        uint8_t operands = 0;
+        uint16_t operands = 0;
         if (*flags & TO) operands |= TO;
         if (between || computed) *flags |= KEEP | AS_IT_IS;
         if (*flags & AS_IT_IS) operands |= KEEP;
@@ -261,7 +281,7 @@ static df_node moved_node(forgetter *f, uint32_t k, uint32_t n_args)
         }
         return node;
     }
-    return (df_node){ .op = value ? DF_OP_input : DF_OP_cst,
+    return (df_node){ .op = DF_OP_input, /* without a value: hollow */
                       .dtype = node.dtype,
                       .rank = node.rank,
                       .src = { DF_NO_REF, DF_NO_REF, DF_NO_REF } };
@@ -366,7 +386,7 @@ static bool allocate_forgetter(forgetter *f, df_arena *a)
 {
     const df_rec *const r = &f->cx->rec;
     const size_t n = (size_t)f->n + 1;
-    f->flags = df_arena_new(a, uint8_t, n);
+    f->flags = df_arena_new(a, uint16_t, n);
     f->n_args = df_arena_new(a, uint8_t, n);
     f->map = df_arena_new(a, uint32_t, n);
     f->below = df_arena_new(a, uint32_t, n);
@@ -387,6 +407,7 @@ void df_forget(deft_ctx *cx)
     if (!allocate_forgetter(&f, &cx->pass)) return; /* all records stay */
     df_handles_resolve(cx);
     flag_custom_records(&f);
+    find_hollow(&f);
     df_each_outer(cx, cx->depth + 1, ask_handle, &f);
     ask_log(&f, &cx->undo);
     ask_writes(&f);
