@@ -2003,6 +2003,30 @@ static void run_block(side *s, unsigned i, unsigned iter, call *c)
     mixed_pairs_count(had);
 }
 
+/* Makes the tensors that stay. With a bound on temporaries, a step without it computes them: no
+ * block may do so, and reads outside steps would be refused. */
+static void make_first_values(side *s)
+{
+    const deft_step_options unbounded = { .size = sizeof unbounded,
+                                          .max_temporary_bytes = UINT64_MAX };
+    deft_scope step;
+    const bool is_bounded = s->w->max_temporary_bytes && !s->plain;
+    if (is_bounded) step = deft_step_begin_with(s->cx, &unbounded);
+    for (unsigned i = 0; i < STATES; i++) s->state[i] = first_value(s, i);
+    for (unsigned i = 0; i < CODES; i++) {
+        const deft_dtype dtype = storage_dtype((unsigned)s->w->seed + 2 * i);
+        s->code[i] = deft_keep(deft_cast(s->state[2 + i], dtype));
+    }
+    for (unsigned i = 0; i < TYPED; i++)
+        s->typed[i] = deft_keep(
+            mixed_typed(s->state[2 + i], mixed_dtype((unsigned)(s->w->seed / 3) + 5 * i)));
+    s->victim = deft_keep(deft_zeros(s->cx, DEFT_SHAPE(N), DEFT_F32));
+    if (s->w->is_long)
+        s->lasting =
+            deft_keep(mixed_long_values(s->state[2], DEFT_I32, MIXED_LASTING, 1, s->w->seed & 1));
+    if (is_bounded) saw_status(s, deft_step_end(step));
+}
+
 static void run(side *s, const world *w, const oracle_path *p, bool plain)
 {
     const deft_ctx_options o = { .size = sizeof o,
@@ -2019,18 +2043,7 @@ static void run(side *s, const world *w, const oracle_path *p, bool plain)
     s->w = w;
     s->rng.seed = w->seed;
     s->cx = oracle_context(p, &o);
-    for (unsigned i = 0; i < STATES; i++) s->state[i] = first_value(s, i);
-    for (unsigned i = 0; i < CODES; i++) {
-        const deft_dtype dtype = storage_dtype((unsigned)w->seed + 2 * i);
-        s->code[i] = deft_keep(deft_cast(s->state[2 + i], dtype));
-    }
-    for (unsigned i = 0; i < TYPED; i++)
-        s->typed[i] =
-            deft_keep(mixed_typed(s->state[2 + i], mixed_dtype((unsigned)(w->seed / 3) + 5 * i)));
-    s->victim = deft_keep(deft_zeros(s->cx, DEFT_SHAPE(N), DEFT_F32));
-    if (w->is_long)
-        s->lasting =
-            deft_keep(mixed_long_values(s->state[2], DEFT_I32, MIXED_LASTING, 1, w->seed & 1));
+    make_first_values(s);
     s->memory = deft_keep(
         deft_wrap_mut(s->cx, DEFT_SHAPE(N), DEFT_F32, s->written, sizeof s->written, NULL));
     for (unsigned i = 0; i < w->n_blocks; i++) {
