@@ -1856,6 +1856,9 @@ static void run_failing(side *s, const block *b, exec *e)
 {
     deft_step_options budget = b->budget;
     budget.max_temporary_bytes = 0;
+    /* An interrupt also stops a step that is in flight, which is to succeed here. */
+    if (b->failure == FAILS_BY_INTERRUPT) saw_status(s, deft_wait(s->cx));
+    if (s->over) return;
     const deft_scope step =
         s->plain ? deft_step_begin(s->cx) : deft_step_begin_with(s->cx, &budget);
     s->is_mute = true;
