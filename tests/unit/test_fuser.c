@@ -1460,6 +1460,28 @@ Test(fuser, what_is_read_late_is_computed_again)
     cr_expect(strstr(no.text, "is 65536; the largest is of 16384 bytes: matmul"), "%s", no.text);
 }
 
+/* Programs pass UINT64_MAX to lift the bound of a context. */
+Test(fuser, bounds_beyond_all_sizes_refuse_no_size)
+{
+    static const char *const bounds[] = { "18446744073709551615", "9223372036854775808",
+                                          "9223372036854775807" };
+    static const char form[] = "trace v1 temporaries=%s\n"
+                               "%%0 = input f32[%d,%d]\n"
+                               "%%1 = matmul f32[%d,%d] %%0 %%0\n"
+                               "%%2 = matmul f32[%d,%d] %%1 %%0\n"
+                               "output %%2\n";
+    char text[2][400];
+    fuse_result r;
+    for (size_t i = 0; i < DF_LEN(bounds); i++) {
+        for (int k = 0; k < 2; k++) {
+            const int n = k ? 90 : 20;
+            snprintf(text[k], sizeof text[k], form, bounds[i], n, n, n, n, n, n);
+        }
+        cr_expect_eq(fuse_serves(text[0], text[0], 4, &r), 1, "%s: %s", bounds[i], r.text);
+        cr_expect_eq(fuse_serves(text[0], text[1], 4, &r), 1, "%s: %s", bounds[i], r.text);
+    }
+}
+
 Test(fuser, products_are_repeated_last)
 {
     char text[2000];

@@ -106,17 +106,17 @@ static void take_region(pass *p, const df_life *l)
 }
 
 /* Guards the bytes of temporaries when they are bounded. The plan serves only sizes at which the
- * bound holds. A plan that computes values again serves no smaller sizes: there it could keep them.
- */
+ * bound holds, unless no size can exceed it. A plan that computes values again serves no smaller
+ * sizes: there it could keep them. */
 static void guard_total(pass *p, int64_t total)
 {
+    const uint64_t most = df_size_class_within(p->t->max_temporary_bytes);
     df_slot sum = SLOT_ZERO;
     for (uint32_t r = 0; r < p->regions.n && p->st == DEFT_OK; r++)
         sum = df_fuse_add(p, sum, df_fuse_round_up(p, p->regions.at[r].bytes, 64));
     if (p->st != DEFT_OK || p->slots.at[sum.i].op == DF_SLOT_const) return;
     df_assert(p->now.at[sum.i] == total);
-    df_fuse_guard_slot(p, DF_GUARD_at_most, sum,
-                       (int64_t)df_size_class_within(p->t->max_temporary_bytes));
+    if (most <= INT64_MAX) df_fuse_guard_slot(p, DF_GUARD_at_most, sum, (int64_t)most);
     if (p->n_repeated) df_fuse_guard_slot(p, DF_GUARD_at_least, sum, total);
 }
 
