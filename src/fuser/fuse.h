@@ -167,8 +167,10 @@ typedef struct val {
     load_id readers; /* first of the list of loads that read it; DF_NONE: no load */
     bool visible;    /* groups that need node load this val. Else it is a copy for one purpose */
     bool plain;      /* its group writes all its elements; see the top of this file */
-    bool loose;  /* update in place that is not ordered after all earlier writers of its place */
-    bool staged; /* update: written by a copy of what another kernel computed (hazards.c) */
+    bool loose;   /* update in place that is not ordered after all earlier writers of its place */
+    bool staged;  /* update: written by a copy of what another kernel computed (hazards.c) */
+    bool divided; /* one of several vals of a node, each of a part of its elements (pieces.c). They
+                   * are written over each other in one place, and share no element */
     /* Of an update in place: along axis apart - 1, it begins at or after the end of the update
      * under it. So the two may run in any order. 0: no such axis is known. */
     uint8_t apart;
@@ -312,8 +314,12 @@ typedef struct cone {
     bool failed;     /* no kernel can compute the heads */
     const char *why; /* of the failure; static, or in p->tmp */
     bool has_red, has_scan;
-    bool multi;     /* some elementwise work happens after the first stage */
-    uint32_t n_ops; /* cost of the body, in operators: a random counts 8, a lookup (TAKE) 4 */
+    bool multi;        /* some elementwise work happens after the first stage */
+    uint32_t joined;   /* a joined array of which the loops reach several pieces; DF_NONE: none.
+                        * Without division, no kernel can compute the heads (pieces.c) */
+    map_id joined_map; /* which of its elements are read */
+    DF_VEC(uint32_t) entered; /* joined arrays of which it reads a piece */
+    uint32_t n_ops;           /* cost of the body, in operators: a random counts 8, a lookup 4 */
     uint32_t n_stages;
     DF_VEC(head) heads;
     DF_VEC(item) items;
@@ -376,11 +382,15 @@ typedef struct pass {
     uint8_t *absorbed; /* per node: an update that only such products read, so it is not stored */
     uint32_t *reshape_of; /* per node: the only reader of a product, when that is a reshape; else
                            * DF_NONE */
+    uint8_t *joined;  /* per node: an update of a joined array that need not be stored: the axis + 1
+                       * of its pieces; else 0. NULL: there are none */
+    bool stored_late; /* a joined array got a val after a group of this round had read a piece */
 
     val_id *node_val; /* per node: its visible val, or DF_NONE */
     uint8_t *must;    /* per node: it must be stored. Kept from round to round */
     float *cost;      /* per node: vector instructions per element, down to what is loaded */
-    group_id *touch;  /* per node: the last group that evaluated or loaded it, or DF_NONE */
+    group_id *touch;  /* per node: the last group that evaluated or loaded it, or read a piece of
+                       * it; DF_NONE: no group did */
     val_id *root_val; /* per root */
 
     DF_VEC(val) vals;
@@ -706,6 +716,27 @@ bool df_fuse_windows_padding(pass *p, windows *w, uint32_t node, map_id map);
 /* Fills in seg->windows. */
 deft_status df_fuse_windows_seg(pass *p, const windows *w, df_seg *seg);
 
+/* ---- pieces.c ---- */
+
+/* Fills in p->joined. */
+deft_status df_fuse_find_joined(pass *p) DF_COLD;
+/* Whether node is part of a joined array that is not stored. */
+DF_INLINE bool df_joined_is(const pass *p, uint32_t node)
+{
+    return p->joined && p->joined[node] && !p->must[node];
+}
+/* Prepares for planning a round again, after p->stored_late was set in it. */
+void df_joined_again(pass *p) DF_COLD;
+/* Goes from a joined array, *node at *map, to the piece that has all elements which the loops of c
+ * reach. Guards keep that true. Returns false when no piece has them all. Then sets c->joined, when
+ * dividing a loop could help. */
+bool df_joined_enter(pass *p, cone *c, uint32_t *node, map_id *map) DF_COLD;
+/* Divides head h of a visible val at the boundaries of the joined arrays that it reads, and puts
+ * each part into a group. The current cone must be that of h over *sp, and have c.joined set.
+ * Sets *progress instead if other vals must be planned first, such as an array whose division is
+ * impossible or does not pay. */
+deft_status df_fuse_plan_parts(pass *p, const head *h, const space *sp, bool *progress) DF_COLD;
+
 /* ---- share.c ---- */
 
 /* Computes the final cone of every group. */
@@ -736,6 +767,10 @@ const head *df_hazard_head(const pass *p, val_id v);
 bool df_hazard_same_element(const pass *p, const load *l, val_id v);
 /* The same in this run, for memory that v may take over. Guards keep that true. */
 bool df_hazard_same_element_now(pass *p, const load *l, val_id v);
+/* Whether load l is in a group that writes a part of divided val v or of its node, and reads no
+ * element that the group of v writes. The two groups then need no order. With `guard`, guards keep
+ * that true. */
+bool df_hazard_reads_beside(pass *p, const load *l, val_id v, bool guard);
 /* Whether v may be written over what the loads of a list read. `list` is the first load, or
  * DF_NONE. Each load must come before the writer of v, read the same element, or read elements that
  * v does not write. If the answer is false, *h receives the obstacle, unless it has one. */

@@ -189,6 +189,7 @@ static deft_status plan_run_passes(pass *p)
     TRY(df_fuse_dims(p));
     TRY(df_fuse_find_windows(p));
     TRY(df_fuse_find_reshapes(p));
+    TRY(df_fuse_find_joined(p));
     TRY(df_fuse_groups(p));
     TRY(df_fuse_places(p));
     TRY(df_fuse_launches(p));

@@ -34,9 +34,10 @@ void df_cone_begin(pass *p, cone *c)
     c->failed = c->has_red = c->has_scan = c->multi = false;
     c->strict = false;
     c->why = NULL;
+    c->joined = DF_NONE;
     c->n_ops = 0;
     c->n_stages = 1;
-    c->heads.n = c->items.n = c->heap.n = c->order.n = c->marks.n = 0;
+    c->heads.n = c->items.n = c->heap.n = c->order.n = c->marks.n = c->entered.n = 0;
     df_table_clear(&c->seen);
 }
 
@@ -47,6 +48,7 @@ void df_cone_finish(cone *c, const df_mem *mem)
     df_vec_finish(mem, &c->heap);
     df_vec_finish(mem, &c->order);
     df_vec_finish(mem, &c->marks);
+    df_vec_finish(mem, &c->entered);
     df_table_finish(&c->seen, mem);
 }
 
@@ -218,6 +220,14 @@ static uint32_t cone_resolve_views(pass *p, cone *c, wanted w, bool forced)
             node = src;
             map = next;
             continue;
+        }
+        if (df_joined_is(p, node)) {
+            if (df_joined_enter(p, c, &node, &map)) continue;
+            if (c->joined == DF_NONE)
+                cone_mark_node(p, c, node, "is read in another order");
+            else
+                cone_note_failure(c, "reads several pieces of a joined array");
+            return 0;
         }
         if (map_at(p, map)->linear && !takes_linear(p, node)) {
             cone_mark_node(p, c, node, "does not pass a reshape");
@@ -714,7 +724,8 @@ deft_status df_cone_run(pass *p, cone *c)
     for (size_t h = 0; h < c->heads.n && p->st == DEFT_OK; h++) {
         const uint32_t expr = c->heads.at[h].expr;
         const bool own =
-            !IS_NONE(p->node_val[expr]) && same_val(p->node_val[expr], c->heads.at[h].val);
+            !IS_NONE(p->node_val[expr]) && (same_val(p->node_val[expr], c->heads.at[h].val) ||
+                                            val_at(p, c->heads.at[h].val)->divided);
         const wanted w = { expr, c->heads.at[h].map, NO_REGION };
         const uint32_t i = cone_resolve_views(p, c, w, own);
         c->heads.at[h].item = i;

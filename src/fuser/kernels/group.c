@@ -7,6 +7,10 @@
  * A value that several kernels would compute again is stored instead when computing it costs more
  * than a load (share.c). Only then is the grouping done again, with that value among the vals.
  * There are at most MAX_ROUNDS rounds.
+ *
+ * A joined array (pieces.c) may turn out to need a val when kernels that read its pieces have been
+ * planned already. The writer of that val may depend on them, and they would read the val. So that
+ * round is planned once more, with the val from the beginning.
  * Why this file is long: one algorithm, grouping, with its join rules side by side.
  */
 #include "fuser/fuse.h"
@@ -241,7 +245,10 @@ static deft_status plan_val(pass *p, val_id v, bool *progress)
     }
     st = df_fuse_run_alone(p, &h, &sp, progress);
     if (st != DEFT_OK || *progress) return st;
-    return df_fuse_join_or_open(p, h, &sp, after);
+    if (p->c.joined == DF_NONE) return df_fuse_join_or_open(p, h, &sp, after);
+    if (w.visible && !update) return df_fuse_plan_parts(p, &h, &sp, progress);
+    *progress = df_fuse_demand(p, p->c.joined, h.expr, "its pieces are not written apart here");
+    return p->st;
 }
 
 /* Plans val v and all vals that it needs. */
@@ -269,11 +276,13 @@ static void costs(pass *p)
     for (uint32_t n = 0; n < p->t->n_nodes; n++) {
         if (!(p->live[n] & 1)) continue;
         const df_node *const x = node_of(p, n);
-        float sum = df_fuse_own_cost(p, n);
+        const bool is_joined = df_joined_is(p, n); /* an element is in one piece only */
+        float sum = is_joined ? 0 : df_fuse_own_cost(p, n);
         if (df_op_infos[x->op].cls != DF_CLASS_leaf)
             for (uint32_t s = 0; s < x->n_src; s++) {
                 const uint32_t src = x->src[s].i;
-                sum += !IS_NONE(p->node_val[src]) ? 1 : p->cost[src];
+                const float of_src = !IS_NONE(p->node_val[src]) ? 1 : p->cost[src];
+                sum = !is_joined ? sum + of_src : of_src > sum ? of_src : sum;
             }
         p->cost[n] = sum < 1e9f ? sum : 1e9f;
     }
@@ -336,7 +345,7 @@ static void root_vals(pass *p)
     }
 }
 
-static deft_status one_round(pass *p)
+static deft_status try_round(pass *p)
 {
     const uint32_t n_nodes = p->t->n_nodes;
     p->vals.n = p->heads.n = p->groups.n = p->val_stack.n = 0;
@@ -345,7 +354,8 @@ static deft_status one_round(pass *p)
         p->touch[n] = NO_GROUP;
     }
     for (uint32_t n = 0; n < n_nodes; n++)
-        if ((p->live[n] & 1) && !p->absorbed[n] && (p->must[n] || stored_by_nature(p, n)))
+        if ((p->live[n] & 1) && !p->absorbed[n] && !df_joined_is(p, n) &&
+            (p->must[n] || stored_by_nature(p, n)))
             df_fuse_new_val(p, n, true);
     root_vals(p);
     if (p->st != DEFT_OK) return p->st;
@@ -363,6 +373,17 @@ static deft_status one_round(pass *p)
     return p->st;
 }
 
+/* Plans all vals. Every joined array that is stored has its val before any group reads it, so its
+ * readers come after it. Each try stores more of these arrays than the one before. */
+static deft_status plan_round(pass *p)
+{
+    for (;;) {
+        const deft_status st = try_round(p);
+        if (st != DEFT_OK || !p->stored_late) return st;
+        df_joined_again(p);
+    }
+}
+
 deft_status df_fuse_groups(pass *p)
 {
     const uint32_t n = p->t->n_nodes;
@@ -376,7 +397,7 @@ deft_status df_fuse_groups(pass *p)
     for (uint32_t round = 0;; round++) {
         bool again = false;
         p->has_checks = p->checks_first = false;
-        deft_status st = one_round(p);
+        deft_status st = plan_round(p);
         if (st == DEFT_OK) st = df_fuse_final_cones(p);
         if (st == DEFT_OK && p->fuse && round + 1 < MAX_ROUNDS) st = df_fuse_find_shared(p, &again);
         if (st != DEFT_OK) return st;

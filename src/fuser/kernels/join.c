@@ -171,6 +171,7 @@ static deft_status run_joint(pass *p, group_id g, const space *sp, const head *h
 static void join_assign_cone(pass *p, group_id g)
 {
     for (size_t i = 0; i < p->c.order.n; i++) p->touch[p->c.items.at[p->c.order.at[i]].node] = g;
+    for (size_t i = 0; i < p->c.entered.n; i++) p->touch[p->c.entered.at[i]] = g;
     group_at(p, g)->size = p->c.n_ops;
     group_at(p, g)->sp = p->c.sp;
 }
@@ -282,6 +283,21 @@ static void offer(candidate *list, uint32_t *n, group_id g, uint32_t node, bool 
     if (*n < MAX_CANDIDATES) list[(*n)++] = (candidate){ g, node, feeds };
 }
 
+/* Offers group g, which reads what the head reads, when it has that level. When g computes a part
+ * of a divided val, the groups of the other parts are offered, too: they read other elements. */
+static void offer_beside(const pass *p, candidate *list, uint32_t *n, group_id g, uint32_t node,
+                         uint32_t level)
+{
+    const head_id h = group_at(p, g)->first_head;
+    val_id v = IS_NONE(h) ? NO_VAL : head_at(p, h)->val;
+    if (group_at(p, g)->level == level) offer(list, n, g, node, false);
+    while (!IS_NONE(v) && !IS_NONE(val_at(p, v)->over_by)) v = val_at(p, v)->over_by;
+    for (; !IS_NONE(v) && val_at(p, v)->divided; v = val_at(p, v)->over) {
+        const group_id part = val_at(p, v)->group; /* none yet: it is being planned */
+        if (!IS_NONE(part) && group_at(p, part)->level == level) offer(list, n, part, node, false);
+    }
+}
+
 /* Lists the groups that the head of the current cone could join. *level: one more than the highest
  * level of a val that it loads, or 0. */
 static uint32_t candidates(const pass *p, candidate list[MAX_CANDIDATES], uint32_t *level)
@@ -298,8 +314,7 @@ static uint32_t candidates(const pass *p, candidate list[MAX_CANDIDATES], uint32
         if (it->kind == IT_LOAD && val_at(p, it->val)->plain)
             offer(list, &n, val_at(p, it->val)->group, it->node, true);
         const group_id g = p->touch[it->node];
-        if (it->kind != IT_NUM && !IS_NONE(g) && group_at(p, g)->level == *level)
-            offer(list, &n, g, it->node, false);
+        if (it->kind != IT_NUM && !IS_NONE(g)) offer_beside(p, list, &n, g, it->node, *level);
     }
     return n;
 }

@@ -84,6 +84,11 @@ void df_fuse_writer_edges(pass *p, val_id v, group_id to)
         df_fuse_edge(p, w->group, to);
         for (group_id f = w->frames; !IS_NONE(f); f = group_at(p, f)->next_frame)
             df_fuse_edge(p, f, to);
+        if (w->divided) {
+            if (IS_NONE(w->over)) return;
+            v = w->over;
+            continue;
+        }
         if (!w->visible || node_of(p, w->node)->op != DF_OP_update) return;
         if (!IS_NONE(w->place) && IS_NONE(w->over)) return; /* memory of its own */
         const val_id base = df_fuse_stored_under(p, node_of(p, w->node)->src[0].i);

@@ -321,6 +321,24 @@ static void find_repeated(pass *p, const group *g, bool *again)
         }
 }
 
+/* The val that tells whether groups compute parts of one divided val: that of its first part. */
+static val_id first_part(const pass *p, group_id g)
+{
+    const head_id h = group_at(p, g)->first_head;
+    val_id v = IS_NONE(h) ? NO_VAL : head_at(p, h)->val;
+    while (!IS_NONE(v) && val_at(p, v)->divided && !IS_NONE(val_at(p, v)->over))
+        v = val_at(p, v)->over;
+    return v;
+}
+
+/* Whether a node that groups a and b compute is computed for the same elements there, and not for
+ * different parts of one val. */
+static bool computes_again(const pass *p, group_id a, group_id b)
+{
+    const val_id v = first_part(p, a);
+    return IS_NONE(v) || !val_at(p, v)->divided || !same_val(v, first_part(p, b));
+}
+
 deft_status df_fuse_find_shared(pass *p, bool *again)
 {
     const uint32_t n_nodes = p->t->n_nodes;
@@ -333,8 +351,10 @@ deft_status df_fuse_find_shared(pass *p, bool *again)
         for (uint32_t i = 0; i < group_at(p, g)->n_items; i++) {
             const item *const it = &group_at(p, g)->items[i];
             if (!computes(it)) continue;
-            if (how[it->node] & SEEN)
-                how[it->node] |= same_group(last[it->node], g) ? WITHIN : TWICE;
+            if (how[it->node] & SEEN && same_group(last[it->node], g))
+                how[it->node] |= WITHIN;
+            else if (how[it->node] & SEEN && computes_again(p, last[it->node], g))
+                how[it->node] |= TWICE;
             how[it->node] |= SEEN;
             last[it->node] = g;
         }

@@ -116,6 +116,7 @@ void df_fuse_push_val(pass *p, val_id v)
 bool df_fuse_demand(pass *p, uint32_t node, uint32_t user, const char *why)
 {
     if (!IS_NONE(p->node_val[node])) return false;
+    p->stored_late |= df_joined_is(p, node) && !IS_NONE(p->touch[node]);
     p->must[node] = 1;
     df_fuse_why(p, node, user, "kept apart", "%s", why ? why : "no kernel");
     df_fuse_push_val(p, df_fuse_new_val(p, node, true));
@@ -187,6 +188,7 @@ deft_status df_fuse_run_alone(pass *p, const head *h, const space *sp, bool *pro
     demand_unplanned(p, progress);
     if (c->failed) {
         copy_marks(p, h->expr, own, progress);
+        if (!*progress && c->joined != DF_NONE) return p->st;
         if (!*progress) demand_reductions(p, h->expr, own, c->why, progress);
         if (!*progress)
             return df_fail(p->diag, DEFT_E_INTERNAL, "fuser: %%%u: %s", h->expr,

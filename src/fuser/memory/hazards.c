@@ -171,6 +171,22 @@ static bool reads_apart(pass *p, const load *l, val_id v, bool guard)
     return boxes_apart(p, &from, &to, node_of(p, w->node)->rank, guard);
 }
 
+/* Whether load l is in a group that writes a part of divided val v or of its node. */
+static bool is_beside(const pass *p, const load *l, val_id v)
+{
+    bool is = false;
+    for (val_id u = v; !IS_NONE(u) && val_at(p, u)->divided; u = val_at(p, u)->over)
+        is |= same_group(val_at(p, u)->group, l->group);
+    for (val_id u = v; !IS_NONE(u) && val_at(p, u)->divided; u = val_at(p, u)->over_by)
+        is |= same_group(val_at(p, u)->group, l->group);
+    return is;
+}
+
+bool df_hazard_reads_beside(pass *p, const load *l, val_id v, bool guard)
+{
+    return is_beside(p, l, v) && reads_apart(p, l, v, guard);
+}
+
 /* Guards that the boxes of a load and a write overlap. Where they do not, a better plan is
  * possible. */
 static void guard_overlap(pass *p, const load *l, val_id v)
@@ -217,6 +233,8 @@ static bool lets_write(pass *p, const load *l, val_id v, bool act)
     const group_id writer = val_at(p, v)->group;
     const bool own = same_group(l->group, writer);
     if (own && df_hazard_same_element(p, l, v)) return true;
+    /* The parts of a val run in one launch: there is no order between them. */
+    if (is_beside(p, l, v)) return reads_apart(p, l, v, act);
     if (!own && !df_fuse_reaches(p, writer, l->group)) {
         if (act) df_fuse_edge(p, l->group, writer);
         return true;

@@ -55,6 +55,18 @@ static place_id own_place(pass *p, val_id v)
                              : df_fuse_new_place(p, STORAGE_TEMP, 0, w->node);
 }
 
+/* The val of the part before v, when v is divided; else DF_NONE. */
+static DF_NOINLINE val_id part_before(const pass *p, val_id v)
+{
+    return val_at(p, v)->divided ? val_at(p, v)->over : NO_VAL;
+}
+
+/* Stores v in place q, with all of its parts. */
+static DF_NOINLINE void storage_set_place(pass *p, val_id v, place_id q)
+{
+    for (; !IS_NONE(v); v = part_before(p, v)) val_at(p, v)->place = q;
+}
+
 /* ---- the caller's memory ---- */
 
 /* Whether the memory of inputs a and b overlaps in this run, or may overlap. */
@@ -488,6 +500,15 @@ static deft_status place_update(pass *p, val_id v, const uint32_t *n_over, const
 
 /* ---- roots in the caller's memory ---- */
 
+/* Whether v, with all of its parts, may be written over what the loads of a list read. */
+static bool may_order_parts(pass *p, load_id list, val_id v)
+{
+    hazard why = { DF_NONE, NULL };
+    for (; !IS_NONE(v); v = part_before(p, v))
+        if (!df_hazard_may_order(p, list, v, &why)) return false;
+    return p->st == DEFT_OK;
+}
+
 /* Places a root that is written into the caller's memory. It is written there at once when nobody
  * reads that memory later. Else it is a temporary that is copied. When the run has checks, which
  * may fail, the copy comes at the very end. */
@@ -496,18 +517,18 @@ static deft_status place_into(pass *p, val_id v)
     const uint32_t r = val_at(p, v)->root, input = p->t->roots[r].into, node = val_at(p, v)->node;
     const bool alone = !written_elsewhere(p, v, input) && disjoint(p, input, false);
     const group_id g = val_at(p, v)->group;
-    const bool plain =
-        val_at(p, v)->plain && !same_val(group_at(p, g)->product, v) && fits_readers(p, v, input);
-    hazard why = { DF_NONE, NULL };
-    if (plain && alone && !p->has_checks && df_hazard_may_order(p, p->in_readers[input], v, &why)) {
-        df_hazard_order(p, p->in_readers[input], v);
+    const bool all = val_at(p, v)->plain || val_at(p, v)->divided;
+    const bool plain = all && !same_val(group_at(p, g)->product, v) && fits_readers(p, v, input);
+    if (plain && alone && !p->has_checks && may_order_parts(p, p->in_readers[input], v)) {
+        for (val_id u = v; !IS_NONE(u); u = part_before(p, u))
+            df_hazard_order(p, p->in_readers[input], u);
         disjoint(p, input, true);
-        val_at(p, v)->place = df_fuse_new_place(p, STORAGE_INTO, input, node);
+        storage_set_place(p, v, df_fuse_new_place(p, STORAGE_INTO, input, node));
         return p->st;
     }
     if (p->st != DEFT_OK) return p->st;
     if (IS_NONE(val_at(p, v)->place))
-        val_at(p, v)->place = df_fuse_new_place(p, STORAGE_TEMP, 0, node);
+        storage_set_place(p, v, df_fuse_new_place(p, STORAGE_TEMP, 0, node));
     const val_id copy = df_fuse_new_val(p, node, false);
     const group_id gi = df_fuse_new_group(p, DF_SEG_KERNEL, node);
     if (p->st != DEFT_OK) return p->st;
@@ -602,7 +623,7 @@ deft_status df_fuse_places(pass *p)
         if (df_op_writes_over((df_op)node_of(p, n)->op) && val_at(p, v)->visible)
             st = place_update(p, v, n_over, next);
         else if (!is_into_root(p, v))
-            val_at(p, v)->place = own_place(p, v);
+            storage_set_place(p, v, own_place(p, v));
         if (st == DEFT_OK) st = p->st;
         if (st != DEFT_OK) return st;
     }
@@ -644,14 +665,15 @@ static bool storage_order_loads(pass *p, load_id list, val_id v, group_id g)
     for (load_id l = list; !IS_NONE(l); l = load_at(p, l)->next) {
         const load *const x = load_at(p, l);
         if (same_group(x->group, own) && df_hazard_same_element_now(p, x, v)) continue;
+        if (df_hazard_reads_beside(p, x, v, true)) continue;
         if (same_group(x->group, own) || same_group(x->group, g)) return false;
         const uint32_t after = group_at(p, x->group)->level + 1;
         if (level < after) level = after;
     }
     if (level > group_at(p, g)->level && !storage_defer_group(p, g, level)) return false;
+    /* So that they are not moved to later launches: */
     for (load_id l = list; !IS_NONE(l); l = load_at(p, l)->next)
-        if (!same_group(load_at(p, l)->group,
-                        own)) /* so that they are not moved to later launches */
+        if (group_at(p, load_at(p, l)->group)->level < group_at(p, g)->level)
             df_fuse_edge(p, load_at(p, l)->group, g);
     return p->st == DEFT_OK;
 }
@@ -665,6 +687,14 @@ static bool storage_order_writers(pass *p, load_id list, val_id v)
     if (!storage_order_loads(p, list, v, w->group)) return false;
     for (group_id f = w->frames; !IS_NONE(f); f = group_at(p, f)->next_frame)
         if (!storage_order_loads(p, list, v, f)) return false;
+    return true;
+}
+
+/* The same for v with all of its parts. */
+static bool storage_order_parts(pass *p, load_id list, val_id v)
+{
+    for (; !IS_NONE(v); v = part_before(p, v))
+        if (!storage_order_writers(p, list, v)) return false;
     return true;
 }
 
@@ -685,10 +715,10 @@ void df_fuse_donors(pass *p)
         if (q->kind != STORAGE_ROOT || q->donor != DF_NONE || q->node != w->node) continue;
         if ((p->in_seen[root->donor] & 2) || !fits_donor(p, w->node, root->donor)) continue;
         /* updates in this place bring writers of their own */
-        if (!IS_NONE(w->over_by) || !IS_NONE(w->over) || w->staged) continue;
+        if (!IS_NONE(w->over_by) || (!IS_NONE(w->over) && !w->divided) || w->staged) continue;
         /* a routine adds to a copy of its base */
         if (!w->plain && same_val(group_at(p, w->group)->product, v)) continue;
-        if (!storage_order_writers(p, p->in_readers[root->donor], v)) continue;
+        if (!storage_order_parts(p, p->in_readers[root->donor], v)) continue;
         df_fuse_input_strides(p, root->donor); /* guards that it is contiguous */
         p->in_seen[root->donor] |= 2;
         q->donor = root->donor;
