@@ -50,8 +50,8 @@ static int64_t number(source *s)
 }
 
 /* Whether all elements lie in the room, whose middle has the first one, or deft must see that they
- * cannot: a number overflows, or there are no elements. Other structs lie, which nobody sees. Arrays
- * that repeat few elements so often that copies take long are left out, too. */
+ * cannot: a number overflows, or there are no elements. Other structs lie, which nobody sees.
+ * Arrays that repeat few elements so often that copies take long are left out, too. */
 static bool is_honest(const deft_dlpack_tensor *t)
 {
     wide low = 0, high = 0, n = 1;
