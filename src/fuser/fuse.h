@@ -863,9 +863,9 @@ void df_body_init(body *b, pass *p);
 void df_body_reset(body *b);
 /* Frees the lists of the body. */
 void df_body_finish(body *b);
-/* FAST: removes the roundings of halves that no instruction reads, when the body is complete.
- * Indices of instructions change. */
-void df_body_drop_roundings(body *b);
+/* Removes the casts to halves that no instruction reads, when the body is complete (ops/half.c says
+ * where they come from). Indices of instructions change. */
+void df_body_drop_unread_casts(body *b);
 /* Appends an instruction at the body's stage and level, or finds an equal one that is usable there.
  * Returns its index. Operands beyond those of op are ignored. */
 uint32_t df_body_ins(body *b, df_kop op, deft_dtype t, uint32_t x, uint32_t y, uint32_t z,

@@ -117,6 +117,23 @@ static LLVMValueRef extreme(df_gen *g, deft_dtype t, LLVMValueRef a, LLVMValueRe
     return df_is_real(t) ? lower_select(g, fcmp(g, LLVMRealUNO, a, a), a, v) : v;
 }
 
+/* Whether the instruction is max(x, +0) where no NaN of x is signalling. The join of a reduction
+ * has no operands among the instructions, so both are number 0. */
+static bool is_relu_of_quiet(const df_gen *g, const df_ins *ins)
+{
+    if (ins->src[0] == ins->src[1] || !df_is_real((deft_dtype)ins->dtype)) return false;
+    const df_ins *const zero = &g->k->ins[ins->src[1]];
+    return zero->op == DF_K_const && zero->imm == 0 && g->val[ins->src[0]].has_quiet_nan;
+}
+
+/* max(x, +0) for such x. x86 selects maxps, which gives its second operand for a NaN and for two
+ * zeros. The addition makes +0 of -0. */
+static LLVMValueRef relu_of_quiet(df_gen *g, LLVMValueRef x, LLVMValueRef zero)
+{
+    LLVMValueRef v = lower_select(g, fcmp(g, LLVMRealOGT, zero, x), zero, x);
+    return LLVMBuildFAdd(g->b, v, zero, "");
+}
+
 /* a / d, truncated, in w lanes. d is neither 0 nor -1. */
 static LLVMValueRef quotient(df_gen *g, deft_dtype t, LLVMValueRef a, LLVMValueRef d, uint32_t w)
 {
@@ -405,7 +422,9 @@ LLVMValueRef df_lower_op(df_gen *g, const df_ins *ins, deft_dtype src, LLVMValue
         return df_estimate_pays(g, t, w) ? df_estimate_sqrt(g, s[0])
                                          : lower_unary(g, "llvm.sqrt", s[0]);
     case DF_K_min: return extreme(g, t, s[0], s[1], false);
-    case DF_K_max: return extreme(g, t, s[0], s[1], true);
+    case DF_K_max:
+        return is_relu_of_quiet(g, ins) ? relu_of_quiet(g, s[0], s[1])
+                                        : extreme(g, t, s[0], s[1], true);
     case DF_K_floor: return lower_unary(g, "llvm.floor", s[0]);
     case DF_K_ceil: return lower_unary(g, "llvm.ceil", s[0]);
     case DF_K_trunc: return lower_unary(g, "llvm.trunc", s[0]);

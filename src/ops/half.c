@@ -12,6 +12,10 @@
  * The casts are part of the kernel, whether the value is stored or stays in a register. So fused
  * and unfused kernels give the same bits.
  *
+ * relu, neg and abs give the same bits before and after rounding. Rounding keeps the order of
+ * numbers, their signs, zeros and NaN. So they take the s of a c, and round their result
+ * instead. That saves both casts of c when nothing else reads it.
+ *
  * FAST kernels omit roundings between operators: an operator, a reduction or a cast reads s instead
  * of c. Only what is stored is rounded. A cast to a half that the program itself asks for rounds in
  * every kernel.
@@ -99,6 +103,26 @@ static bool is_exact(df_op op)
     return exact[op];
 }
 
+/* Whether op gives the same bits before and after the rounding of its operand. */
+static bool commutes_with_rounding(df_op op)
+{
+    return op == DF_OP_relu || op == DF_OP_neg || op == DF_OP_abs;
+}
+
+/* The operand x of op, a half, as an f32. Sets *is_half: whether the half can represent it. */
+static rid operand_of(df_emit *e, df_op op, rid x, bool *is_half)
+{
+    *is_half = true;
+    /* The next number is that of the rounded operand, also where others read it unrounded. */
+    if (op == DF_OP_nextafter) return r_cast((rb){ e, DEFT_F32 }, x);
+    if (commutes_with_rounding(op) && e->before_cast) {
+        const rid before = e->before_cast(e, x, is_half);
+        if (before != x) return before;
+    }
+    *is_half = !e->unrounded || e->unrounded(e, x) == x;
+    return wide_of_half(e, x);
+}
+
 uint32_t df_op_emit(df_emit *e, df_op op, deft_dtype t, deft_dtype out, const uint32_t src[3],
                     uint32_t attr)
 {
@@ -110,11 +134,9 @@ uint32_t df_op_emit(df_emit *e, df_op op, deft_dtype t, deft_dtype out, const ui
     uint32_t wide[3] = { 0 };
     bool exact = is_exact(op);
     for (uint32_t i = 0; i < info->n_src; i++) {
-        /* The next number is that of the rounded operand, also where others read it unrounded. */
-        wide[i] =
-            op == DF_OP_nextafter ? r_cast((rb){ e, DEFT_F32 }, src[i]) : wide_of_half(e, src[i]);
-        exact =
-            exact && !(op != DF_OP_nextafter && e->unrounded && e->unrounded(e, src[i]) != src[i]);
+        bool operand_is_half;
+        wide[i] = operand_of(e, op, src[i], &operand_is_half);
+        exact = exact && operand_is_half;
     }
     const bool is_half = df_is_half(out);
     e->between_bf16 = t == DEFT_BF16 && is_half;

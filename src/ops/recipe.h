@@ -29,6 +29,9 @@ typedef struct df_emit {
     /* FAST kernels: the f32 that the half x was rounded from, if x is a cast with DF_CAST_RESULT;
      * else x. NULL: operators read rounded operands. */
     uint32_t (*unrounded)(struct df_emit *e, uint32_t x);
+    /* The f32 that the half x was cast from, if x is such a cast; else x. *exact is set for a cast:
+     * whether it has DF_CAST_EXACT. NULL, as in FAST kernels: operators read what was rounded. */
+    uint32_t (*before_cast)(struct df_emit *e, uint32_t x, bool *exact);
 } df_emit;
 
 /* x and the result have dtype t, which is f32 or f64. docs/accuracy.md gives the accuracy. */

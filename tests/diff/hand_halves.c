@@ -9,8 +9,11 @@
  *   exact ops        the f32 operation of C, rounded once; all patterns, against others
  *   functions        of all patterns, by libm in f64, give or take what f32 may be off
  *   chains           a rounding after each public op, fused or not
+ *   before rounding  ops that may take what a product is rounded from
  *   sums, products   whole numbers, exact in f32: rounded once, whatever the order
  *   composites       one rounding, from f32
+ *
+ * Why this file is long: each family of operators has plain C beside it.
  */
 #include "ops/dtype.h"
 #include "../support/faces.h"
@@ -423,6 +426,30 @@ static void test_chains(void)
     expect("chain", deft_square(deft_div(r, deft_sqrt(deft_abs(y)))), t, want, ALL);
 }
 
+/* relu, neg and abs of a product, which may be computed before its rounding. Products of all
+ * patterns include NaN, both zeros, and numbers that are rounded to zeros and infinities. */
+static void test_before_rounding(void)
+{
+    static uint16_t relu[ALL], neg[ALL], abs[ALL], several[ALL], twice[ALL];
+    for (size_t i = 0; i < ALL; i++) {
+        const float p = value(rounded((double)(value(all[i]) * value(others[i]))));
+        const float up = p > 0 || isnan(p) ? p : 0, down = -p > 0 || isnan(p) ? -p : 0;
+        relu[i] = rounded((double)up);
+        neg[i] = rounded((double)-p);
+        abs[i] = rounded((double)fabsf(p));
+        several[i] = rounded((double)(value(rounded((double)(up + p))) * fabsf(p)));
+        twice[i] = rounded((double)down);
+    }
+    deft_tensor *const x = halves(all, ALL), *const y = halves(others, ALL);
+    expect("relu of a product", deft_relu(deft_mul(x, y)), t, relu, ALL);
+    expect("neg of a product", deft_neg(deft_mul(x, y)), t, neg, ALL);
+    expect("abs of a product", deft_abs(deft_mul(x, y)), t, abs, ALL);
+    deft_tensor *const p = deft_mul(x, y);
+    expect("three uses of a product", deft_mul(deft_add(deft_relu(p), p), deft_abs(p)), t, several,
+           ALL);
+    expect("relu of neg of a product", deft_relu(deft_neg(deft_mul(x, y))), t, twice, ALL);
+}
+
 /* ---- reductions ---- */
 
 /* Whole numbers of the half whose sums are exact in f32. */
@@ -652,13 +679,21 @@ int main(int argc, char **argv)
         const char *name;
         void (*run)(void);
     } tests[] = {
-        { "casts", test_casts },           { "ties", test_ties },
-        { "integers", test_integers },     { "exact", test_exact },
-        { "functions", test_functions },   { "chains", test_chains },
-        { "reductions", test_reductions }, { "matmul", test_matmul },
-        { "scatter", test_scatter },       { "gradients", test_gradients },
-        { "order", test_order },           { "composites", test_composites },
-        { "creation", test_creation },     { "nans", test_nans },
+        { "casts", test_casts },
+        { "ties", test_ties },
+        { "integers", test_integers },
+        { "exact", test_exact },
+        { "functions", test_functions },
+        { "chains", test_chains },
+        { "before rounding", test_before_rounding },
+        { "reductions", test_reductions },
+        { "matmul", test_matmul },
+        { "scatter", test_scatter },
+        { "gradients", test_gradients },
+        { "order", test_order },
+        { "composites", test_composites },
+        { "creation", test_creation },
+        { "nans", test_nans },
     };
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--quick"))

@@ -505,7 +505,7 @@ static deft_status make_kernel(builder *w, uint32_t first)
     emit_start(w);
     TRY(emit_iteration(w));
     shape.n_stages = emit_end(w, first);
-    df_body_drop_roundings(&w->b);
+    df_body_drop_unread_casts(&w->b);
     TRY(q->st);
     space sp = { .n = (uint8_t)(w->rank + 1) };
     for (uint32_t j = 0; j < w->rank && j < DEFT_MAX_RANK; j++) {

@@ -80,9 +80,18 @@ static uint32_t unrounded(df_emit *e, uint32_t x)
     return is_rounding(&at[x]) ? at[x].src[0] : x;
 }
 
-void df_body_drop_roundings(body *b)
+/* The callback of df_emit for halves in other kernels. */
+static uint32_t before_cast(df_emit *e, uint32_t x, bool *exact)
 {
-    if (!b->emit.unrounded || b->p->st != DEFT_OK) return;
+    const df_ins *const at = ((const body *)e)->ins.at;
+    if (at[x].op != DF_K_cast || at[at[x].src[0]].dtype != DEFT_F32) return x;
+    *exact = at[x].imm & DF_CAST_EXACT;
+    return at[x].src[0];
+}
+
+void df_body_drop_unread_casts(body *b)
+{
+    if (b->p->st != DEFT_OK) return;
     uint32_t *const at = df_arena_new(&b->p->tmp, uint32_t, b->ins.n + 1);
     bool *const is_read = df_arena_new(&b->p->tmp, bool, b->ins.n + 1);
     if (!at || !is_read) {
@@ -96,7 +105,7 @@ void df_body_drop_roundings(body *b)
     for (uint32_t i = 0; i < b->ins.n; i++) {
         df_ins x = b->ins.at[i];
         at[i] = n;
-        if (is_rounding(&x) && !is_read[i]) continue;
+        if (x.op == DF_K_cast && df_is_half(x.dtype) && !is_read[i]) continue;
         for (uint32_t s = 0; s < df_kop_infos[x.op].n_src; s++) x.src[s] = at[x.src[s]];
         b->ins.at[n++] = x;
     }
@@ -566,7 +575,10 @@ static df_slot row_length(pass *p, const df_kernel *shape, const df_slot *extent
 void df_body_init(body *b, pass *p)
 {
     *b = (body){ .emit = { .ins = body_emit_ins, .fast = p->t->flags & DF_TRACE_FAST }, .p = p };
-    if (b->emit.fast) b->emit.unrounded = unrounded;
+    if (b->emit.fast)
+        b->emit.unrounded = unrounded;
+    else
+        b->emit.before_cast = before_cast;
 }
 
 void df_body_reset(body *b)
@@ -634,7 +646,7 @@ static deft_status body_build_kernel(body *b, group *g, df_seg *seg)
         emit_map(b, g, id);
     else
         emit_stages(b, g, id, scratch);
-    df_body_drop_roundings(b);
+    df_body_drop_unread_casts(b);
     if (p->st != DEFT_OK) return p->st;
     seg->c_access = b->tile;
     return df_fuse_seal_body(p, b, shape, order, extent, seg);
