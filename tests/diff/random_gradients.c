@@ -598,8 +598,7 @@ int main(int argc, char **argv)
     }
     oracle_close(paths, n_paths);
     printf("%ld programs (%ld of them with a second derivative) on %zu paths, %ld differences "
-           "without a "
-           "limit, %ld failures, %.1f s\n",
+           "without a limit, %ld failures, %.1f s\n",
            count, n_curved, n_paths, n_steep, n_failed, oracle_now() - t0);
     /* Each program has two differences; those that decide nothing must be rare. */
     return n_failed || n_curved < count / 2 || n_steep > 1 + count / 500;

@@ -1872,7 +1872,10 @@ static void explain(const run *want, const run *got)
         }
         at += sizeof e + e.bytes;
     }
-    printf("  one log is longer: %zu and %zu bytes\n", got->n_log, want->n_log);
+    if (got->n_log == want->n_log)
+        printf("  all values are equal\n"); /* it failed by its plans */
+    else
+        printf("  one log is longer: %zu and %zu bytes\n", got->n_log, want->n_log);
 }
 
 /* With --dump: every value of the first repetition, both sides. */

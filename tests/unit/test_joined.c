@@ -38,6 +38,13 @@ static int map(text *t, const char *op, int a, int b)
     return line(t, s, "");
 }
 
+static int transposed(text *t, int of)
+{
+    char s[64];
+    snprintf(s, sizeof s, "permute f32[64,64] %%%d perm=[1,0]", of);
+    return line(t, s, "");
+}
+
 static int columns(text *t, int of, int from, int n)
 {
     char s[96];
@@ -199,9 +206,7 @@ Test(joined, an_array_that_is_stored_for_a_later_reader_is_read_by_all)
     text t = { .n = 0 };
     const int x = input(&t, ""), z = input(&t, ""), joined = roll(&t, x, 3);
     output(&t, map(&t, "add", joined, z), "");
-    char s[64];
-    snprintf(s, sizeof s, "permute f32[64,64] %%%d perm=[1,0]", joined);
-    output(&t, line(&t, s, ""), "");
+    output(&t, transposed(&t, joined), "");
     const fuse_result r = plan(&t);
     expect(&r, 2, 4, 1);
 }
@@ -214,9 +219,7 @@ Test(joined, an_array_that_is_stored_late_leaves_others_in_pieces)
     const int joined = roll(&t, x, 3), other = roll(&t, z, 7);
     output(&t, map(&t, "add", joined, z), "");
     output(&t, map(&t, "sub", other, x), "");
-    char s[64];
-    snprintf(s, sizeof s, "permute f32[64,64] %%%d perm=[1,0]", joined);
-    output(&t, line(&t, s, ""), "");
+    output(&t, transposed(&t, joined), "");
     const fuse_result r = plan(&t);
     expect(&r, 2, 6, 1);
 }
