@@ -52,7 +52,8 @@ AVX512 static void NAME(copy)(void *to, int64_t to_row, const void *from, int64_
 }
 
 /* Packs n channels from c on, under taps [t0, t1). step, n_vectors and n_pieces are those of the
- * panel. */
+ * panel. What the last tap shows of the next panel is prefetched: other taps have shown the rest of
+ * it. The hardware does not prefetch it, because a panel reads a short run of each channel. */
 AVX512 DF_INLINE void NAME(panel_rows)(const df_image_panel *p, int64_t c, int n, int64_t t0,
                                        int64_t t1, int64_t step, int n_vectors, int64_t n_pieces)
 {
@@ -65,6 +66,11 @@ AVX512 DF_INLINE void NAME(panel_rows)(const df_image_panel *p, int64_t c, int n
         for (int i = 0; i < n_vectors; i++, piece += n_pieces) {
             V v[CHANNELS];
             const T *first = NAME(at)(from, piece->offset);
+            if (t == p->n_taps - 1)
+#pragma GCC unroll 4
+                for (int x = 0; x < n; x++)
+                    __builtin_prefetch(NAME(at)(first, x * p->channel + n_vectors * W * step), 0,
+                                       2);
 #pragma GCC unroll 4
             for (int x = 0; x < n; x++, first = NAME(at)(first, p->channel))
                 v[x] = NAME(load)(first, step, piece->mask);
