@@ -34,15 +34,17 @@ enum { PACKS_ALL = 0 };
 #endif
 
 /* Whether the product is faster with packed weights. B is read as fast where it lies when it is
- * small and its rows are contiguous, and in fast mode by tiles->split. */
+ * small and its rows are contiguous. tiles->split, in fast mode, reads B as fast from memory for one
+ * or two rows, but not from L2. */
 static bool gains_by_packing(const df_matmul_job *j, const df_tiles *t)
 {
     const int64_t n_elements = j->n * j->k;
+    const int64_t bytes = n_elements * (int64_t)deft_dtype_size(j->dtype);
     if (j->n < t->nr || n_elements < LEAST_ELEMENTS) return false;
     if (j->is_bf16) return true; /* pairs are packed in each call */
-    if (df_matmul_b_lies_well(j))
-        return n_elements * (int64_t)deft_dtype_size(j->dtype) > DF_MATMUL_WELL_BYTES / 2;
-    return !j->fast || !df_matmul_wants_dots(j, t) || j->m > t->n_split;
+    if (df_matmul_b_lies_well(j)) return bytes > DF_MATMUL_WELL_BYTES / 2;
+    const bool splits = j->fast && t->split && df_matmul_wants_dots(j, t) && j->m <= 2;
+    return !splits || bytes <= DF_MATMUL_WELL_BYTES;
 }
 
 static int64_t weights_panel_size(const df_weights *w, deft_dtype t)
