@@ -23,6 +23,7 @@
 #include "../support/budget.h"
 #include "../support/oracle.h"
 #include "mixed_pairs.h"
+#include "mixed_stored.h"
 #include "mixed_values.h"
 
 #include <math.h>
@@ -171,7 +172,9 @@ typedef struct lending {
 } lending;
 
 typedef struct side {
-    bool plain; /* the reference */
+    bool plain;     /* the reference */
+    bool has_ended; /* some step has */
+    bool stores;    /* some of its steps and reads are stored, and run again from the files */
     const world *w;
     deft_ctx *cx;
     deft_rng rng;
@@ -192,6 +195,8 @@ typedef struct side {
     char message[256];
     bool over;
 } side;
+
+static side reference, tested;
 
 typedef struct local {
     deft_tensor *t;
@@ -231,16 +236,61 @@ static void saw_status(side *s, deft_status st)
     snprintf(s->message, sizeof s->message, "%s: %s", deft_status_text(st), deft_message(s->cx));
 }
 
-static void see(side *s, deft_tensor *t)
+static char folder[64]; /* of files */
+static uint64_t n_stored;
+
+/* Asks the context under test to store what it computes next. */
+static void ask_to_store(side *s)
+{
+    char path[96];
+    (void)snprintf(path, sizeof path, "%s/stored", folder);
+    saw_status(s, deft_store_next(s->cx, path));
+}
+
+/* What was stored since then, if anything was, must run again as it ran. */
+static void run_stored(side *s, const mixed_stored *was)
+{
+    char path[96];
+    bool is_there;
+    saw_status(s, deft_store_next(s->cx, NULL));
+    (void)snprintf(path, sizeof path, "%s/stored", folder);
+    char why[sizeof s->message - 16];
+    if (!mixed_stored_runs(path, was, &is_there, why, sizeof why)) {
+        const float nothing = -1;
+        s->is_mute = false;
+        (void)snprintf(s->message, sizeof s->message, "stored: %s", why);
+        saw(s, &nothing, 1);
+        s->over = true;
+    }
+    n_stored += is_there;
+    if (is_there) s->drew |= MIXED(STORED);
+}
+
+/* Whether what a read computes is stored and run again, and also compared with what was read. */
+typedef enum storing { STORES_NOT, STORES, STORES_AND_COMPARES } storing;
+
+static void see_and_store(side *s, deft_tensor *t, storing how)
 {
     float v[N * M * N];
     const int64_t n = t ? deft_numel(t) : 0;
     if (!t || s->over || n > (int64_t)LEN(v)) return;
+    if (how) ask_to_store(s);
     const deft_status st = deft_read(t, DEFT_F32, v, (size_t)n * sizeof *v);
     if (st == DEFT_OK)
         saw(s, v, (size_t)n);
     else
         saw_status(s, st);
+    if (!how) return;
+    const bool is_known = how == STORES_AND_COMPARES;
+    const bool compares = is_known && st == DEFT_OK && deft_dtype_of(t) == DEFT_F32;
+    run_stored(s, &(mixed_stored){ .is_known = is_known,
+                                   .status = st,
+                                   .read = { compares ? v : NULL, (size_t)n } });
+}
+
+static void see(side *s, deft_tensor *t)
+{
+    see_and_store(s, t, STORES_NOT);
 }
 
 /* The reference computes what it has recorded at once. */
@@ -1473,8 +1523,6 @@ static void run_parameter(exec *e, const stmt *st, deft_tensor *a)
     }
 }
 
-static char folder[64]; /* of files */
-
 /* What stays goes through a file: loaded into other tensors, assigned from it, or mapped. */
 static void run_file(exec *e, const stmt *st, deft_tensor *a)
 {
@@ -1550,6 +1598,19 @@ static const uint64_t feature[N_KINDS] = {
     [K_FILE] = MIXED(FILES),
 };
 
+/* A read under a budget may first compute everything pending, and that cut is the one that is
+ * stored: it need not have what is read. */
+static storing storing_of(const exec *e, const stmt *st)
+{
+    const deft_step_options *const step = &e->b->budget;
+    const world *const w = e->w;
+    const bool has_step = e->b->kind != B_SCOPE;
+    const bool is_cut = w->max_nodes || w->max_bytes || w->max_latency_ns ||
+                        (has_step && (step->max_nodes || step->max_bytes || step->max_latency_ns));
+    if (!e->s->stores || e->in || st->q % 3) return STORES_NOT;
+    return is_cut ? STORES : STORES_AND_COMPARES;
+}
+
 static void run_stmt(exec *e, const stmt *st)
 {
     e->did = false;
@@ -1580,7 +1641,7 @@ static void run_stmt(exec *e, const stmt *st)
     case K_MEMORY: bind_alias(e, st->dst, deft_cast(e->s->memory, DEFT_F32)); break;
     case K_KEEP: keep(e, st); break;
     case K_READ:
-        see(e->s, a);
+        see_and_store(e->s, a, storing_of(e, st));
         e->did = true;
         break;
     case K_EXPORT: export(e, st, a); break;
@@ -1835,11 +1896,45 @@ static void run_capture(side *s, unsigned which, unsigned iter, call *c)
               (after.replayed > before.replayed && !fails ? MIXED(REPLAYED) : 0);
 }
 
+/* Runs the end of a step again that was stored, and ended with st. Each result must be the value
+ * that one of the tensors which stay has then. Complex numbers are two f32 to a record. The first
+ * step also computes what make_first_values has left pending. */
+static void run_stored_step(side *s, bool is_known, deft_status st)
+{
+    static float v[STATES + OLD + TYPED + 2][N * M * N];
+    mixed_value kept[LEN(v)];
+    mixed_stored was = { .is_known = is_known, .status = st, .kept = kept };
+    deft_tensor *all[LEN(v)] = { s->memory, s->victim };
+    memcpy(all + 2, s->state, sizeof s->state);
+    memcpy(all + 2 + STATES, s->old, sizeof s->old);
+    memcpy(all + 2 + STATES + OLD, s->typed, sizeof s->typed);
+    const bool compares = is_known && st == DEFT_OK && s->has_ended;
+    for (size_t i = 0; i < LEN(v) && compares && !s->over; i++) {
+        const deft_dtype t = all[i] ? deft_dtype_of(all[i]) : DEFT_BOOL;
+        if (t != DEFT_F32 && t != DEFT_C64) continue;
+        const int64_t n = deft_numel(all[i]) * (t == DEFT_C64 ? 2 : 1);
+        if (n > (int64_t)LEN(v[i])) {
+            was.n_kept = 0;
+            break;
+        }
+        saw_status(s, deft_read(all[i], t, v[i], (size_t)n * sizeof *v[i]));
+        kept[was.n_kept++] = (mixed_value){ v[i], (size_t)n };
+    }
+    run_stored(s, &was);
+}
+
 static deft_status end_step(side *s, const block *b, deft_scope step, unsigned iter)
 {
     const bool submit = (b->kind == B_SUBMIT || (b->kind == B_FAIL && b->same)) && !s->plain;
     if (b->kind == B_FAIL && b->failure == FAILS_BY_INTERRUPT && !s->plain) deft_interrupt(s->cx);
+    const bool stores = s->stores && (b->at[0].id + iter) % 3 == 0;
+    if (stores) ask_to_store(s);
     const deft_status st = submit ? deft_step_submit(step) : deft_step_end(step);
+    /* A step that is interrupted is stored before, and how one ends that was submitted is not known
+     * yet. */
+    const bool is_known = !submit && st != DEFT_E_INTERRUPTED;
+    if (stores) run_stored_step(s, is_known, st);
+    s->has_ended |= st == DEFT_OK;
     if (submit) s->drew |= MIXED(SUBMITTED);
     if (st != DEFT_OK || !submit || (b->kind == B_SUBMIT && iter % 2 == 0)) return st;
     return deft_wait(s->cx);
@@ -2043,6 +2138,8 @@ static void run(side *s, const world *w, const oracle_path *p, bool plain)
     is_exact = w->is_exact;
     memset(s, 0, sizeof *s);
     s->plain = plain;
+    /* In fast mode, results that may be rounded depend on fusion. */
+    s->stores = !plain && (path_now->numerics != DEFT_FAST || !reference.was_large);
     s->w = w;
     s->rng.seed = w->seed;
     s->cx = oracle_context(p, &o);
@@ -2089,7 +2186,6 @@ static void run(side *s, const world *w, const oracle_path *p, bool plain)
 
 /* ---- comparing ---- */
 
-static side reference, tested;
 static uint64_t n_refused, n_replayed, n_cut, n_seen, n_large;
 
 /* -1: both do the same; else the first thing seen that differs. */
@@ -2388,11 +2484,11 @@ int main(int argc, char **argv)
     printf(
         "%llu programs (%llu ended early, %llu with numbers too large for fast mode), %llu numbers "
         "compared, %llu cuts, %llu calls replayed, %llu of %llu bounds "
-        "refused; %.1f s; %d failures\n",
+        "refused, %llu traces stored; %.1f s; %d failures\n",
         (unsigned long long)n, (unsigned long long)n_refused, (unsigned long long)n_large,
         (unsigned long long)n_seen, (unsigned long long)n_cut, (unsigned long long)n_replayed,
-        (unsigned long long)n_unbounded, (unsigned long long)n_bounded, oracle_now() - start,
-        failures);
+        (unsigned long long)n_unbounded, (unsigned long long)n_bounded,
+        (unsigned long long)n_stored, oracle_now() - start, failures);
     if (counts) mixed_pairs_print(true);
     /* What mixed_pairs.def promises holds for so many programs; they are run at night. */
     if (n >= PROMISED && asked.seed == 1 && !is_gpu) failures += mixed_pairs_check(0);
