@@ -84,7 +84,7 @@ typedef deft_tensor *(*deft_grad_hook_fn)(deft_ctx *cx, deft_tensor *grad, void 
 
 /** Calls fn each time a gradient is taken of something that depends on t. Several hooks are
  * called in the order in which they were set. user is passed to fn and must live until the
- * step ends.
+ * step ends. A hook that was set in a step ends with it, whether it is committed or aborted.
  *
  * Returns true, or false with DEFT_E_ARG for a NULL fn. A hook that returns NULL, or
  * another shape or dtype, is a mistake of the call that takes the gradient. */

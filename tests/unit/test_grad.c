@@ -283,6 +283,21 @@ Test(grad, hooks_change_what_flows)
     cr_assert_eq(calls, 2);
 }
 
+/* The function and what it takes need not live longer than the step. */
+Test(grad, hooks_end_with_a_step_that_is_aborted)
+{
+    int calls = 0, before = 0;
+    deft_tensor *const x = VECTOR(2, 3);
+    deft_tensor *const h = deft_mul(x, 4.0);
+    cr_assert(deft_grad_hook(h, halve, &before));
+    const deft_scope step = deft_step_begin(r.cx);
+    cr_assert(deft_grad_hook(h, halve, &calls));
+    deft_step_abort(step);
+    EXPECT(rig_grad_of_sum(deft_square(h), x), 8 * 4, 12 * 4);
+    cr_assert_eq(calls, 0);
+    cr_assert_eq(before, 1);
+}
+
 static deft_tensor *two_of_them(deft_ctx *cx, deft_tensor *grad, void *user)
 {
     (void)user;

@@ -4,7 +4,8 @@
  * operator. A stop, and each result of a custom function, is a record of its own: a view
  * that changes nothing (unsqueeze of no axis), which the simplifier removes. The
  * annotation with the index of that record says what the record means. An annotation is
- * removed with its record.
+ * removed with its record, and with the step in which it was made: a hook may be set there
+ * on an older record.
  */
 #include "lazy/core/annotations.h"
 
@@ -23,9 +24,10 @@ void df_grad_annotations_truncate(deft_ctx *cx, uint32_t n)
 {
     size_t kept = 0;
     truncate_part_reads(cx, n);
-    for (size_t i = 0; i < cx->grad_annotations.n; i++)
-        if (cx->grad_annotations.at[i].record < n)
-            cx->grad_annotations.at[kept++] = cx->grad_annotations.at[i];
+    for (size_t i = 0; i < cx->grad_annotations.n; i++) {
+        const df_grad_annotation *const m = &cx->grad_annotations.at[i];
+        if (m->record < n && !m->in_step) cx->grad_annotations.at[kept++] = *m;
+    }
     cx->grad_annotations.n = kept;
     for (df_custom **at = &cx->customs; *at;) {
         df_custom *const c = *at;
@@ -126,6 +128,7 @@ void df_grad_annotations_renumber(deft_ctx *cx, const uint32_t *map, const uint3
 
 bool df_grad_annotation_add(deft_ctx *cx, df_grad_annotation m)
 {
+    m.in_step = cx->step_at != 0;
     if (df_vec_push(cx->mem, &cx->grad_annotations, m)) return true;
     df_error(cx, DEFT_E_MEMORY, "no memory for a mark on record %u", m.record);
     return false;

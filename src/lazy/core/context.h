@@ -170,6 +170,7 @@ typedef bool (*df_map_each_fn)(deft_ctx *cx, const char *what, deft_body_fn fn, 
 typedef struct df_grad_annotation {
     uint32_t record;
     df_annotation_kind kind;
+    bool in_step; /* made in the open step: it ends with the step, also where the record stays */
     deft_grad_hook_fn hook;
     void *user;
     struct df_custom *custom; /* owned by deft_ctx.customs */

@@ -153,7 +153,8 @@ void df_rec_finish(deft_ctx *cx, df_rec *r);
 /* Removes the records that have values and that nothing can refer to any more (forget.c). Records
  * that stay get new numbers. */
 void df_forget(deft_ctx *cx);
-/* Removes the annotations of the records from n on (annotations.c). */
+/* Removes the annotations of the records from n on, and those of the step that ends
+ * (annotations.c). */
 void df_grad_annotations_truncate(deft_ctx *cx, uint32_t n);
 
 #endif
