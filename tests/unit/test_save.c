@@ -706,7 +706,9 @@ Test(save, files_that_are_none)
     unlink(path);
     put_file("", 0);
     cr_assert_eq(deft_load(cx, path, &one, 1), DEFT_E_FORMAT);
-    cr_assert_eq(deft_save(cx, "/nonexistent/file", &one, 1), DEFT_E_IO);
+    char missing[160];
+    snprintf(missing, sizeof missing, "%s/missing/file", dir);
+    cr_assert_eq(deft_save(cx, missing, &one, 1), DEFT_E_IO);
     cr_assert_eq(deft_save(cx, dir, &one, 1), DEFT_E_IO, "a folder is not replaced");
     cr_assert(strstr(deft_message(cx), "no regular file"), "%s", deft_message(cx));
     char beside[160];
