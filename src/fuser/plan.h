@@ -479,6 +479,8 @@ typedef struct df_limits {
     bool splits_columns; /* an epilogue may have several axes for the columns of its product */
     bool takes_held; /* plan an update in place even when its input is needed after this run. Such a
                       * plan serves all runs: where the input is needed, the run copies it first */
+    bool bounds_part; /* rely on no bounds of slices that only happen to be equal: they differed in
+                       * another run */
     bool keep_why; /* fill in df_plan.why */
 } df_limits;
 

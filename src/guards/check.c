@@ -36,6 +36,7 @@ static bool holds(const df_guard *g, const df_trace *t, const int64_t *slots)
 {
     switch ((df_guard_kind)g->kind) {
     case DF_GUARD_same_place:
+    case DF_GUARD_same_bound:
     case DF_GUARD_equal: return slots[g->a] == slots[g->b];
     case DF_GUARD_is_const: return slots[g->a] == g->want;
     case DF_GUARD_at_least: return slots[g->a] >= g->want;

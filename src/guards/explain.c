@@ -136,6 +136,7 @@ static void put_guard(df_str *out, const df_guard *g, const df_slot_def *defs, c
     switch ((df_guard_kind)g->kind) {
     case DF_GUARD_equal:
     case DF_GUARD_same_place:
+    case DF_GUARD_same_bound:
         put_slot(out, defs, g->a, t);
         df_str_put(out, " == ");
         put_slot(out, defs, g->b, t);
@@ -193,6 +194,7 @@ void df_guard_explain(df_str *out, const df_guard *g, const df_trace *t, const d
     switch ((df_guard_kind)g->kind) {
     case DF_GUARD_equal:
     case DF_GUARD_same_place:
+    case DF_GUARD_same_bound:
         put_found(out, defs, g->a, slots, t);
         df_str_put(out, ", ");
         put_found(out, defs, g->b, slots, t);
@@ -251,6 +253,7 @@ void df_guard_parts(const df_guard *g, const df_trace *t, const df_slot_def *def
     switch ((df_guard_kind)g->kind) {
     case DF_GUARD_equal:
     case DF_GUARD_same_place:
+    case DF_GUARD_same_bound:
         put_slot(field, defs, g->a, t);
         put_slot(expected, defs, g->b, t);
         df_str_fmt(expected, " = %" PRId64, slots[g->b]);

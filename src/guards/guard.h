@@ -21,8 +21,9 @@
     X(unit,                                                                                        \
       "an input's innermost stride changed class") /* (stride of input a axis b == 1) == want */   \
     X(disjoint, "two memory ranges overlap")       /* inputs a and b do not overlap */             \
-    X(same_place, "two views that showed one place differ")     /* slot a == slot b */             \
-    X(sole, "whether an input is needed after the run changed") /* input a has the flag == want */
+    X(same_place, "two views that showed one place differ")      /* slot a == slot b */            \
+    X(same_bound, "two bounds of slices that were equal differ") /* slot a == slot b */            \
+    X(sole, "whether an input is needed after the run changed")  /* input a has the flag == want */
 
 typedef enum df_guard_kind {
 #define DF_X(name, reason) DF_GUARD_##name,
@@ -44,7 +45,8 @@ DF_INLINE uint32_t df_guard_n_slots(df_guard_kind kind)
 {
     switch (kind) {
     case DF_GUARD_equal:
-    case DF_GUARD_same_place: return 2;
+    case DF_GUARD_same_place:
+    case DF_GUARD_same_bound: return 2;
     case DF_GUARD_is_const:
     case DF_GUARD_at_least:
     case DF_GUARD_at_most: return 1;

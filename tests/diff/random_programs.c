@@ -1424,14 +1424,15 @@ static char doing[200];
 
 static long n_replanned, n_second_runs, n_retreats;
 
-/* Whether slices that were one place are two now, or slices that overlapped have a gap between
- * them, or the reverse: that may take another plan. */
+/* Whether slices that were one place are two now, bounds that were equal are not, or slices that
+ * overlapped have a gap between them, or the reverse: that may take another plan. */
 static bool places_parted(deft_ctx *cx)
 {
     static char text[1 << 16];
     (void)deft_explain(cx, text, sizeof text);
     const bool is_gap = strstr(text, "at_most: ") || strstr(text, "at_least: ");
-    return strstr(text, "same_place") != NULL || (is_gap && strstr(text, " start["));
+    return strstr(text, "same_place") || strstr(text, "same_bound") ||
+           (is_gap && strstr(text, " start["));
 }
 
 /* The log of one program on one path. The caller frees it. */

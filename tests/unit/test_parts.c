@@ -307,6 +307,48 @@ Test(parts, windows_that_meet_by_chance_recompile)
     rig_close(&r);
 }
 
+/* The sum of windows of a padded array, one below the other at first. Their columns are apart. */
+static void padded_windows(rig *r, deft_tensor *x, const int64_t row[4])
+{
+    float v[2], want[2] = { 0 };
+    deft_tensor *sum = NULL;
+    deft_tensor *const padded =
+        deft_pad(x, (int64_t[]){ 2, 1 }, (int64_t[]){ 2, 1 }, DEFT_PAD_CONSTANT, 0);
+    for (int i = 0; i < 4; i++) {
+        deft_tensor *const w =
+            deft_slice(padded, DEFT_R(row[i], row[i] + 2), DEFT_R(2 * i, 2 * i + 1));
+        sum = sum ? deft_add(deft_mul(sum, 3), w) : w;
+        for (int k = 0; k < 2; k++) {
+            const int64_t y = row[i] + k - 2, z = 2 * i - 1;
+            const bool is_within = y >= 0 && y < 6 && z >= 0 && z < 6;
+            want[k] = want[k] * 3 + (is_within ? (float)(y * 6 + z) : 0);
+        }
+    }
+    rig_read(r, sum, v, 2);
+    for (int k = 0; k < 2; k++) cr_assert_eq(v[k], want[k], "%d: %g, not %g", k, v[k], want[k]);
+}
+
+Test(parts, windows_of_a_padded_array_that_part_take_one_more_plan)
+{
+    rig r;
+    rig_open(&r, NULL, NULL);
+    deft_tensor *const x = deft_reshape(rig_range(&r, 36, 0), DEFT_SHAPE(6, 6));
+    OK(&r, deft_eval((deft_tensor *[]){ x }, 1));
+    const uint64_t before = rig_stats(&r).plans_built;
+    uint32_t at = 1;
+    for (int t = 0; t < 40; t++) {
+        int64_t row[4];
+        for (int i = 0; i < 4; i++) {
+            at = at * 1664525 + 1013904223;
+            row[i] =
+                t < 2 ? 3 + t : (int)(at >> 16 & 7); /* the windows move together, and then apart */
+        }
+        padded_windows(&r, x, row);
+        cr_assert_eq(rig_stats(&r).plans_built - before, t < 2 ? 1 : 2, "step %d", t);
+    }
+    rig_close(&r);
+}
+
 /* Few records with many numbers each, in ways that differ from the first record on. */
 static void few_records(rig *r, int way)
 {

@@ -71,14 +71,15 @@ static bool equal_now(const pass *p, df_slot a, df_slot b)
     return p->now.at[a.i] == p->now.at[b.i];
 }
 
-static void guard_equal(pass *p, df_slot a, df_slot b)
+static void guard_bound(pass *p, df_slot a, df_slot b)
 {
-    if (!df_same_slot(a, b)) df_fuse_guard_slots(p, DF_GUARD_equal, a, b);
+    if (!df_same_slot(a, b)) df_fuse_guard_slots(p, DF_GUARD_same_bound, a, b);
 }
 
 /* Gives *r the slots of an earlier condition on the same loop whose values are equal now, and
  * guards that they stay equal. The slices of windows have bounds of their own, of which many are
- * equal. A kernel then computes each condition once. */
+ * equal. A kernel then computes each condition once. Bounds that are equal by chance cost one more
+ * plan when they part: it shares no conditions, and serves all bounds (df_limits.bounds_part). */
 static void region_share_slots(pass *p, region *r)
 {
     for (uint32_t i = 0; i < p->regions_of_loops.n && p->st == DEFT_OK; i++) {
@@ -86,9 +87,9 @@ static void region_share_slots(pass *p, region *r)
         if (q.driver != r->driver || !equal_now(p, q.off, r->off) ||
             !equal_now(p, q.coef, r->coef) || !equal_now(p, q.extent, r->extent))
             continue;
-        guard_equal(p, q.off, r->off);
-        guard_equal(p, q.coef, r->coef);
-        guard_equal(p, q.extent, r->extent);
+        guard_bound(p, q.off, r->off);
+        guard_bound(p, q.coef, r->coef);
+        guard_bound(p, q.extent, r->extent);
         r->off = q.off;
         r->coef = q.coef;
         r->extent = q.extent;
@@ -112,7 +113,7 @@ map_id df_surround_enter(pass *p, uint32_t n, map_id map, region_id outer, regio
                      .off = df_fuse_sub(p, m.off[j], start),
                      .coef = m.coef[j],
                      .extent = df_fuse_axis_extent(p, x->src[1].i, j) };
-        if (p->st == DEFT_OK) region_share_slots(p, &r);
+        if (p->st == DEFT_OK && !p->lim->bounds_part) region_share_slots(p, &r);
         m.off[j] = r.off;
         m.coef[j] = r.coef;
         *inner = region_intern(p, &r);

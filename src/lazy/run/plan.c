@@ -62,7 +62,8 @@ typedef struct finder {
      * between. */
     df_same_place *same, *forward;
     uint32_t n_same, n_forward;
-    bool was_held; /* a plan missed that copies an input, which this run may overwrite */
+    bool was_held;    /* a plan missed that copies an input, which this run may overwrite */
+    bool have_parted; /* a plan missed for which bounds of slices were equal that differ now */
     bool ok;
 } finder;
 
@@ -96,6 +97,7 @@ static bool guards_hold(const df_counted *value, void *user)
         f->ok &= f->same && f->forward;
     }
     f->was_held |= miss->kind == DF_GUARD_sole;
+    f->have_parted |= miss->kind == DF_GUARD_same_bound;
     f->cx->stats.guard_misses++;
     df_str text;
     df_event event;
@@ -138,9 +140,10 @@ static deft_status set_about(df_plan *plan, void *user)
     return df_fail_mem(&a->cx->diag, "plan", plan->n_kernels * sizeof *plan->about);
 }
 
-/* takes_held: see df_limits. */
+/* takes_held, bounds_part: see df_limits. */
 static deft_status make_plan(deft_ctx *cx, df_device *dev, const df_trace *t, uint32_t number,
-                             bool takes_held, df_places *places, df_plan **out, df_phases *phases)
+                             bool takes_held, bool bounds_part, df_places *places, df_plan **out,
+                             df_phases *phases)
 {
     deft_status st = DEFT_OK;
     df_trace *simple = NULL;
@@ -149,6 +152,7 @@ static deft_status make_plan(deft_ctx *cx, df_device *dev, const df_trace *t, ui
     deft_runtime *const rt = cx->rt;
     df_limits limits = dev->limits;
     limits.takes_held = takes_held;
+    limits.bounds_part = bounds_part;
     limits.keep_why =
         t->n_nodes <= DF_WHY_NODES || df_log_on(&rt->log, DF_LOG_fusion) || df_ring_on(cx->ring);
     const uint64_t t0 = df_ctx_now_ns(cx);
@@ -212,8 +216,8 @@ static deft_status find_or_make(deft_ctx *cx, df_cut *m, df_plan_entry **out)
                          .n_known_forward = f.n_misses < MOST_LOST ? f.n_forward : 0,
                          .is_bounded = f.n_misses > 0,
                          .lost = DF_NONE };
-    TRY(make_plan(cx, e->dev, t, (uint32_t)cx->stats.plans_built + 1, f.was_held, &places, &e->plan,
-                  &phases));
+    TRY(make_plan(cx, e->dev, t, (uint32_t)cx->stats.plans_built + 1, f.was_held, f.have_parted,
+                  &places, &e->plan, &phases));
     cx->stats.plans_built++;
     if (df_log_on(&rt->log, DF_LOG_fusion)) log_why(cx, e->plan, t);
     if (e->plan->retreated)
