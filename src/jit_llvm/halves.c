@@ -100,11 +100,32 @@ static LLVMValueRef rounded_by_mask(df_gen *g, LLVMValueRef x, uint32_t w)
     return LLVMBuildSelect(g->b, odd, add_of(g, x, 0x8000u, w), add_of(g, x, 0x7fffu, w), "");
 }
 
+/* The same by an instruction that multiplies the 16-bit halves of two words and adds both products
+ * to a third word. The products are 0x7fff and the last kept bit. Returns NULL when the target has
+ * no such instruction for w lanes. Two instructions take the place of three. */
+static LLVMValueRef rounded_by_products(df_gen *g, LLVMValueRef x, uint32_t w)
+{
+    const char *name = w == 16  ? "llvm.x86.avx512.vpdpwssd.512"
+                       : w == 8 ? "llvm.x86.avx512.vpdpwssd.256"
+                       : w == 4 ? "llvm.x86.avx512.vpdpwssd.128"
+                                : NULL;
+    if (!name || !g->t->has_products) return NULL;
+    LLVMValueRef added = LLVMBuildOr(g->b, and_of(g, x, 0x10000u, w), word(g, 0x7fffu, w), "");
+    LLVMValueRef s[3] = { x, added, word(g, 0x10001u, w) };
+    return df_gen_intrinsic(g, name, NULL, 0, s, 3);
+}
+
+static LLVMValueRef rounded_to_bf16(df_gen *g, LLVMValueRef x, uint32_t w)
+{
+    LLVMValueRef sum = rounded_by_products(g, x, w);
+    if (sum) return sum;
+    return w > 1 && g->t->mask_bytes ? rounded_by_mask(g, x, w) : rounded(g, x, 16, w);
+}
+
 static LLVMValueRef bf16_of_f32(df_gen *g, LLVMValueRef x, LLVMValueRef real, uint32_t w,
                                 bool has_tame_nan)
 {
-    const bool has_masks = w > 1 && g->t->mask_bytes;
-    LLVMValueRef sum = has_masks ? rounded_by_mask(g, x, w) : rounded(g, x, 16, w);
+    LLVMValueRef sum = rounded_to_bf16(g, x, w);
     if (has_tame_nan) return down_by(g, sum, 16, w);
     LLVMValueRef quiet = LLVMBuildOr(g->b, x, word(g, 0x400000u, w), "");
     LLVMValueRef is_nan = LLVMBuildFCmp(g->b, LLVMRealUNO, real, real, "");
