@@ -125,13 +125,14 @@ LLVMValueRef df_access_load_unit(df_gen *g, LLVMTypeRef t, LLVMValueRef p, uint3
 
 /* Stores the active lanes of v in pieces. For each bit of their number, from the highest down, it
  * stores as many lanes as the bit counts and continues with the lanes above them. All w lanes can
- * be active only in masked loops, not in tails. */
+ * be active in masked loops and where several vectors are masked, but not in a tail. */
 static void store_pieces(df_gen *g, LLVMValueRef v, LLVMValueRef p, uint32_t size)
 {
     LLVMValueRef zero = df_gen_i64(g, 0);
     LLVMValueRef is_any = LLVMBuildICmp(g->b, LLVMIntSGT, g->n_active, zero, "");
     LLVMValueRef n_active = LLVMBuildSelect(g->b, is_any, g->n_active, zero, "");
-    for (uint32_t n = g->native_masks ? g->w : g->w / 2; n > 0; n /= 2) {
+    const bool may_be_whole = g->native_masks || g->n_copies > 1;
+    for (uint32_t n = may_be_whole ? g->w : g->w / 2; n > 0; n /= 2) {
         LLVMValueRef bit = LLVMBuildAnd(g->b, n_active, df_gen_i64(g, n), "");
         LLVMValueRef has = LLVMBuildICmp(g->b, LLVMIntNE, bit, zero, "");
         LLVMValueRef low = n == g->w ? v : df_gen_take_lanes(g, v, 0, n);

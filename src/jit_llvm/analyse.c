@@ -413,6 +413,47 @@ uint32_t df_gen_copies(df_gen *g)
     return g->is_jammed && n > 1 ? n / 2 : n; /* the other half is for the other row */
 }
 
+/* ---- two bf16 in a word (rows/words.c) ---- */
+
+/* Whether an access of the body may have two elements in a word. */
+static bool is_of_words(const df_gen *g, uint32_t access)
+{
+    return g->k->access[access].dtype == DEFT_BF16 && df_gen_lane_step(g, access) == DF_STEP_UNIT &&
+           !g->acc[access].has_tile && g->k->access[access].kind != DF_ACCESS_SCRATCH;
+}
+
+/* Whether instruction i, which is part of the body, gives the same in any order of the lanes, and
+ * touches bf16 in memory only as operand or result of a cast. */
+static bool fits_words(const df_gen *g, uint32_t i)
+{
+    const df_ins *ins = &g->k->ins[i];
+    const df_kop op = (df_kop)ins->op;
+    if (g->val[i].arm != 0) return false;
+    if (op == DF_K_store)
+        return is_of_words(g, (uint32_t)ins->imm) && g->k->ins[ins->src[0]].op == DF_K_cast;
+    if (op == DF_K_load) return is_of_words(g, (uint32_t)ins->imm);
+    for (uint32_t s = 0; s < df_gen_n_src(g, i); s++)
+        if (g->k->ins[ins->src[s]].op == DF_K_load && df_gen_is_here(g, ins->src[s], PLACE_BODY) &&
+            op != DF_K_cast)
+            return false;
+    return df_gen_kind(g, i) == DF_KOP_map && op != DF_K_index && op != DF_K_load_at &&
+           op != DF_K_load_if && op != DF_K_check;
+}
+
+bool df_gen_may_have_words(const df_gen *g)
+{
+    bool has_load = false;
+    if (g->k->mode != DF_MODE_MAP || g->w == 1 || g->level == DF_OPT_O0 || g->is_jammed ||
+        g->has_inside || g->n_questions > 0 || g->are_twos)
+        return false;
+    for (uint32_t i = 0; i < g->k->n_ins; i++) {
+        if (!df_gen_is_here(g, i, PLACE_BODY)) continue;
+        if (!fits_words(g, i)) return false;
+        has_load |= g->k->ins[i].op == DF_K_load;
+    }
+    return has_load;
+}
+
 /* ---- kernels that are refused ---- */
 
 static deft_status refuse_kernel_ins(const df_gen *g, uint32_t i, const char *what)

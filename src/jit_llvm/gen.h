@@ -210,6 +210,9 @@ struct df_gen {
     /* MAP, ROW: in the body that is being written, all accesses that step along the lanes step by
      * two elements, and operands and results alternate as rows/twos.c says. */
     bool are_twos;
+    /* MAP: in the body that is being written, copies 2c and 2c + 1 have the even and the odd
+     * elements of a vector of words (rows/words.c). No lane is masked off. */
+    bool has_words;
     bool native_masks; /* masked accesses of this kernel are instructions, and not slow ones */
     bool may_leave;    /* LOOP: there is a proceed */
     /* MAP: the sides of a block of rows for which crossed accesses have tiles; 0: there is none. */

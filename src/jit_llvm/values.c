@@ -303,11 +303,34 @@ static bool load_two(df_gen *g, uint32_t i)
     return true;
 }
 
+/* Writes load or store i for the even and the odd elements of a vector of words, that is for this
+ * copy and the next. An odd copy has nothing left to do. Returns false for other instructions. */
+static bool access_words(df_gen *g, uint32_t i)
+{
+    const df_ins *ins = &g->k->ins[i];
+    const uint32_t access = (uint32_t)ins->imm, copy = g->copy;
+    LLVMValueRef v[2];
+    if (ins->op != DF_K_load && ins->op != DF_K_store) return false;
+    if (copy % 2 == 1) return true;
+    if (ins->op == DF_K_load) df_words_load(g, access, v);
+    for (uint32_t n = 0; n < 2; n++) {
+        df_gen_copy(g, copy + n);
+        if (ins->op == DF_K_load)
+            df_gen_set_lanes(g, i, v[n]);
+        else
+            v[n] = df_gen_vec(g, ins->src[0]);
+    }
+    df_gen_copy(g, copy);
+    if (ins->op == DF_K_store) df_words_store(g, access, v[0], v[1]);
+    return true;
+}
+
 /* Writes instruction i for w lanes. */
 static void emit_lanes(df_gen *g, uint32_t i)
 {
     const df_val *is = &g->val[i];
     if (is->is_address || is->is_contracted || is_known(g, is)) return;
+    if (g->has_words && access_words(g, i)) return;
     const bool may_be_here = g->is_jammed || g->is_rest || g->are_twos || g->part == DF_ROW_EDGE;
     if (may_be_here && is->epoch == g->epoch && is->lanes[g->copy]) return;
     if (g->has_no_nan && is->asks_nan) return;

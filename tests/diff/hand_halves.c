@@ -10,6 +10,7 @@
  *   functions        of all patterns, by libm in f64, give or take what f32 may be off
  *   chains           a rounding after each public op, fused or not
  *   before rounding  ops that may take what a product is rounded from
+ *   lengths          vectors of any length that begin anywhere
  *   sums, products   whole numbers, exact in f32: rounded once, whatever the order
  *   composites       one rounding, from f32
  *
@@ -450,6 +451,41 @@ static void test_before_rounding(void)
     expect("relu of neg of a product", deft_relu(deft_neg(deft_mul(x, y))), t, twice, ALL);
 }
 
+/* Two results of n elements, which begin `skip` elements into an array. Whole vectors may be
+ * computed in another order than the elements behind them. */
+static void check_length(size_t n, size_t skip)
+{
+    static uint16_t product[ALL], difference[ALL];
+    char what[60];
+    for (size_t i = 0; i < n; i++) {
+        const float x = value(all[i + skip]), y = value(others[i + skip]);
+        product[i] = rounded((double)(x * y));
+        difference[i] = rounded((double)(value(product[i]) - y));
+    }
+    const deft_scope s = deft_scope_begin(cx);
+    deft_tensor *const x = deft_slice(halves(all, n + skip), DEFT_R((int64_t)skip, DEFT_END));
+    deft_tensor *const y = deft_slice(halves(others, n + skip), DEFT_R((int64_t)skip, DEFT_END));
+    deft_tensor *both[2] = { deft_mul(x, y) };
+    both[1] = deft_sub(both[0], y);
+    n_checks++;
+    if (deft_eval(both, 2) != DEFT_OK) fail("%zu from %zu: %s", n, skip, deft_message(cx));
+    snprintf(what, sizeof what, "%zu products from %zu", n, skip);
+    expect(what, both[0], t, product, n);
+    snprintf(what, sizeof what, "%zu differences from %zu", n, skip);
+    expect(what, both[1], t, difference, n);
+    expect("one result", deft_sub(deft_mul(x, y), y), t, difference, n);
+    if (deft_scope_end(s) != DEFT_OK) fail("scope: %s", deft_message(cx));
+}
+
+static void test_lengths(void)
+{
+    static const size_t lengths[] = {
+        1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 129, 1000, 20001
+    };
+    for (size_t k = 0; k < LEN(lengths); k++)
+        for (size_t skip = 0; skip < 3; skip++) check_length(lengths[k], skip);
+}
+
 /* ---- reductions ---- */
 
 /* Whole numbers of the half whose sums are exact in f32. */
@@ -686,6 +722,7 @@ int main(int argc, char **argv)
         { "functions", test_functions },
         { "chains", test_chains },
         { "before rounding", test_before_rounding },
+        { "lengths", test_lengths },
         { "reductions", test_reductions },
         { "matmul", test_matmul },
         { "scatter", test_scatter },

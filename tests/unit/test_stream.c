@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/half.h"
 #include "lazy/core/context.h"
 
 static rig r;
@@ -80,6 +81,38 @@ Test(stream, any_length_and_any_start)
             OK(&r, deft_scope_end(scope));
             free(v);
             free(want);
+        }
+}
+
+/* x y - x, each result rounded to bf16: two elements share a word of such vectors. */
+Test(stream, halves_of_any_length_and_any_start)
+{
+    static const int64_t lengths[] = { 1, 16, 31, 32, 33, 63, 64, 65, 95, 128, 1000, 70001 };
+    enum { MOST = 70100 };
+    static uint16_t v[MOST], w[MOST], want[MOST], got[MOST];
+    for (uint32_t i = 0; i < MOST; i++) {
+        v[i] = (uint16_t)(i * 40503u % 0x7f80u);
+        w[i] = (uint16_t)(0x3f00u + i * 37u % 509u);
+    }
+    for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++)
+        for (int64_t skip = 0; skip < 40; skip += skip < 2 ? 1 : 11) {
+            const int64_t n = lengths[k];
+            const size_t size = (size_t)n * sizeof *v;
+            const deft_scope scope = deft_scope_begin(r.cx);
+            deft_tensor *all =
+                deft_from(r.cx, DEFT_SHAPE(n + skip), DEFT_BF16, v, (size_t)(n + skip) * sizeof *v);
+            deft_tensor *const x = deft_slice(all, DEFT_R(skip, n + skip));
+            deft_tensor *const y = deft_from(r.cx, DEFT_SHAPE(n), DEFT_BF16, w, size);
+            for (int64_t i = 0; i < n; i++) {
+                const float a = df_f32_of_bf16(v[i + skip]);
+                const uint16_t p = df_bf16_of_f32(a * df_f32_of_bf16(w[i]));
+                want[i] = df_bf16_of_f32(df_f32_of_bf16(p) - a);
+            }
+            OK(&r, deft_read(deft_sub(deft_mul(x, y), x), DEFT_BF16, got, size));
+            cr_expect(memcmp(got, want, size) == 0, "%lld from %lld", (long long)n,
+                      (long long)skip);
+            cr_expect_eq(streamed(), 1, "%lld", (long long)n);
+            OK(&r, deft_scope_end(scope));
         }
 }
 

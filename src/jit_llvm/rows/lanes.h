@@ -14,6 +14,7 @@
  *   inside.c    rows of MAP whose inside needs no tests
  *   twos.c      rows of MAP and ROW whose operands or results alternate in memory
  *   loops.c     loops over the elements of a row
+ *   words.c     bodies of MAP on bf16, two elements to a word
  *   values.c    the instructions of a body, each at its level
  *   arms.c      instructions behind a branch
  *   analyse.c   decisions: lanes, levels, copies
@@ -51,6 +52,8 @@ uint32_t df_gen_copies(df_gen *g);
 /* Whether n copies of the marked body are few enough instructions to be written one after the
  * other, instead of instruction by instruction. */
 bool df_gen_goes_by_vector(const df_gen *g, uint32_t n);
+/* Whether an even number of copies of the marked body may be written with g->has_words. */
+bool df_gen_may_have_words(const df_gen *g);
 /* Whether the marked body is written as one masked loop, without a separate tail. */
 bool df_gen_one_loop(const df_gen *g);
 /* Whether the kernel may write the memory that the access reads. */
@@ -117,6 +120,13 @@ bool df_twos_pay(const df_gen *g);
 LLVMValueRef df_twos_hold(df_gen *g);
 /* As df_lanes_loop. The loop is written twice where df_twos_pay. */
 void df_twos_lanes(df_gen *g, const df_lanes *l);
+
+/* ---- words.c ---- */
+
+/* Where g->has_words, in an even copy: loads the lanes of this copy and of the next one. */
+void df_words_load(df_gen *g, uint32_t access, LLVMValueRef out[2]);
+/* The same for a store. */
+void df_words_store(df_gen *g, uint32_t access, LLVMValueRef even, LLVMValueRef odd);
 
 /* ---- stream.c ---- */
 

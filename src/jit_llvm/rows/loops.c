@@ -31,13 +31,21 @@ static bool by_vector(const df_gen *g)
     return g->k->mode == DF_MODE_MAP && n_stores > 1 && df_gen_goes_by_vector(g, g->n_copies);
 }
 
+/* Whether the copies that have begun are an even number of whole vectors. */
+static bool are_whole_pairs(const df_gen *g)
+{
+    for (uint32_t c = 0; c < g->n_copies; c++)
+        if (g->masks[c]) return false;
+    return g->n_copies % 2 == 0;
+}
+
 void df_lanes_body(df_gen *g, LLVMValueRef lane0, LLVMValueRef end, uint32_t n_copies)
 {
     df_gen_copies_begin(g, lane0, end, n_copies);
-    if (by_vector(g))
-        for (uint32_t c = 0; c < g->n_copies; c++) df_gen_place_copies(g, PLACE_BODY, c, c + 1);
-    else
-        df_gen_place(g, PLACE_BODY);
+    g->has_words = are_whole_pairs(g) && df_gen_may_have_words(g);
+    const uint32_t n = !by_vector(g) ? g->n_copies : g->has_words ? 2 : 1;
+    for (uint32_t c = 0; c < g->n_copies; c += n) df_gen_place_copies(g, PLACE_BODY, c, c + n);
+    g->has_words = false;
 }
 
 /* Writes for (i = from; i < to; i += w * n) around n copies of the body. Lanes from `end` on are

@@ -19,7 +19,8 @@
  *
  * Non-temporal stores write aligned vectors. The elements before the first of them and after the
  * last are computed by one masked vector each, in one loop of two iterations. The body is not
- * written several times for neighbouring vectors, because such a loop waits for memory.
+ * written several times for neighbouring vectors, because such a loop waits for memory. Only where
+ * two elements share a word (words.c), it is written twice.
  *
  * On x86 these stores are not ordered with later ones. So each call ends with a fence, and whoever
  * learns that the call has returned also finds its results. On AArch64 the instruction is a mere
@@ -85,6 +86,12 @@ void df_stream_store(df_gen *g, LLVMValueRef v, LLVMValueRef p, uint32_t size)
                     LLVMMDNodeInContext(g->ctx, &one, 1));
 }
 
+/* How many copies of the body compute what is stored at once. */
+static uint32_t stream_copies(const df_gen *g)
+{
+    return df_gen_may_have_words(g) ? 2 : 1;
+}
+
 /* The masked vectors at both ends of the row. */
 static void write_ends(df_gen *g, LLVMValueRef from, LLVMValueRef first, LLVMValueRef whole,
                        LLVMValueRef to)
@@ -96,7 +103,7 @@ static void write_ends(df_gen *g, LLVMValueRef from, LLVMValueRef first, LLVMVal
     LLVMValueRef begin = LLVMBuildSelect(g->b, is_front, from, whole, "");
     LLVMValueRef end = LLVMBuildSelect(g->b, is_front, first, to, "");
     df_if_begin(g, &any, LLVMBuildICmp(g->b, LLVMIntSLT, begin, end, ""));
-    df_lanes_body(g, begin, end, 1);
+    df_lanes_body(g, begin, end, stream_copies(g));
     df_if_end(g, &any);
     df_loop_end(g, &l);
 }
@@ -104,27 +111,29 @@ static void write_ends(df_gen *g, LLVMValueRef from, LLVMValueRef first, LLVMVal
 /* The first lane from `from` on at which a vector of results may be stored, but `to` at most. */
 static LLVMValueRef first_whole(df_gen *g, LLVMValueRef from, LLVMValueRef to)
 {
+    const uint32_t lanes = g->w * stream_copies(g);
     const uint32_t access = first_stream(g);
     const uint32_t size = df_bytes_of((deft_dtype)g->k->access[access].dtype);
     LLVMValueRef at = LLVMBuildPtrToInt(g->b, g->acc[access].at, g->i64, "");
     LLVMValueRef past = LLVMBuildUDiv(g->b, at, df_gen_i64(g, size), ""); /* in elements */
     past = LLVMBuildAdd(g->b, past, from, "");
     LLVMValueRef rest =
-        LLVMBuildAnd(g->b, LLVMBuildNeg(g->b, past, ""), df_gen_i64(g, g->w - 1), "");
+        LLVMBuildAnd(g->b, LLVMBuildNeg(g->b, past, ""), df_gen_i64(g, lanes - 1), "");
     return df_gen_min(g, LLVMBuildAdd(g->b, from, rest, ""), to);
 }
 
 /* Writes the marked body for the elements [from, to) of a row. */
 static void stream_row(df_gen *g, LLVMValueRef from, LLVMValueRef to)
 {
+    const uint32_t n_copies = stream_copies(g), lanes = g->w * n_copies;
     LLVMValueRef first = first_whole(g, from, to);
     LLVMValueRef n = LLVMBuildSub(g->b, to, first, "");
-    n = LLVMBuildAnd(g->b, n, df_gen_i64(g, -(int64_t)g->w), "");
+    n = LLVMBuildAnd(g->b, n, df_gen_i64(g, -(int64_t)lanes), "");
     LLVMValueRef whole = LLVMBuildAdd(g->b, first, n, "");
     df_loop l;
-    df_loop_begin(g, &l, first, whole, df_gen_i64(g, g->w), 0);
+    df_loop_begin(g, &l, first, whole, df_gen_i64(g, lanes), 0);
     g->is_streaming = true;
-    df_lanes_body(g, l.i, NULL, 1);
+    df_lanes_body(g, l.i, NULL, n_copies);
     g->is_streaming = false;
     df_loop_end(g, &l);
     write_ends(g, from, first, whole, to);
