@@ -34,8 +34,8 @@ enum { PACKS_ALL = 0 };
 #endif
 
 /* Whether the product is faster with packed weights. B is read as fast where it lies when it is
- * small and its rows are contiguous. tiles->split, in fast mode, reads B as fast from memory for one
- * or two rows, but not from L2. */
+ * small and its rows are contiguous. In fast mode, tiles->split reads B as fast for one or two
+ * rows, from memory but not from L2. */
 static bool gains_by_packing(const df_matmul_job *j, const df_tiles *t)
 {
     const int64_t n_elements = j->n * j->k;
