@@ -494,6 +494,7 @@ LLVMValueRef df_access_load(df_gen *g, uint32_t access)
     const deft_dtype dtype = (deft_dtype)g->k->access[access].dtype;
     const uint32_t size = df_bytes_of(dtype);
     LLVMTypeRef t = df_gen_mem_type(g, dtype);
+    if (g->acc[access].turned) return from_mem(g, dtype, g->acc[access].turned);
     LLVMValueRef p = lane_address(g, access, t, row_address(g, access)), v;
     if (df_gen_lane_step(g, access) == DF_STEP_UNIT) {
         prefetch(g, access, p);

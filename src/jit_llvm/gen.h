@@ -130,6 +130,8 @@ typedef struct df_acc_state {
     bool has_run;      /* AT: some load through it is one of neighbouring elements */
     bool has_tile;     /* crossed, and reached through a tile (tiles.c) */
     LLVMValueRef tile; /* the address of its tile */
+    /* The lanes of the load in the row that is being written (squares.c). NULL: in memory. */
+    LLVMValueRef turned;
 } df_acc_state;
 
 /* Masks of loads of every second element (access.c), in one copy of a body: the lanes of the two
@@ -402,6 +404,28 @@ void df_stream_store(df_gen *g, LLVMValueRef v, LLVMValueRef p, uint32_t size);
 void df_tiles_find(df_gen *g);
 /* Writes all rows of a kernel with tiles. */
 void df_tiles_rows(df_gen *g);
+
+/* ---- squares.c ---- */
+
+enum { DF_SQUARE = 16 }; /* most rows of a square, for which 16 registers suffice */
+/* Rows and columns of a square of elements of `size` bytes. A row is one vector, of 16 bytes or
+ * more. */
+uint32_t df_square_side(const df_gen *g, uint32_t size);
+/* Exchanges rows and columns of the square v. */
+void df_square_transpose(df_gen *g, LLVMValueRef v[DF_SQUARE], uint32_t size);
+/* Whether the kernel, which has tiles, gets code for strips of squares. The body must be marked,
+ * and df_stream_begin called. */
+bool df_squares_pay(const df_gen *g);
+/* Where squares are used, at the current position on the other OUTER axes. */
+typedef struct df_squares {
+    LLVMValueRef fit;    /* whether strips along the axis are computed in squares (i1) */
+    LLVMValueRef around; /* whether these store around the caches (i1); NULL: never */
+} df_squares;
+df_squares df_squares_fit(df_gen *g, int across);
+/* Writes the strip of g->w rows from `row` on, for the lanes from g->i0 up to `to`. Their number is
+ * a multiple of g->w. around: as in df_squares. */
+void df_squares_strip(df_gen *g, int across, LLVMValueRef row, LLVMValueRef to,
+                      LLVMValueRef around);
 
 #include "jit_llvm/rows/lanes.h"
 #include "jit_llvm/rows/reduce.h"

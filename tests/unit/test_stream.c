@@ -225,6 +225,63 @@ Test(stream, transposed_operands_of_any_extents)
         }
 }
 
+/* x' + 2 y in squares of registers, which store around the caches where all rows begin at a line.
+ * Lanes of 512 elements share sets of the first cache. */
+Test(stream, transposed_operands_in_sums)
+{
+    static const int64_t extents[] = { 3, 15, 16, 31, 48, 50, 64, 127, 160, 512 };
+    for (size_t i = 0; i < sizeof extents / sizeof *extents; i++)
+        for (size_t j = 0; j < sizeof extents / sizeof *extents; j++) {
+            const int64_t rows = extents[i], n = extents[j];
+            float *const v = numbers(rows * n, 1), *const w = numbers(rows * n, 4);
+            float *const want = numbers(rows * n, 0);
+            deft_tensor *x = rig_tensor(&r, DEFT_SHAPE(n, rows), v);
+            deft_tensor *y = rig_tensor(&r, DEFT_SHAPE(rows, n), w);
+            for (int64_t k = 0; k < rows * n; k++) want[k] = v[k % n * rows + k / n] + 2 * w[k];
+            streamed();
+            const deft_scope scope = deft_scope_begin(r.cx);
+            rig_expect(&r, deft_add(deft_t(x), deft_mul(y, 2)), rows * n, want);
+            cr_expect_eq(streamed(), 1, "%lld x %lld", (long long)rows, (long long)n);
+            OK(&r, deft_scope_end(scope));
+            deft_drop(&x);
+            deft_drop(&y);
+            free(v);
+            free(w);
+            free(want);
+        }
+}
+
+/* The same for elements of 8 bytes, and for a scalar of each row. */
+Test(stream, transposed_operands_of_eight_bytes)
+{
+    for (int64_t rows = 7; rows < 60; rows += 9)
+        for (int64_t n = 8; n < 600; n = n * 3 + 8 * (rows % 2)) {
+            float *const v = numbers(rows * n, 1), *const w = numbers(rows, 4);
+            deft_tensor *x = rig_tensor(&r, DEFT_SHAPE(n, rows), v);
+            deft_tensor *scale = rig_tensor(&r, DEFT_SHAPE(rows, 1), w);
+            deft_tensor *wide = deft_keep(deft_cast(x, DEFT_F64));
+            deft_tensor *by = deft_keep(deft_cast(scale, DEFT_F64));
+            OK(&r, deft_eval((deft_tensor *[]){ wide, by }, 2));
+            streamed();
+            const deft_scope scope = deft_scope_begin(r.cx);
+            deft_tensor *const y = deft_mul(deft_t(wide), by);
+            double *const got = malloc(sizeof *got * (size_t)(rows * n));
+            OK(&r, deft_read(y, DEFT_F64, got, sizeof *got * (size_t)(rows * n)));
+            cr_expect_eq(streamed(), 1);
+            for (int64_t k = 0; k < rows * n; k++)
+                cr_assert(got[k] == (double)v[k % n * rows + k / n] * (double)w[k / n],
+                          "%lld x %lld, %lld", (long long)rows, (long long)n, (long long)k);
+            OK(&r, deft_scope_end(scope));
+            deft_drop(&x);
+            deft_drop(&scale);
+            deft_drop(&wide);
+            deft_drop(&by);
+            free(got);
+            free(v);
+            free(w);
+        }
+}
+
 /* A transposed result is copied from a tile when the rows of its block are done. */
 Test(stream, transposed_results_are_whole)
 {

@@ -9,6 +9,7 @@
  *   row.c       reductions along the lanes, for ROW
  *   reduce.c    what both kinds of reductions share: the order
  *   tiles.c     rows of MAP with transposed operands, block by block
+ *   squares.c   the same, square by square in registers
  *   stream.c    rows of MAP whose results go around the caches
  *   jam.c       rows of MAP, two at a time
  *   inside.c    rows of MAP whose inside needs no tests

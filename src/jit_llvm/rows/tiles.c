@@ -14,11 +14,11 @@
  *       transpose the tile of each crossed store into memory
  *
  * A transpose reads and writes whole vectors, and exchanges rows and columns of small squares in
- * registers. Its network is that of a perfect shuffle: within 16 bytes, step by step, row k is
- * interleaved with row k + n / 2. Between the 16-byte parts of wider vectors, even parts of two
- * vectors are joined, and odd ones. Each step is one instruction for two vectors of the result.
- * If an extent of a block is no multiple of the side of a square, the last square overlaps the one
- * before. Blocks thinner than a square are copied element by element.
+ * registers (squares.c). If an extent of a block is no multiple of the side of a square, the last
+ * square overlaps the one before. Blocks thinner than a square are copied element by element.
+ *
+ * Where squares.c can compute a strip of rows without a tile, blocks have as many rows as a square.
+ * Tiles then serve what is left at the ends of rows, and strips that are not whole.
  *
  * All loads of a block precede its stores. That is safe for the reason that rows may be divided
  * between threads anywhere: no row reads what another row of the launch writes.
@@ -29,9 +29,7 @@ enum {
     CHUNK = 256,     /* bytes of memory side by side that a block of a load has */
     MOST_SIDE = 128, /* most elements of a block along either axis */
     LEAST_SIDE = 16, /* least elements; also what the last block may have more than others */
-    SQUARE = 16,     /* most rows of a square, for which 16 registers suffice */
     LINE = 64,       /* bytes; tiles begin at a cache line */
-    PART = 16,       /* bytes within which x86 and AArch64 interleave elements */
 };
 
 /* ---- which accesses ---- */
@@ -93,65 +91,6 @@ void df_tiles_find(df_gen *g)
         g->acc[a].has_tile = false;
 }
 
-/* ---- squares ---- */
-
-/* Rows and columns of a square of elements of `size` bytes. A row is one vector, of 16 bytes or
- * more. */
-static uint32_t square_side(const df_gen *g, uint32_t size)
-{
-    const uint32_t lanes = g->t->vector_bytes / size;
-    return lanes < SQUARE ? lanes : SQUARE;
-}
-
-/* Of each part of `part` lanes, interleaves one half of a with the same half of b. */
-static LLVMValueRef interleave(df_gen *g, LLVMValueRef a, LLVMValueRef b, uint32_t n, uint32_t part,
-                               bool high)
-{
-    LLVMValueRef lane[SQUARE];
-    for (uint32_t i = 0; i < n; i++) {
-        const uint32_t from = i / part * part + (high ? part / 2 : 0) + i % part / 2;
-        lane[i] = LLVMConstInt(g->i32, from + (i % 2 ? n : 0), 0);
-    }
-    return LLVMBuildShuffleVector(g->b, a, b, LLVMConstVector(lane, n), "");
-}
-
-/* The even parts of a, then those of b; or the odd ones. */
-static LLVMValueRef join_parts(df_gen *g, LLVMValueRef a, LLVMValueRef b, uint32_t n, uint32_t part,
-                               bool odd)
-{
-    LLVMValueRef lane[SQUARE];
-    for (uint32_t i = 0; i < n; i++) {
-        const uint32_t at = 2 * (i / part) + odd; /* the part, of those of a and b together */
-        lane[i] = LLVMConstInt(g->i32, at * part + i % part, 0);
-    }
-    return LLVMBuildShuffleVector(g->b, a, b, LLVMConstVector(lane, n), "");
-}
-
-/* Transposes the square v of n rows and n columns. */
-static void transpose_square(df_gen *g, LLVMValueRef v[SQUARE], uint32_t n, uint32_t size)
-{
-    const uint32_t part = PART / size, n_parts = n / part;
-    LLVMValueRef to[SQUARE];
-    for (uint32_t step = 1; step < part; step *= 2) {
-        for (uint32_t group = 0; group < n; group += part)
-            for (uint32_t k = 0; k < part; k++) {
-                LLVMValueRef a = v[group + k / 2], b = v[group + k / 2 + part / 2];
-                to[group + k] = interleave(g, a, b, n, part, k % 2);
-            }
-        for (uint32_t k = 0; k < n; k++) v[k] = to[k];
-    }
-    /* Now part p of v[q part + c] has rows q part and following of column p part + c. */
-    for (uint32_t step = 1; step < n_parts; step *= 2) {
-        for (uint32_t q = 0; q < n_parts; q++)
-            for (uint32_t c = 0; c < part; c++) {
-                const uint32_t pair = q % (n_parts / 2), odd = q / (n_parts / 2);
-                LLVMValueRef a = v[2 * pair * part + c], b = v[(2 * pair + 1) * part + c];
-                to[q * part + c] = join_parts(g, a, b, n, part, odd);
-            }
-        for (uint32_t k = 0; k < n; k++) v[k] = to[k];
-    }
-}
-
 /* ---- transposes ---- */
 
 /* An array of which rows and columns are exchanged. Row r begins at `at` + r * pitch. */
@@ -170,15 +109,15 @@ static LLVMValueRef element_of(df_gen *g, matrix m, LLVMValueRef row, LLVMValueR
 static void copy_square(df_gen *g, matrix to, matrix from, LLVMValueRef row, LLVMValueRef column,
                         uint32_t size)
 {
-    const uint32_t n = square_side(g, size);
+    const uint32_t n = df_square_side(g, size);
     LLVMTypeRef type = LLVMVectorType(LLVMIntTypeInContext(g->ctx, 8 * size), n);
-    LLVMValueRef v[SQUARE], p = element_of(g, from, row, column, size);
+    LLVMValueRef v[DF_SQUARE], p = element_of(g, from, row, column, size);
     for (uint32_t k = 0; k < n; k++) {
         if (k > 0) p = df_gen_offset(g, p, from.pitch);
         v[k] = LLVMBuildLoad2(g->b, type, p, "");
         LLVMSetAlignment(v[k], size);
     }
-    transpose_square(g, v, n, size);
+    df_square_transpose(g, v, size);
     p = element_of(g, to, column, row, size);
     for (uint32_t k = 0; k < n; k++) {
         if (k > 0) p = df_gen_offset(g, p, to.pitch);
@@ -189,7 +128,7 @@ static void copy_square(df_gen *g, matrix to, matrix from, LLVMValueRef row, LLV
 static void copy_squares(df_gen *g, matrix to, matrix from, LLVMValueRef n_rows,
                          LLVMValueRef n_columns, uint32_t size)
 {
-    LLVMValueRef zero = df_gen_i64(g, 0), n = df_gen_i64(g, square_side(g, size));
+    LLVMValueRef zero = df_gen_i64(g, 0), n = df_gen_i64(g, df_square_side(g, size));
     LLVMValueRef last_row = LLVMBuildSub(g->b, n_rows, n, "");
     LLVMValueRef last_column = LLVMBuildSub(g->b, n_columns, n, "");
     df_loop rows, columns;
@@ -233,7 +172,7 @@ static LLVMValueRef make_transpose(df_gen *g, uint32_t size)
     LLVMGetParams(fn, p);
     LLVMPositionBuilderAtEnd(g->b, LLVMAppendBasicBlockInContext(g->ctx, fn, "entry"));
     const matrix to = { p[0], p[1] }, from = { p[2], p[3] };
-    LLVMValueRef n = df_gen_i64(g, square_side(g, size));
+    LLVMValueRef n = df_gen_i64(g, df_square_side(g, size));
     LLVMValueRef is_high = LLVMBuildICmp(g->b, LLVMIntSGE, p[4], n, "");
     LLVMValueRef is_wide = LLVMBuildICmp(g->b, LLVMIntSGE, p[5], n, "");
     LLVMValueRef has_squares = LLVMBuildAnd(g->b, is_high, is_wide, "");
@@ -261,20 +200,20 @@ static void call_transpose(df_gen *g, matrix to, matrix from, LLVMValueRef n_row
 
 /* ---- blocks ---- */
 
-/* A loop over blocks of `side` elements of [from, to). A rest of less than LEAST_SIDE elements
+/* A loop over blocks of `by` elements of [from, to). A rest of less than LEAST_SIDE elements
  * belongs to the last block. */
 typedef struct blocks {
     df_loop loop;
     LLVMValueRef begin, end, n; /* of the current block */
 } blocks;
 
-/* aligned: blocks begin at multiples of `side`, so that threads whose ranges begin elsewhere read
- * whole cache lines. */
-static void blocks_begin(df_gen *g, blocks *x, LLVMValueRef from, LLVMValueRef to, uint32_t side,
+/* aligned: blocks begin at multiples of `by`, a power of two, so that threads whose ranges begin
+ * elsewhere read whole cache lines. */
+static void blocks_begin(df_gen *g, blocks *x, LLVMValueRef from, LLVMValueRef to, LLVMValueRef by,
                          bool aligned)
 {
-    LLVMValueRef first = from, by = df_gen_i64(g, side), rest = df_gen_i64(g, LEAST_SIDE);
-    if (aligned) first = LLVMBuildAnd(g->b, from, df_gen_i64(g, -(int64_t)side), "");
+    LLVMValueRef first = from, rest = df_gen_i64(g, LEAST_SIDE);
+    if (aligned) first = LLVMBuildAnd(g->b, from, LLVMBuildNeg(g->b, by, ""), "");
     LLVMValueRef past_first = LLVMBuildAdd(g->b, first, df_gen_i64(g, 1), "");
     LLVMValueRef stop = LLVMBuildSub(g->b, to, df_gen_i64(g, LEAST_SIDE - 1), "");
     LLVMValueRef is_one = LLVMBuildICmp(g->b, LLVMIntSLT, stop, past_first, "");
@@ -365,6 +304,53 @@ static void one_block(df_gen *g, const int *across, const blocks *rows, const bl
     move_tiles(g, DF_ACCESS_STORE, rows, lanes);
 }
 
+/* Writes the lanes from `from` on of the rows of a block. */
+static void lane_blocks(df_gen *g, const int *across, const blocks *rows, LLVMValueRef from)
+{
+    blocks lanes;
+    blocks_begin(g, &lanes, from, g->i1_, df_gen_i64(g, g->tile_lanes), false);
+    one_block(g, across, rows, &lanes);
+    df_loop_end(g, &lanes.loop);
+}
+
+/* Writes the rows of a block: in squares where they fit and the block is a strip, and the rest with
+ * tiles. A rest beside squares that store through the caches does so, too. */
+static void one_strip(df_gen *g, const int *across, const blocks *rows, const df_squares *s)
+{
+    LLVMValueRef streams = g->streams, whole = df_gen_whole(g, g->i0, g->i1_, g->w);
+    LLVMValueRef is_strip = LLVMBuildICmp(g->b, LLVMIntEQ, rows->n, df_gen_i64(g, g->w), "");
+    df_if squares, rest;
+    is_strip = LLVMBuildAnd(g->b, s->fit, is_strip, "");
+    df_if_begin(g, &squares, is_strip);
+    df_squares_strip(g, *across, rows->begin, whole, s->around);
+    df_if_end(g, &squares);
+    LLVMValueRef from = LLVMBuildSelect(g->b, is_strip, whole, g->i0, "");
+    if (streams) g->streams = LLVMBuildSelect(g->b, is_strip, s->around, streams, "");
+    df_if_begin(g, &rest, LLVMBuildICmp(g->b, LLVMIntSLT, from, g->i1_, ""));
+    lane_blocks(g, across, rows, from);
+    df_if_end(g, &rest);
+    g->streams = streams;
+}
+
+/* Writes the rows [from, to) of one position on the other OUTER axes. */
+static void row_blocks(df_gen *g, const int *across, LLVMValueRef from, LLVMValueRef to)
+{
+    LLVMValueRef side = df_gen_i64(g, g->tile_rows);
+    const bool has_squares = df_squares_pay(g);
+    df_squares s;
+    if (has_squares) {
+        s = df_squares_fit(g, *across);
+        side = LLVMBuildSelect(g->b, s.fit, df_gen_i64(g, g->w), side, "");
+    }
+    blocks rows;
+    blocks_begin(g, &rows, from, to, side, true);
+    if (has_squares)
+        one_strip(g, across, &rows, &s);
+    else
+        lane_blocks(g, across, &rows, g->i0);
+    df_loop_end(g, &rows.loop);
+}
+
 void df_tiles_rows(df_gen *g)
 {
     const int *across = &g->outer[g->n_outer - 1];
@@ -391,12 +377,7 @@ void df_tiles_rows(df_gen *g)
     LLVMValueRef is_inside = LLVMBuildICmp(g->b, LLVMIntSGT, skip, zero, "");
     LLVMValueRef from = LLVMBuildSelect(g->b, is_inside, skip, zero, "");
     LLVMValueRef to = df_gen_min(g, extent, LLVMBuildSub(g->b, g->o1, start, ""));
-    blocks rows, lanes;
-    blocks_begin(g, &rows, from, to, g->tile_rows, true);
-    blocks_begin(g, &lanes, g->i0, g->i1_, g->tile_lanes, false);
-    one_block(g, across, &rows, &lanes);
-    df_loop_end(g, &lanes.loop);
-    df_loop_end(g, &rows.loop);
+    row_blocks(g, across, from, to);
     df_nest_end(g, &runs);
     df_if_end(g, &any);
     df_stream_end(g);

@@ -158,8 +158,8 @@ static void run_item(const df_run *r, const df_seg_run *s, uint32_t item, uint32
 {
     df_kargs a = thread_args(r, s, thread);
     const int64_t group = item / s->parts, part = item % s->parts;
-    const int64_t row = df_run_share_begin(s->n_outer, group, s->groups);
-    const int64_t end = df_run_share_begin(s->n_outer, group + 1, s->groups);
+    const int64_t row = df_run_group_begin(s, group);
+    const int64_t end = df_run_group_begin(s, group + 1);
     const int64_t p0 = df_run_part_begin(s, part), p1 = df_run_part_begin(s, part + 1);
     if (s->riders != DF_NONE) {
         run_rows(r, s, &a, thread, row, end);

@@ -27,6 +27,10 @@ enum { MAP_GRAIN = 4096, COL_GRAIN = 256 };
  * in the cache. */
 enum { THIN = 16 };
 
+/* Rows of a kernel with transposed operands are computed in strips of so many rows
+ * (jit_llvm/rows/squares.c), and strips of fewer rows more slowly. */
+enum { STRIP = 16 };
+
 /* Divides a row into about `want` parts. Each is a multiple of grain, except the last. */
 static void divide_row(df_seg_run *s, int64_t extent, int64_t want, int64_t grain)
 {
@@ -46,6 +50,8 @@ static void divide_segment(df_seg_run *s, int64_t want)
     const int64_t per_row = whole_rows ? 1 : df_div_up(want, s->n_outer);
     s->split = false;
     s->groups = df_min_i64(want, s->n_outer);
+    const bool has_strips = df_kernel_has_tiles(s->kernel) && s->n_outer / s->groups >= STRIP;
+    s->row_grain = has_strips ? STRIP : 1;
     divide_row(s, s->n_inner, 1, s->n_inner);
     if (per_row > 1 && mode != DF_MODE_ROW)
         divide_row(s, s->n_inner, per_row, mode == DF_MODE_MAP ? MAP_GRAIN : COL_GRAIN);

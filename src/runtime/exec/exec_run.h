@@ -39,7 +39,8 @@ typedef struct df_seg_run {
      * Items have nearly equal sizes. A part is a range of part_extent elements of INNER, or of
      * part_extent blocks when `split` is set. It begins at a multiple of grain. */
     int64_t groups, parts, part_extent, grain;
-    bool split; /* the reduction is divided into blocks: part, then fin */
+    int64_t row_grain; /* groups of rows begin at multiples of it */
+    bool split;        /* the reduction is divided into blocks: part, then fin */
     /* Co-scheduled segments, which run together with the rows of this one: the first of a list, and
      * the next in the list of which this segment is a member. DF_NONE ends the list. */
     uint32_t riders, next_rider;
@@ -110,6 +111,13 @@ const df_code *df_run_code(const df_run *r, const df_seg *seg, const df_seg_run 
 DF_INLINE int64_t df_run_share_begin(int64_t extent, int64_t i, int64_t n)
 {
     return extent / n * i + extent % n * i / n;
+}
+
+/* Returns the first row of a group of rows. */
+DF_INLINE int64_t df_run_group_begin(const df_seg_run *s, int64_t group)
+{
+    const int64_t row = df_run_share_begin(s->n_outer, group, s->groups);
+    return group < s->groups ? row - row % s->row_grain : row;
 }
 
 DF_INLINE int64_t df_run_part_begin(const df_seg_run *s, int64_t part)
