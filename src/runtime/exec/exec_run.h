@@ -35,6 +35,7 @@ typedef struct df_seg_run {
     double code_ns, ns;              /* estimated time: of the instructions; with that of memory */
     double bytes;                    /* moved between memory and registers */
     bool may_stream;                 /* results may go around the caches (exec_stream.c) */
+    bool streams_lines;              /* but only if all their rows begin at a cache line */
     /* The division: an item is one of `groups` groups of rows times one of `parts` parts of a row.
      * Items have nearly equal sizes. A part is a range of part_extent elements of INNER, or of
      * part_extent blocks when `split` is set. It begins at a multiple of grain. */

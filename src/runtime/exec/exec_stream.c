@@ -25,19 +25,24 @@
 #define LEAST_ROW_BYTES 1024
 /* A launch streams when it reads at least this share of what it writes. */
 #define LEAST_READ 0.5
-/* A kernel that transposes, and reads no more than this share of what it writes, streams from
- * TILED_SHARE of the bytes on. It writes a few lines of each of many rows, one block after the
- * other, so ordinary stores wait for these lines to be read. One thread copies a transposed matrix
- * of f32 in
+/* A kernel with transposed operands streams from this share of the bytes on. Many of its accesses
+ * wait for memory that the hardware does not prefetch, and the lines that ordinary stores read
+ * first are further ones. One thread and two of Zen 5 with 32 MiB of cache compute a transposed
+ * copy of f32, and x' + y, in
  *
- *   MB moved               2.1   8.4   12.8   25.7   33.6
- *   through caches, us      41   359   1144   2738   3000
- *   around them, us         53   263    642   1583   1849
+ *   copy, MB moved         11.4      13.4      16.9      20.5      29.0
+ *   through caches, us    159 88   203 117   366 207   640 314  1099 540
+ *   around them, us       154 144  193 166   256 233   350 290   781 408
  *
- * A kernel that adds such an operand to another reads that much more, and gains only where other
- * kernels do. */
+ *   x' + y, MB moved       12.2      20.2      25.4      30.7
+ *   through caches, us    131 72   356 168   562 278   846 432
+ *   around them, us       110 103  205 181   335 232   649 305
+ */
+#define TILED_SHARE 0.5
+/* A kernel that reads more than this share of what it writes gains from that share on only in
+ * squares (jit_llvm/rows/squares.c): where elements have 4 bytes or more, and rows begin at a cache
+ * line. x' + y of bf16, 1800 x 2300, takes 1080 us through the caches and 1546 us around them. */
 #define MOST_READ 1.25
-#define TILED_SHARE 0.25
 enum { MOST_VECTOR_BYTES = 64 };
 
 static const df_access *stream_access(const df_seg_run *s, uint32_t i)
@@ -67,16 +72,28 @@ static double bytes_written(const df_run *r, const df_seg *seg, const df_seg_run
     return written;
 }
 
+/* Whether squares may compute the kernel, as far as elements of transposed operands tell. */
+static bool has_wide_tiles(const df_seg_run *s)
+{
+    const df_kernel *const k = s->kernel;
+    for (uint32_t i = 0; i < k->n_access; i++)
+        for (uint32_t x = 0; x + 1u < k->n_axes; x++)
+            if (k->access[i].step[x] == DF_STEP_UNIT && stream_size(s, i) < 4) return false;
+    return df_kernel_has_tiles(k);
+}
+
 /* Whether a segment of a launch that moves `bytes` streams, as far as sizes tell. */
-static bool sizes_allow(const df_run *r, const df_seg *seg, const df_seg_run *s, double bytes)
+static bool sizes_allow(const df_run *r, const df_seg *seg, df_seg_run *s, double bytes)
 {
     const uint32_t first = first_stream(s);
     if (first == DF_NONE) return false;
     const double row = (double)s->n_inner * (double)stream_size(s, first);
     if (row < fmin(LEAST_ROW_BYTES, r->x->stream_bytes)) return false;
     const double written = bytes_written(r, seg, s), read = s->bytes - written;
-    const bool scatters = df_kernel_has_tiles(s->kernel) && read <= MOST_READ * written;
-    const double least = r->x->stream_bytes * (scatters ? TILED_SHARE : 1);
+    const bool is_read = read > MOST_READ * written;
+    const bool is_tiled = is_read ? has_wide_tiles(s) : df_kernel_has_tiles(s->kernel);
+    s->streams_lines = is_read && bytes <= r->x->stream_bytes;
+    const double least = r->x->stream_bytes * (is_tiled ? TILED_SHARE : 1);
     return bytes > least && read >= LEAST_READ * written;
 }
 
@@ -126,6 +143,16 @@ static bool move_in_step(const df_seg_run *s, uint32_t first, uint32_t other)
                                          n * sizeof *s->args.stride);
 }
 
+/* Whether all rows that go through the access begin at a cache line. */
+static bool rows_are_aligned(const df_seg_run *s, uint32_t access)
+{
+    const uint32_t n = s->kernel->n_axes;
+    uint64_t bits = (uintptr_t)s->ptr[access];
+    for (uint32_t x = 0; x + 1 < n; x++)
+        bits |= (uint64_t)s->args.stride[access * n + x] * stream_size(s, access);
+    return bits % MOST_VECTOR_BYTES == 0;
+}
+
 bool df_run_streams(const df_run *r, const df_seg *seg, const df_seg_run *s)
 {
     const uint32_t first = first_stream(s);
@@ -135,5 +162,5 @@ bool df_run_streams(const df_run *r, const df_seg *seg, const df_seg_run *s)
         if (replaces_operand(r, seg, s, i)) return false;
         if (!move_in_step(s, first, i)) return false;
     }
-    return true;
+    return !s->streams_lines || rows_are_aligned(s, first);
 }
