@@ -77,6 +77,9 @@ static const double mills_top[] = { -0x1.a12a6ap-3, -0x1.4c7efap-5, 0x1.675198p-
 static const double mills_bottom[] = { 0x1.02p0, 0x1.c3990cp-1, 0x1.791278p-2, 0x1.4de31ep-4,
                                        0x1.0dd86p-7 };
 
+enum { MILLS_TERMS = DF_LEN(mills_top) };
+_Static_assert(DF_LEN(mills_bottom) == MILLS_TERMS, "the polynomials have as many terms");
+
 /* exp r on [-0.3475, 0.3475]: 2^-28.1 */
 static const double exp_f32[] = { 0x1p0,         0x1p0,         0x1.fffffap-2, 0x1.55549p-3,
                                   0x1.555a22p-5, 0x1.123b04p-7, 0x1.695414p-10 };
@@ -182,35 +185,53 @@ static rid erfc_f32(rb f, rid x)
     return r_cast(f, r_select(d, negative, r_sub(d, r_k(d, 2), y), y));
 }
 
+/* a / 2 for an f32 a >= 0: the exponent becomes one less. Products keep the processor busy here,
+ * and integers have units of their own. For a below 2^-125 the result is another number below
+ * 2^-126. */
+static rid half_by_exponent(rb f, rid a)
+{
+    const rb whole = r_int(f);
+    const rid less = r_sub(whole, r_bits(f, a), r_ki(whole, 1 << 23));
+    return r_of_bits(f, r_max(whole, r_ki(whole, 0), less));
+}
+
 /* gelu x = max(x, 0) - exp(-a^2 / 2) q / 2 with a = |x|, q = a / d and d = 1 / erfcx(a / sqrt 2).
  * d is 1 + a + s. Beside d, s is at most 0.15, so the roundings within s hardly count. The rounding
- * errors of d and q are computed and added. Of the exponential, 1 - rest + w, only the small w is a
- * polynomial. So there are three roundings of full weight: of rest, of q rest, and of the last sum.
+ * errors of d and q are computed and added. The sum 1 + a less 1 is exact, because 1 is a multiple
+ * of its last bit. Of the exponential, 1 - rest + w, only the small w is a polynomial. So there are
+ * three roundings of full weight: of rest, of q rest, and of the last sum. For a below 2^-125, the
+ * square of a is rounded to 0, also with the half that is then wrong.
  *
  * The shift is that of tail_fast. The maximum is with -0, so that a negative x gives -0 when q's
- * product is rounded to 0. */
+ * product is rounded to 0.
+ *
+ * The exponential needs no quotient. Its steps stand between those that do, so that a processor
+ * finds them while it divides. One part after the other takes 1.04 times as long (Zen 5). */
 static rid gelu_f32(rb f, rid x)
 {
     const rid one = r_k(f, 1);
     const rid a = r_min(f, r_k(f, 14.5), r_abs(f, x));
-
-    const rid top = r_mul(f, r_poly(f, a, mills_top, DF_LEN(mills_top)), a);
-    const rid s = r_div(f, top, r_poly(f, a, mills_bottom, DF_LEN(mills_bottom)));
-    const rid sum = r_add(f, a, one);
-    const rid lost = r_sub(f, r_min(f, one, a), r_sub(f, sum, r_max(f, one, a)));
-    const rid d = r_add(f, sum, s);
-    const rid d_low = r_add(f, r_add(f, r_sub(f, sum, d), s), lost);
-    const rid inverse = r_div(f, one, d);
-    const rid q = r_mul(f, a, inverse), minus_q = r_neg(f, q);
-    const rid lacks = r_fma(f, minus_q, d_low, r_fma(f, minus_q, d, a));
+    rid top = r_k(f, mills_top[MILLS_TERMS - 1]), bottom = r_k(f, mills_bottom[MILLS_TERMS - 1]);
+    const rid half = half_by_exponent(f, a), h = r_mul(f, a, half);
+    for (int i = MILLS_TERMS - 1; i-- > 0;) {
+        top = r_fma(f, top, a, r_k(f, mills_top[i]));
+        bottom = r_fma(f, bottom, a, r_k(f, mills_bottom[i]));
+    }
 
     /* k.n has 8 bits and the first part of ln 2 has 15, so their product added to h is exact. */
-    const rid half = r_mul(f, a, r_k(f, 0.5)), h = r_mul(f, a, half);
     const rid l = r_fma(f, a, half, r_neg(f, h));
     const r_rounded k = r_round(f, h, r_k(f, -0x1.715476p0), r_bias(f) + 31);
+    const rid s = r_div(f, r_mul(f, top, a), bottom);
+    const rid sum = r_add(f, a, one);
     const rid rest =
         r_add(f, r_fma(f, k.n, r_k(f, 0x1.62e4p-1), h), r_fma(f, k.n, r_k(f, 0x1.7f7d1cp-20), l));
+
+    const rid d = r_add(f, sum, s), inverse = r_div(f, one, d);
+    const rid lost = r_sub(f, a, r_sub(f, sum, one));
+    const rid d_low = r_add(f, r_add(f, r_sub(f, sum, d), s), lost);
     const rid w = r_mul(f, r_mul(f, rest, rest), scaled_poly(f, rest, exp_f32 + 2, 5, -1));
+    const rid q = r_mul(f, a, inverse), minus_q = r_neg(f, q);
+    const rid lacks = r_fma(f, minus_q, d_low, r_fma(f, minus_q, d, a));
 
     rid y = r_fma(f, q, w, r_mul(f, lacks, inverse));
     y = r_add(f, q, r_fma(f, minus_q, rest, y));
