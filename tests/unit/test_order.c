@@ -256,6 +256,40 @@ Test(order, keys_are_sorted_alike)
     }
 }
 
+/* Both implementations make the keys of order.h, and say when elements are lost. */
+Test(order, keys_are_made_alike)
+{
+    static const deft_dtype dtypes[] = { DEFT_F32, DEFT_F64, DEFT_I32, DEFT_I64, DEFT_U64 };
+    const df_keys *const ways[] = { &df_keys_plain, df_keys_best() };
+    for (int k = 0; k < test_size(300, 2000); k++) {
+        const int64_t n = below(300);
+        const deft_dtype t = dtypes[below(5)];
+        const pattern p = (pattern)below(N_PATTERNS);
+        const size_t size = deft_dtype_size(t), bytes = (size_t)n * size;
+        const df_routine_job j = { .attr = (uint32_t)below(2), .dtype = t };
+        const uint64_t flip = df_order_flip(&j);
+        char *const in = malloc(bytes + 1), *const keys = malloc(bytes + 1);
+        for (int64_t i = 0; i < n; i++) {
+            const uint64_t b = element(t, p, i);
+            memcpy(in + (size_t)i * size, &b, size);
+        }
+        for (int w = 0; w < 2; w++) {
+            const bool is_in_place = below(2);
+            if (is_in_place) memcpy(keys, in, bytes);
+            const bool loses = ways[w]->from_bits(t, flip, is_in_place ? keys : in, keys, n);
+            for (int64_t i = 0; i < n; i++) {
+                uint64_t got = 0;
+                memcpy(&got, keys + (size_t)i * size, size);
+                cr_assert_eq(got, df_order_key(df_order_as(t), in + (size_t)i * size) ^ flip);
+            }
+            ways[w]->to_bits(t, flip, keys, n);
+            cr_assert_eq(loses, memcmp(keys, in, bytes) != 0, "%s, way %d", deft_dtype_name(t), w);
+        }
+        free(keys);
+        free(in);
+    }
+}
+
 /* Each element is better than all before it, so that no block is skipped. */
 Test(order, nothing_is_skipped)
 {

@@ -17,8 +17,9 @@
 #define FROM_BITS from_bits_512
 #define TO_BITS to_bits_512
 #include "runtime/sort/keys_bits_body.h"
+#include "runtime/sort/keys512_pairs.def"
 
-enum { FEW_REGISTERS = 32 };
+enum { BLOCK = 16, MOST_ROWS = 128 };
 
 #define NAME(x) narrow_##x
 #define KEY uint32_t
@@ -31,7 +32,10 @@ enum { FEW_REGISTERS = 32 };
 #define MAX _mm512_max_epu32
 #define MASK_MAX _mm512_mask_max_epu32
 #define LESS _mm512_cmplt_epu32_mask
+#define TEST _mm512_test_epi32_mask
 #define COMPRESS _mm512_maskz_compress_epi32
+#define LOAD_MASKED _mm512_maskz_loadu_epi32
+#define STORE_MASKED _mm512_mask_storeu_epi32
 #include "runtime/sort/keys512_body.h"
 
 #define NAME(x) wide_##x
@@ -45,7 +49,10 @@ enum { FEW_REGISTERS = 32 };
 #define MAX _mm512_max_epu64
 #define MASK_MAX _mm512_mask_max_epu64
 #define LESS _mm512_cmplt_epu64_mask
+#define TEST _mm512_test_epi64_mask
 #define COMPRESS _mm512_maskz_compress_epi64
+#define LOAD_MASKED _mm512_maskz_loadu_epi64
+#define STORE_MASKED _mm512_mask_storeu_epi64
 #include "runtime/sort/keys512_body.h"
 
 static void *sort_512(size_t size, void *a, void *b, int64_t n)
@@ -53,10 +60,10 @@ static void *sort_512(size_t size, void *a, void *b, int64_t n)
     int depth = 4;
     for (int64_t left = n; left > 0; left /= 2) depth += 2;
     if (size == 8)
-        wide_quicksort(a, b, n, depth);
+        wide_quicksort(a, b, n, true, depth);
     else
-        narrow_quicksort(a, b, n, depth);
-    return a;
+        narrow_quicksort(a, b, n, true, depth);
+    return b;
 }
 
 static int64_t split_512(size_t size, void *a, void *b, int64_t n, uint64_t pivot)

@@ -52,6 +52,16 @@ static void copy_row_elements(size_t size, const char *in, int64_t step, char *t
     df_unreachable();
 }
 
+/* Writes the keys of n elements of the row, of which the first is at `in`. Returns what from_bits
+ * returns. */
+static bool load_keys(const df_routine_job *j, const df_keys *keys, const char *in, char *to,
+                      int64_t n)
+{
+    const size_t size = deft_dtype_size(j->dtype);
+    if (j->in_step != 1) copy_row_elements(size, in, j->in_step * (int64_t)size, to, n);
+    return keys->from_bits(j->dtype, df_order_flip(j), j->in_step == 1 ? in : to, to, n);
+}
+
 /* Writes the elements whose keys say too little: NaNs and zeros, in the order of the row. */
 static void repair(const df_routine_job *j, const char *in, char *out)
 {
@@ -123,8 +133,7 @@ void df_sort_values_row(const df_routine_job *j, const char *in, char *out, void
         sort_short_elements(j, in, out, work);
         return;
     }
-    copy_row_elements(size, in, j->in_step * (int64_t)size, work, j->n);
-    const bool loses = keys->from_bits(j->dtype, df_order_flip(j), work, j->n);
+    const bool loses = load_keys(j, keys, in, work, j->n);
     if (copy_ordered(j, in, work, loses, out)) return;
     char *const sorted = keys->sort(size, work, out, j->n);
     if (sorted != out) memcpy(out, sorted, (size_t)j->n * size);
@@ -182,8 +191,7 @@ static void load_keys_of_piece(void *user, uint32_t piece, uint32_t thread)
     const int64_t step = x->j->in_step * (int64_t)x->size;
     char *const to = key_of(x, x->work, begin);
     (void)thread;
-    copy_row_elements(x->size, x->in + begin * step, step, to, n);
-    x->loses[piece] = x->keys->from_bits(x->j->dtype, df_order_flip(x->j), to, n);
+    x->loses[piece] = load_keys(x->j, x->keys, x->in + begin * step, to, n);
 }
 
 /* Splits the keys [begin, end) of a piece at the pivots between the buckets [from, to). */
