@@ -624,6 +624,48 @@ Test(lazy, wrapped_memory_read_before_it_is_written)
     rig_close(&r);
 }
 
+/* What a cut has computed already is copied: that takes no second cut. */
+Test(lazy, wrapped_memory_of_a_value_that_was_computed)
+{
+    rig r;
+    rig_open(&r, NULL, NULL);
+    float a[2] = { 1, 2 };
+    deft_tensor *m = deft_wrap_mut(r.cx, DEFT_SHAPE(2), DEFT_F32, a, sizeof a, NULL);
+    for (int i = 0; i < 3; i++) {
+        const uint64_t before = rig_stats(&r).cuts;
+        const float want[2] = { a[0] * 2 + 1, a[1] * 2 + 1 };
+        const deft_scope s = i == 1 ? deft_step_begin(r.cx) : deft_scope_begin(r.cx);
+        deft_assign(m, deft_add(deft_mul(m, 2), 1));
+        OK(&r, deft_eval(&m, 1));
+        cr_assert_neq(a[0], want[0], "not yet");
+        OK(&r, i == 1 ? deft_step_end(s) : deft_scope_end(s));
+        cr_assert_eq(rig_stats(&r).cuts - before, 1);
+        cr_assert(a[0] == want[0] && a[1] == want[1], "%g, %g", (double)a[0], (double)a[1]);
+        EXPECT(&r, m, want[0], want[1]);
+    }
+    rig_close(&r);
+}
+
+/* Memory of the caller's is no computed value, because the other assign writes it. */
+Test(lazy, wrapped_memory_that_is_exchanged)
+{
+    rig r;
+    rig_open(&r, NULL, NULL);
+    float a[2] = { 1, 2 }, b[2] = { 3, 4 };
+    deft_tensor *x = deft_wrap_mut(r.cx, DEFT_SHAPE(2), DEFT_F32, a, sizeof a, NULL);
+    deft_tensor *y = deft_wrap_mut(r.cx, DEFT_SHAPE(2), DEFT_F32, b, sizeof b, NULL);
+    for (int i = 0; i < 2; i++) {
+        const deft_scope s = deft_scope_begin(r.cx);
+        deft_tensor *const was = deft_cast(x, DEFT_F32);
+        deft_assign(x, y);
+        deft_assign(y, was);
+        OK(&r, deft_scope_end(s));
+        const float first = i ? 1 : 3;
+        cr_assert(a[0] == first && a[1] == first + 1 && b[0] == 4 - first && b[1] == 5 - first);
+    }
+    rig_close(&r);
+}
+
 /* One element beside millions of instructions: its share of the threads' work rounds to none. */
 Test(lazy, a_number_beside_a_large_kernel_is_stored)
 {

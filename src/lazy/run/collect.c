@@ -108,12 +108,20 @@ static void collect_assigned(deft_ctx *cx, bool *ok, bool commit)
     }
 }
 
+/* Gives w the value of its record, if an earlier cut has computed it: then it is copied, which
+ * needs no cut. Memory of the caller's is no such value: this or another write may change it. */
+static void take_computed(deft_ctx *cx, df_write *w)
+{
+    if (w->due && !w->what) w->what = df_value_ref(df_own_value(cx, w->node));
+}
+
 /* Collects the writes into wrapped memory, including those whose handle has ended or ends
- * with this cut. */
+ * with this cut. A recording needs them all in its cut. */
 static void collect_muts(deft_ctx *cx, bool *ok)
 {
     for (size_t i = 0; i < cx->muts.n; i++) {
-        const df_mut *const m = &cx->muts.at[i];
+        df_mut *const m = &cx->muts.at[i];
+        if (!cx->recording) take_computed(cx, &m->now);
         if (!m->now.due || m->now.what) continue;
         const df_want w = { .node = m->now.node, .into = m->value };
         want_it(cx, ok, m->t, &w);
