@@ -232,7 +232,7 @@ Test(order, keys_are_sorted_alike)
         for (size_t size = 4; size <= 8; size += 4) {
             const size_t bytes = (size_t)n * size;
             char *a[2], *b[2], *sorted[2];
-            int64_t n_below[2];
+            int64_t n_below[2], n_between[2], least[2] = { 0, 0 }, place[2] = { 0, 0 };
             const uint64_t pivot = bits & (uint64_t)below(1 << 20);
             for (int w = 0; w < 2; w++) a[w] = malloc(bytes + 1), b[w] = malloc(bytes + 1);
             for (int64_t i = 0; i < n; i++) {
@@ -240,6 +240,17 @@ Test(order, keys_are_sorted_alike)
                                      (below(9) ? bits : UINT64_MAX);
                 for (int w = 0; w < 2; w++) memcpy(a[w] + (size_t)i * size, &key, size);
             }
+            for (int w = 0; w < 2; w++) {
+                n_between[w] = ways[w]->between(size, a[w], b[w], n, pivot / 2, pivot, &least[w]);
+                const int64_t at = n_between[w] / 2;
+                if (n_between[w] == 0) continue;
+                const uint64_t key = df_key_at(size, b[w], at);
+                int64_t before = 0;
+                for (int64_t i = 0; i < at; i++) before += df_key_at(size, b[w], i) == key;
+                place[w] = ways[w]->find(size, a[w], n, key, before);
+            }
+            cr_assert(n_between[0] == n_between[1] && least[0] == least[1] && place[0] == place[1]);
+            cr_assert(memcmp(b[0], b[1], (size_t)n_between[0] * size) == 0);
             for (int w = 0; w < 2; w++) {
                 n_below[w] = ways[w]->split(size, a[w], b[w], n, pivot);
                 for (int64_t i = 0; i < n; i++) {

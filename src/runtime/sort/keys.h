@@ -22,10 +22,26 @@ typedef struct df_keys {
     bool (*from_bits)(deft_dtype t, uint64_t flip, const void *in, void *to, int64_t n);
     /* Replaces n keys by elements. A NaN becomes any NaN, and a zero becomes +0. */
     void (*to_bits)(deft_dtype t, uint64_t flip, void *a, int64_t n);
+    /* Copies the keys of [low, high] in their order, and adds the number of keys below low to
+     * *n_below. Returns how many it copied. `to` has room for n keys. */
+    int64_t (*between)(size_t size, const void *a, void *to, int64_t n, uint64_t low, uint64_t high,
+                       int64_t *n_below);
+    /* Returns the index of the key before which there are `nth` equal ones. It exists. */
+    int64_t (*find)(size_t size, const void *a, int64_t n, uint64_t key, int64_t nth);
     int64_t n_words; /* fewer words than this are sorted fastest as keys of 8 bytes */
 } df_keys;
 
 extern const df_keys df_keys_plain, df_keys_avx512;
+DF_INLINE uint64_t df_key_at(size_t size, const void *keys, int64_t i)
+{
+    uint64_t key = 0; /* little-endian */
+    if (size == 8)
+        memcpy(&key, (const char *)keys + 8 * i, 8);
+    else
+        memcpy(&key, (const char *)keys + 4 * i, 4);
+    return key;
+}
+
 /* Sorts keys by their digits, from the least significant one: `sort` of df_keys_plain. */
 void *df_keys_sort_digits(size_t size, void *a, void *b, int64_t n);
 

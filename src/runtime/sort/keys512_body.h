@@ -10,6 +10,15 @@
  */
 #include "runtime/sort/keys512_network.h"
 
+DF_INLINE MASK NAME(first_lanes)(int64_t n)
+{
+    return (MASK)((1u << df_min_i64(n, LANES)) - 1);
+}
+
+/* Stores the first `count` lanes; STORE_ALL may write all. */
+#define STORE_ALL(to, count, v) _mm512_storeu_si512(to, v)
+#define STORE_SOME(to, count, v) STORE_MASKED(to, NAME(first_lanes)(count), v)
+
 typedef struct NAME(parts) {
     int64_t below, above;
 } NAME(parts);
@@ -31,8 +40,6 @@ static NAME(parts) NAME(divide)(const KEY *a, KEY *low, KEY *high, int64_t n, KE
         x.below += n_below;                                                                        \
         x.above += n_above;                                                                        \
     } while (0)
-#define STORE_ALL(to, count, v) _mm512_storeu_si512(to, v)
-#define STORE_SOME(to, count, v) STORE_MASKED(to, (MASK)((1u << (count)) - 1), v)
     /* Eight registers are read before any store, which a later load would wait for. */
     for (; i + 8 * LANES <= n; i += 8 * LANES) {
         __m512i v[8];
@@ -42,12 +49,10 @@ static NAME(parts) NAME(divide)(const KEY *a, KEY *low, KEY *high, int64_t n, KE
         for (int k = 0; k < 8; k++) DIVIDE(v[k], (MASK)-1, STORE_ALL);
     }
     for (; i < n; i += LANES) {
-        const MASK valid = (MASK)((1u << df_min_i64(n - i, LANES)) - 1);
+        const MASK valid = NAME(first_lanes)(n - i);
         const __m512i v = LOAD_MASKED(valid, a + i);
         DIVIDE(v, valid, STORE_SOME);
     }
-#undef STORE_SOME
-#undef STORE_ALL
 #undef DIVIDE
     return x;
 }
@@ -101,6 +106,49 @@ static void NAME(quicksort)(KEY *a, KEY *b, int64_t n, bool to_b, int depth)
     NAME(sort_few)(a, to_b ? b : a, n);
 }
 
+/* `between` of keys.h. */
+static int64_t NAME(between)(const KEY *a, KEY *to, int64_t n, KEY low, KEY high, int64_t *n_below)
+{
+    const __m512i least = BROADCAST(low), greatest = BROADCAST(high);
+    int64_t n_found = 0, i = 0;
+#define COLLECT(v, valid, store)                                                                   \
+    do {                                                                                           \
+        const MASK is_below = valid & LESS(v, least);                                              \
+        const MASK is = valid & (MASK) ~(is_below | LESS(greatest, v));                            \
+        const int count = __builtin_popcount(is);                                                  \
+        store(to + n_found, count, COMPRESS(is, v));                                               \
+        n_found += count;                                                                          \
+        *n_below += __builtin_popcount(is_below);                                                  \
+    } while (0)
+    for (; i + LANES <= n; i += LANES) {
+        const __m512i v = _mm512_loadu_si512(a + i);
+        COLLECT(v, (MASK)-1, STORE_ALL);
+    }
+    const MASK valid = NAME(first_lanes)(n - i);
+    const __m512i v = LOAD_MASKED(valid, a + i);
+    COLLECT(v, valid, STORE_SOME);
+#undef COLLECT
+    return n_found;
+}
+
+/* `find` of keys.h. */
+static int64_t NAME(find)(const KEY *a, int64_t n, KEY key, int64_t nth)
+{
+    for (int64_t i = 0; i < n; i += LANES) {
+        const MASK valid = NAME(first_lanes)(n - i);
+        unsigned is = valid & EQUAL(LOAD_MASKED(valid, a + i), BROADCAST(key));
+        const int count = __builtin_popcount(is);
+        if (nth < count) {
+            for (; nth > 0; nth--) is &= is - 1;
+            return i + (int64_t)df_ctz64(is);
+        }
+        nth -= count;
+    }
+    df_unreachable();
+}
+
+#undef STORE_SOME
+#undef STORE_ALL
 #undef NAME
 #undef KEY
 #undef LANES
@@ -112,6 +160,7 @@ static void NAME(quicksort)(KEY *a, KEY *b, int64_t n, bool to_b, int depth)
 #undef MAX
 #undef MASK_MAX
 #undef LESS
+#undef EQUAL
 #undef TEST
 #undef COMPRESS
 #undef LOAD_MASKED

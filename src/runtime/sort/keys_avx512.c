@@ -32,6 +32,7 @@ enum { BLOCK = 16, MOST_ROWS = 128 };
 #define MAX _mm512_max_epu32
 #define MASK_MAX _mm512_mask_max_epu32
 #define LESS _mm512_cmplt_epu32_mask
+#define EQUAL _mm512_cmpeq_epu32_mask
 #define TEST _mm512_test_epi32_mask
 #define COMPRESS _mm512_maskz_compress_epi32
 #define LOAD_MASKED _mm512_maskz_loadu_epi32
@@ -49,6 +50,7 @@ enum { BLOCK = 16, MOST_ROWS = 128 };
 #define MAX _mm512_max_epu64
 #define MASK_MAX _mm512_mask_max_epu64
 #define LESS _mm512_cmplt_epu64_mask
+#define EQUAL _mm512_cmpeq_epu64_mask
 #define TEST _mm512_test_epi64_mask
 #define COMPRESS _mm512_maskz_compress_epi64
 #define LOAD_MASKED _mm512_maskz_loadu_epi64
@@ -71,7 +73,20 @@ static int64_t split_512(size_t size, void *a, void *b, int64_t n, uint64_t pivo
     return size == 8 ? wide_split(a, b, n, pivot) : narrow_split(a, b, n, (uint32_t)pivot);
 }
 
-const df_keys df_keys_avx512 = { sort_512, split_512, from_bits_512, to_bits_512, 4096 };
+static int64_t between_512(size_t size, const void *a, void *to, int64_t n, uint64_t low,
+                           uint64_t high, int64_t *n_below)
+{
+    return size == 8 ? wide_between(a, to, n, low, high, n_below)
+                     : narrow_between(a, to, n, (uint32_t)low, (uint32_t)high, n_below);
+}
+
+static int64_t find_512(size_t size, const void *a, int64_t n, uint64_t key, int64_t nth)
+{
+    return size == 8 ? wide_find(a, n, key, nth) : narrow_find(a, n, (uint32_t)key, nth);
+}
+
+const df_keys df_keys_avx512 = { sort_512,    split_512, from_bits_512, to_bits_512,
+                                 between_512, find_512,  1 << 15 };
 
 #if defined(__clang__)
 #pragma clang attribute pop

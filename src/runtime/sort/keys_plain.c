@@ -56,6 +56,26 @@ enum { MANY = 4096, NARROW = 8, MOST_PASSES = 8 };
         }                                                                                          \
         memcpy(a + below, b, (size_t)others * sizeof *a);                                          \
         return below;                                                                              \
+    }                                                                                              \
+                                                                                                   \
+    static int64_t name##_between(const T *a, T *to, int64_t n, T low, T high, int64_t *n_below)   \
+    {                                                                                              \
+        int64_t n_found = 0;                                                                       \
+        for (int64_t i = 0; i < n; i++) {                                                          \
+            const T key = a[i];                                                                    \
+            to[n_found] = key;                                                                     \
+            n_found += key >= low && key <= high;                                                  \
+            *n_below += key < low;                                                                 \
+        }                                                                                          \
+        return n_found;                                                                            \
+    }                                                                                              \
+                                                                                                   \
+    static int64_t name##_find(const T *a, int64_t n, T key, int64_t nth)                          \
+    {                                                                                              \
+        int64_t i = 0;                                                                             \
+        for (; i < n; i++)                                                                         \
+            if (a[i] == key && nth-- == 0) break;                                                  \
+        return i;                                                                                  \
     }
 
 KEYS_OF(uint32_t, narrow)
@@ -71,5 +91,18 @@ static int64_t plain_split(size_t size, void *a, void *b, int64_t n, uint64_t pi
     return size == 8 ? wide_split(a, b, n, pivot) : narrow_split(a, b, n, (uint32_t)pivot);
 }
 
-const df_keys df_keys_plain = { df_keys_sort_digits, plain_split, plain_from_bits, plain_to_bits,
-                                0 };
+static int64_t plain_between(size_t size, const void *a, void *to, int64_t n, uint64_t low,
+                             uint64_t high, int64_t *n_below)
+{
+    return size == 8 ? wide_between(a, to, n, low, high, n_below)
+                     : narrow_between(a, to, n, (uint32_t)low, (uint32_t)high, n_below);
+}
+
+static int64_t plain_find(size_t size, const void *a, int64_t n, uint64_t key, int64_t nth)
+{
+    return size == 8 ? wide_find(a, n, key, nth) : narrow_find(a, n, (uint32_t)key, nth);
+}
+
+const df_keys df_keys_plain = {
+    df_keys_sort_digits, plain_split, plain_from_bits, plain_to_bits, plain_between, plain_find, 0
+};

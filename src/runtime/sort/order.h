@@ -87,6 +87,8 @@ void df_order_load(const df_routine_job *j, const char *in, int64_t begin, int64
 /* Replaces the halves of keys of 64 bits, without changing the order of the words. shift is 0 for
  * the lower halves, 32 for the upper halves. */
 void df_order_load_half(const df_routine_job *j, const char *in, int shift, uint64_t *w, int64_t n);
+/* Copies n elements of `size` bytes, which are `step` bytes apart, one behind the other. */
+void df_order_copy(size_t size, const char *in, int64_t step, char *to, int64_t n);
 /* Sorts the n words of a by the keys of their elements. Words of equal keys keep their order. Of
  * keys of 64 bits, the words may have either half, and the result has the upper halves. b is
  * scratch memory of the same size. Returns the array that holds the result, a or b. */

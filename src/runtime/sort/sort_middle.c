@@ -3,28 +3,32 @@
  * A few elements in the middle of the order of a row, without a sort of the row (Floyd and Rivest,
  * "Expected Time Bounds for Selection", 1975).
  *
- * A sorted sample gives two keys between which the elements very probably are. One pass over the
- * row counts the elements before the first key, and collects those between the keys, which are then
- * sorted. When the elements are not among them, the caller sorts the row.
+ * A sorted sample of the keys gives two keys between which those of the elements very probably are.
+ * One pass over all keys counts those before the first of the two, and collects those between them,
+ * which are then sorted. When the wanted keys are not among them, the caller sorts the row. Another
+ * pass finds the index of each wanted key. Equal elements keep their order: the number of equal
+ * keys before it says which of them is wanted.
  */
 #include "runtime/sort/keys.h"
 
-enum { MAX_PIECES = 64, LEAST_SAMPLE = 64, MOST_SAMPLE = 4096, FEW = 8 };
+enum { MAX_PIECES = 64, LEAST_SAMPLE = 64, MOST_SAMPLE = 4096, MOST_WANTED = 2 };
 #define LEAST_ROW ((int64_t)512)       /* elements */
 #define LEAST_PIECE ((int64_t)1 << 14) /* elements */
 
 typedef struct middle {
     const df_routine_job *j;
+    const df_keys *ways;
     const char *in;
-    uint64_t *words;    /* each piece has the part of its elements */
-    uint64_t low, high; /* keys */
-    int64_t n;          /* pieces */
+    size_t size;        /* bytes of a key */
+    char *keys, *found; /* n each; each piece has the part of its elements */
+    uint64_t low, high;
+    int64_t n; /* pieces */
     int64_t n_found[MAX_PIECES], n_below[MAX_PIECES];
 } middle;
 
 bool df_middle_pays(const df_routine_job *j)
 {
-    return j->n >= LEAST_ROW && j->m <= j->n / FEW;
+    return j->n >= LEAST_ROW && j->m <= MOST_WANTED;
 }
 
 int64_t df_middle_pieces(const df_routine_job *j, uint32_t n_threads)
@@ -53,67 +57,94 @@ static int64_t margin_of(int64_t s)
 static void choose_bounds(middle *x)
 {
     const df_routine_job *const j = x->j;
-    const int64_t s = sample_size(j->n), margin = margin_of(s);
-    const int64_t step = j->in_step * (int64_t)deft_dtype_size(j->dtype);
-    uint64_t some[2 * MOST_SAMPLE];
-    for (int64_t i = 0; i < s; i++)
-        some[i] =
-            df_order_key(df_order_as(j->dtype), x->in + j->n / s * i * step) ^ df_order_flip(j);
-    const uint64_t *const sorted = df_keys_best()->sort(sizeof *some, some, some + s, s);
+    const int64_t s = sample_size(j->n), margin = margin_of(s), bytes = s * (int64_t)x->size;
+    char some[2 * MOST_SAMPLE * sizeof(uint64_t)];
+    df_order_copy(x->size, x->keys, j->n / s * (int64_t)x->size, some, s);
+    const char *const sorted = x->ways->sort(x->size, some, some + bytes, s);
     const double share = (double)s / (double)j->n;
     const int64_t low = (int64_t)((double)j->first * share) - margin;
     const int64_t high = (int64_t)((double)(j->first + j->m) * share) + margin;
-    x->low = low < 0 ? 0 : sorted[low];
-    x->high = high >= s ? UINT64_MAX : sorted[high];
+    x->low = low < 0 ? 0 : df_key_at(x->size, sorted, low);
+    x->high = high >= s ? UINT64_MAX : df_key_at(x->size, sorted, high);
 }
 
-/* ---- the pass ---- */
+/* ---- passes ---- */
 
 static int64_t begin_of(const middle *x, int64_t piece)
 {
     return df_order_piece(x->j->n, x->n, piece);
 }
 
-static void collect(void *user, uint32_t piece, uint32_t thread)
+static void load_keys(void *user, uint32_t piece, uint32_t thread)
 {
-    middle *const x = user;
+    const middle *const x = user;
     const df_routine_job *const j = x->j;
-    const int64_t step = j->in_step * (int64_t)deft_dtype_size(j->dtype);
+    const int64_t size = (int64_t)deft_dtype_size(j->dtype), step = j->in_step * size;
     const int64_t begin = begin_of(x, piece), end = begin_of(x, piece + 1);
-    const uint64_t flip = df_order_flip(j), low = x->low, width = x->high - low;
-    uint64_t *const words = x->words + begin;
-    int64_t n = 0, below = 0;
+    const uint64_t flip = df_order_flip(j);
     (void)thread;
+    if (j->in_step == 1 && size >= 4) {
+        x->ways->from_bits(j->dtype, flip, x->in + begin * size, x->keys + begin * size,
+                           end - begin);
+        return;
+    }
 #define ROW(T)                                                                                     \
     for (int64_t i = begin; i < end; i++) {                                                        \
         const uint64_t key = df_order_key(T, x->in + i * step) ^ flip;                             \
-        words[n] = df_order_word(key, i);                                                          \
-        n += key - low <= width;                                                                   \
-        below += key < low;                                                                        \
+        const size_t bytes = df_bytes_of(T) == 8 ? 8 : 4;                                          \
+        memcpy(x->keys + (size_t)i * bytes, &key, bytes);                                          \
     }                                                                                              \
     break
 #include "runtime/sort/order_each.def"
-    x->n_found[piece] = n;
-    x->n_below[piece] = below;
+}
+
+static void collect(void *user, uint32_t piece, uint32_t thread)
+{
+    middle *const x = user;
+    const int64_t begin = begin_of(x, piece), at = begin * (int64_t)x->size;
+    (void)thread;
+    x->n_below[piece] = 0;
+    x->n_found[piece] =
+        x->ways->between(x->size, x->keys + at, x->found + at, begin_of(x, piece + 1) - begin,
+                         x->low, x->high, &x->n_below[piece]);
+}
+
+static void run(df_pool *pool, middle *x, void (*task)(void *, uint32_t, uint32_t))
+{
+    if (pool)
+        df_pool_run(pool, (uint32_t)x->n, task, x);
+    else
+        task(x, 0, 0);
+}
+
+/* The index of the element whose key is at position `at` of the sorted keys. */
+static int64_t index_of(const middle *x, const char *sorted, int64_t at)
+{
+    const uint64_t key = df_key_at(x->size, sorted, at);
+    int64_t first = at;
+    while (first > 0 && df_key_at(x->size, sorted, first - 1) == key) first--;
+    return x->ways->find(x->size, x->keys, x->j->n, key, at - first);
 }
 
 bool df_middle(const df_routine_job *j, df_pool *pool, const char *in, int64_t *out, uint64_t *work)
 {
-    middle x = { .j = j, .in = in, .words = work, .n = 1 };
-    choose_bounds(&x);
+    middle x = { .j = j, .ways = df_keys_best(), .in = in, .keys = (char *)work, .n = 1 };
+    const int64_t size = deft_dtype_size(j->dtype) == 8 ? 8 : 4;
+    x.size = (size_t)size;
+    x.found = x.keys + j->n * size;
     if (pool) x.n = df_middle_pieces(j, df_pool_threads(pool));
-    if (pool)
-        df_pool_run(pool, (uint32_t)x.n, collect, &x);
-    else
-        collect(&x, 0, 0);
+    run(pool, &x, load_keys);
+    choose_bounds(&x);
+    run(pool, &x, collect);
     int64_t n = 0, below = 0;
     for (int64_t i = 0; i < x.n; i++) {
-        memmove(work + n, work + begin_of(&x, i), (size_t)x.n_found[i] * sizeof *work);
+        memmove(x.found + n * size, x.found + begin_of(&x, i) * size,
+                (size_t)(x.n_found[i] * size));
         n += x.n_found[i];
         below += x.n_below[i];
     }
-    if (below > j->first || below + n < j->first + j->m) return false;
-    const uint64_t *const sorted = df_order_words(j, in, work, work + j->n, n);
-    for (int64_t i = 0; i < j->m; i++) out[i] = (int64_t)(uint32_t)sorted[j->first - below + i];
+    if (below > j->first || below + n < j->first + j->m || n > j->n / 2) return false;
+    const char *const sorted = x.ways->sort(x.size, x.found, x.found + n * size, n);
+    for (int64_t i = 0; i < j->m; i++) out[i] = index_of(&x, sorted, j->first - below + i);
     return true;
 }

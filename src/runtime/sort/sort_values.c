@@ -21,44 +21,13 @@ enum { SAMPLE = 1024 };                /* keys */
 
 /* ---- elements and keys ---- */
 
-static uint64_t key_at(size_t size, const char *keys, int64_t i)
-{
-    uint64_t key = 0; /* little-endian */
-    if (size == 8)
-        memcpy(&key, keys + 8 * i, 8);
-    else
-        memcpy(&key, keys + 4 * i, 4);
-    return key;
-}
-
-/* Copies n elements of the row, or of a row with another step, one behind the other. */
-static void copy_row_elements(size_t size, const char *in, int64_t step, char *to, int64_t n)
-{
-    if (step == (int64_t)size) {
-        memcpy(to, in, (size_t)n * size);
-        return;
-    }
-#define COPY(bytes)                                                                                \
-    case bytes:                                                                                    \
-        for (int64_t i = 0; i < n; i++) memcpy(to + i * bytes, in + i * step, bytes);              \
-        return
-    switch (size) {
-        COPY(1);
-        COPY(2);
-        COPY(4);
-        COPY(8);
-    }
-#undef COPY
-    df_unreachable();
-}
-
 /* Writes the keys of n elements of the row, of which the first is at `in`. Returns what from_bits
  * returns. */
 static bool load_keys(const df_routine_job *j, const df_keys *keys, const char *in, char *to,
                       int64_t n)
 {
     const size_t size = deft_dtype_size(j->dtype);
-    if (j->in_step != 1) copy_row_elements(size, in, j->in_step * (int64_t)size, to, n);
+    if (j->in_step != 1) df_order_copy(size, in, j->in_step * (int64_t)size, to, n);
     return keys->from_bits(j->dtype, df_order_flip(j), j->in_step == 1 ? in : to, to, n);
 }
 
@@ -95,12 +64,12 @@ static bool copy_ordered(const df_routine_job *j, const char *in, const char *ke
     const size_t size = deft_dtype_size(j->dtype);
     const int64_t step = j->in_step * (int64_t)size;
     int64_t up = 1, down = 1;
-    while (up < j->n && key_at(size, keys, up - 1) <= key_at(size, keys, up)) up++;
-    if (up == j->n) return copy_row_elements(size, in, step, out, j->n), true;
-    while (!loses && down < j->n && key_at(size, keys, down - 1) >= key_at(size, keys, down))
+    while (up < j->n && df_key_at(size, keys, up - 1) <= df_key_at(size, keys, up)) up++;
+    if (up == j->n) return df_order_copy(size, in, step, out, j->n), true;
+    while (!loses && down < j->n && df_key_at(size, keys, down - 1) >= df_key_at(size, keys, down))
         down++;
     if (down < j->n) return false;
-    copy_row_elements(size, in + (j->n - 1) * step, -step, out, j->n);
+    df_order_copy(size, in + (j->n - 1) * step, -step, out, j->n);
     return true;
 }
 
@@ -246,7 +215,7 @@ static void choose_pivots(buckets *x)
 {
     uint64_t some[2][SAMPLE];
     for (int64_t i = 0; i < SAMPLE; i++)
-        some[0][i] = key_at(x->size, x->work, x->j->n / SAMPLE * i);
+        some[0][i] = df_key_at(x->size, x->work, x->j->n / SAMPLE * i);
     const uint64_t *const sorted = x->keys->sort(sizeof **some, some[0], some[1], SAMPLE);
     for (int64_t i = 1; i < x->n; i++) x->pivot[i] = sorted[SAMPLE * i / x->n];
 }

@@ -42,6 +42,26 @@ void df_order_load_half(const df_routine_job *j, const char *in, int shift, uint
     df_unreachable();
 }
 
+void df_order_copy(size_t size, const char *in, int64_t step, char *to, int64_t n)
+{
+    if (step == (int64_t)size) {
+        memcpy(to, in, (size_t)n * size);
+        return;
+    }
+#define COPY(bytes)                                                                                \
+    case bytes:                                                                                    \
+        for (int64_t i = 0; i < n; i++) memcpy(to + i * bytes, in + i * step, bytes);              \
+        return
+    switch (size) {
+        COPY(1);
+        COPY(2);
+        COPY(4);
+        COPY(8);
+    }
+#undef COPY
+    df_unreachable();
+}
+
 static void insert(uint64_t *w, int64_t n)
 {
     for (int64_t i = 1; i < n; i++) {
