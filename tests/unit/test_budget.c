@@ -763,6 +763,60 @@ Test(budget, memory_of_an_endless_step)
     rig_close(&r);
 }
 
+/* The greatest numbers of records and of bytes while scopes end within one that stays open. Each
+ * computes what lives on, of n integers: nobody can ask for a gradient of theirs. */
+static void loop_within_a_scope(rig *r, int64_t n, int turns, uint32_t *most, uint64_t *bytes)
+{
+    const size_t size = (size_t)n * sizeof(int32_t);
+    int32_t *const memory = calloc(1, size), first = 0;
+    const deft_scope outer = deft_scope_begin(r->cx);
+    deft_tensor *const a = deft_full(r->cx, DEFT_SHAPE(n), DEFT_I32, 3);
+    deft_tensor *const x = deft_full(r->cx, DEFT_SHAPE(n), DEFT_I32, 0);
+    deft_tensor *const out = deft_wrap_mut(r->cx, DEFT_SHAPE(n), DEFT_I32, memory, size, NULL);
+    OK(r, deft_eval((deft_tensor *[]){ a, x }, 2));
+    *most = 0;
+    *bytes = 0;
+    for (int i = 0; i < turns; i++) {
+        const deft_scope s = deft_scope_begin(r->cx);
+        deft_assign(x, deft_add(x, a));
+        deft_assign(out, deft_neg(x));
+        OK(r, deft_eval((deft_tensor *[]){ x, out }, 2));
+        OK(r, deft_scope_end(s));
+        if (r->cx->rec.n > *most) *most = r->cx->rec.n;
+        const uint64_t held = rig_stats(r).live_bytes;
+        if (held > *bytes) *bytes = held;
+    }
+    OK(r, deft_item_i32(deft_slice(x, DEFT_AT(0)), &first));
+    cr_assert_eq(first, 3 * turns);
+    OK(r, deft_scope_end(outer));
+    cr_assert_eq(memory[0], -3 * turns);
+    free(memory);
+}
+
+/* So the work of a cut does not grow with the turns: it visits all records. */
+Test(budget, a_loop_of_cuts_within_an_open_scope_forgets_its_records)
+{
+    uint32_t most;
+    uint64_t bytes;
+    rig r;
+    rig_open(&r, NULL, NULL);
+    loop_within_a_scope(&r, 4, 3000, &most, &bytes);
+    cr_assert_lt(most, 3000, "%u records", most);
+    rig_close(&r);
+}
+
+Test(budget, a_loop_of_cuts_within_an_open_scope_gives_memory_back)
+{
+    enum { LARGE = 1 << 18 };
+    uint32_t most;
+    uint64_t bytes;
+    rig r;
+    rig_open(&r, NULL, NULL);
+    loop_within_a_scope(&r, LARGE, 200, &most, &bytes);
+    cr_assert_lt(bytes, UINT64_C(100) << 20, "%llu bytes", (unsigned long long)bytes);
+    rig_close(&r);
+}
+
 /* So are those that a gradient may ask for: they are computed once more. */
 Test(budget, memory_of_what_a_gradient_can_ask_for)
 {

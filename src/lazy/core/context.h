@@ -362,6 +362,8 @@ struct deft_ctx {
     uint32_t n_before;  /* records at the latest cut that a budget forced: they are not pending */
     uint32_t n_left;    /* records that the latest df_forget left */
     uint64_t held_left; /* bytes of values that only records held then */
+    uint64_t cuts_left; /* stats.cuts then, or when the epoch began */
+    uint32_t vals_seen; /* rec.vals.n when the end of a scope looked at their bytes */
     /* Computes what is pending when a budget is used up: df_make_room. */
     bool (*make_room)(deft_ctx *cx);
     uint32_t look_at;    /* number of records at which the budget is checked next */

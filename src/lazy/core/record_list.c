@@ -24,6 +24,8 @@ void df_rec_reset(deft_ctx *cx)
     if (DF_UNLIKELY(cx->owes)) df_owe_recorded(cx);
     cx->n_left = 0;
     cx->held_left = 0;
+    cx->cuts_left = cx->stats.cuts;
+    cx->vals_seen = 0;
     cx->look_at = cx->first_look;
     cx->finals = 0;
     df_rec_truncate(cx, 0, 0, 0);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Computes what is pending when a recording call finds that a budget is used up.
+ * Computes what is pending when a recording call finds that a budget is used up, and forgets
+ * records then, or when a scope ends within another one.
  *
  * All budgets depend on one comparison that each recording call makes: the number of
  * records with look_at. With only a budget of records, look_at is the budget. With a
@@ -13,12 +14,14 @@
 
 #include <stdio.h>
 
+#include "lazy/core/flight.h"
 #include "lazy/core/history.h"
+#include "lazy/run/collect.h"
 #include "lazy/run/materialize.h"
 #include "lazy/log/why.h"
 #include "runtime/os.h"
 
-enum { MANY_RECORDS = 1 << 12, MUCH_MEMORY = 16 << 20 };
+enum { MANY_RECORDS = 1 << 12, FEW_RECORDS = 1 << 9, MUCH_MEMORY = 16 << 20 };
 
 /* Bytes of memory of the values to which only records refer. */
 static uint64_t held_by_records(deft_ctx *cx)
@@ -80,6 +83,44 @@ static void forget(deft_ctx *cx)
     df_forget(cx);
     cx->n_left = cx->rec.n;
     cx->held_left = held_by_records(cx);
+    cx->cuts_left = cx->stats.cuts;
+    cx->vals_seen = (uint32_t)cx->rec.vals.n;
+}
+
+/* Budgets count from the current records on. */
+static void nothing_is_pending(deft_ctx *cx)
+{
+    cx->n_before = cx->rec.n;
+    df_budget_look_at(cx, df_budget_is_close(&cx->budget) ? cx->rec.n + DF_LOOK_EVERY
+                                                          : df_budget_last_look(cx));
+}
+
+/* Whether values of records hold much memory that nothing but records refers to. Values are visited
+ * when their number has grown by half, so that a value is visited twice on average. */
+static bool holds_much(deft_ctx *cx)
+{
+    const uint32_t n = (uint32_t)cx->rec.vals.n;
+    if (cx->pinned / 2 <= MUCH_MEMORY + cx->held_left || n - n / 3 <= cx->vals_seen) return false;
+    cx->vals_seen = n;
+    return held_by_records(cx) / 2 > MUCH_MEMORY + cx->held_left;
+}
+
+/* Each cut visits the records back to the oldest one that it needs, so a loop of cuts within an
+ * open scope would take time that grows with the square of its turns. Records of an epoch with few
+ * cuts stay: when they are recorded again, they find their cached cuts. */
+void df_forget_ended(deft_ctx *cx)
+{
+    const bool are_many =
+        cx->stats.cuts - cx->cuts_left > DF_MAX_CUTS && cx->rec.n / 2 > FEW_RECORDS + cx->n_left;
+    if (DF_LIKELY(!are_many && cx->pinned / 2 <= MUCH_MEMORY + cx->held_left)) return;
+    if (cx->n_walks || cx->recording || df_in_flight(cx) != DF_FLIGHT_NONE) return;
+    if (!are_many && !holds_much(cx)) return;
+    if (df_needs_cut(cx)) {
+        cx->cuts_left = cx->stats.cuts; /* looks again after as many cuts */
+        return;
+    }
+    forget(cx);
+    nothing_is_pending(cx);
 }
 
 bool df_make_room(deft_ctx *cx)
@@ -100,9 +141,7 @@ bool df_make_room(deft_ctx *cx)
     cx->act_site = act_site;
     if (st == DEFT_OK) {
         if (is_worth_it(cx, &e)) forget(cx);
-        cx->n_before = cx->rec.n;
-        df_budget_look_at(cx, df_budget_is_close(&cx->budget) ? cx->rec.n + DF_LOOK_EVERY
-                                                              : df_budget_last_look(cx));
+        nothing_is_pending(cx);
     }
     if (cx->budget.max_latency_ns) cx->since_ns = df_os_now_ns();
     if (st == DEFT_OK) return true;

@@ -306,6 +306,22 @@ bool df_has_pending_outer(deft_ctx *cx, uint32_t below)
     return pending;
 }
 
+static bool needs_record(deft_ctx *cx, df_write *w)
+{
+    take_computed(cx, w);
+    return w->due && !w->what;
+}
+
+bool df_needs_cut(deft_ctx *cx)
+{
+    bool needs = df_has_pending_outer(cx, cx->depth + 1);
+    for (size_t i = 0; i < cx->muts.n; i++) {
+        needs |= needs_record(cx, &cx->muts.at[i].now);
+        needs |= needs_record(cx, &cx->muts.at[i].before);
+    }
+    return needs;
+}
+
 bool df_has_pending(deft_ctx *cx)
 {
     bool pending = df_has_pending_outer(cx, cx->depth + 1);

@@ -18,6 +18,9 @@ typedef enum df_cut_kind {
 /* Computes every pending handle that is owned outside depth `below`, and binds it to its
  * value. On failure the sentence is in cx->diag. */
 deft_status df_compute_outer(deft_ctx *cx, uint32_t below, df_cut_kind kind);
+/* Whether something is pending that needs a cut. Writes into memory of the caller's whose values
+ * have been computed get these values first. */
+bool df_needs_cut(deft_ctx *cx);
 /* Whether a handle outside depth `below` has a record without a value. */
 bool df_has_pending_outer(deft_ctx *cx, uint32_t below);
 /* Plans what the end of the open step would compute, without running it. *out gets the

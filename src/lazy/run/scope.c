@@ -113,6 +113,7 @@ deft_status deft_scope_end(deft_scope s)
     const bool told = cx->mistake_told;
     df_scope_pop(cx, s.depth);
     const deft_status st = cx->depth == 0 ? outermost_end(cx) : DEFT_OK;
+    if (cx->depth > 0) df_forget_ended(cx);
     if (!mine || st != DEFT_OK) return st;
     const deft_status mistake = df_deliver(cx);
     return told ? DEFT_OK : mistake;
