@@ -76,13 +76,18 @@ LLVMValueRef df_gen_iota(const df_gen *g, LLVMTypeRef t, uint32_t w)
     return w == 1 ? lane[0] : LLVMConstVector(lane, w);
 }
 
+enum { MOST_ARGS = 8 };
+
 LLVMValueRef df_gen_intrinsic(df_gen *g, const char *name, LLVMTypeRef *types, unsigned n_types,
                               LLVMValueRef *args, unsigned n_args)
 {
     const unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
     df_assert(id != 0);
     LLVMValueRef fn = LLVMGetIntrinsicDeclaration(g->m, id, types, n_types);
-    LLVMTypeRef type = LLVMGlobalGetValueType(fn);
+    LLVMTypeRef type = LLVMGlobalGetValueType(fn), takes[MOST_ARGS];
+    df_assert(LLVMCountParamTypes(type) == n_args && n_args <= MOST_ARGS);
+    LLVMGetParamTypes(type, takes);
+    for (unsigned i = 0; i < n_args; i++) args[i] = LLVMBuildBitCast(g->b, args[i], takes[i], "");
     return LLVMBuildCall2(g->b, type, fn, args, n_args, "");
 }
 

@@ -26,7 +26,8 @@ LLVMValueRef df_gen_splat(df_gen *g, LLVMValueRef scalar, uint32_t w);
 LLVMValueRef df_gen_take_lanes(df_gen *g, LLVMValueRef v, uint32_t from, uint32_t n);
 /* 0, 1, ... w - 1 as lanes of t. */
 LLVMValueRef df_gen_iota(const df_gen *g, LLVMTypeRef t, uint32_t w);
-/* Calls the LLVM intrinsic of that name, overloaded for `types`. */
+/* Calls the LLVM intrinsic of that name, overloaded for `types`. Arguments may be vectors of other
+ * lanes than it takes: LLVM has changed those of instructions from version to version. */
 LLVMValueRef df_gen_intrinsic(df_gen *g, const char *name, LLVMTypeRef *types, unsigned n_types,
                               LLVMValueRef *args, unsigned n_args);
 
