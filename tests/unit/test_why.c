@@ -10,6 +10,7 @@
 
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "guards/reason.h"
@@ -99,6 +100,20 @@ static uint64_t lines(const char *id)
 {
     uint64_t n = 0;
     for (const char *at = find(told, id); at; at = find(at, id)) n++;
+    return n;
+}
+
+/* How many events told have this reason. Equal ones share a line, also times that are equal by
+ * chance. */
+static uint64_t events(const char *id)
+{
+    uint64_t n = 0;
+    for (const char *at = find(told, id); at; at = find(at, id)) {
+        const char *const end = strchr(at, '\n'), *const times = strstr(at, " times)");
+        const char *digits = times && (!end || times < end) ? times : NULL;
+        while (digits && digits > at && isdigit((unsigned char)digits[-1])) digits--;
+        n += digits ? strtoull(digits, NULL, 10) : 1;
+    }
     return n;
 }
 
@@ -740,13 +755,13 @@ Test(why, max_latency_of_a_step)
     count_up(&r, p, 50, &o);
     expect_all(&r, p, 50);
     explain(&r);
-    cr_assert(lines("cut_latency") >= 4 && lines("cut_latency") <= 7, "%s", told);
+    cr_assert(events("cut_latency") >= 4 && events("cut_latency") <= 7, "%s", told);
     cr_assert(strstr(told, "cut forced at <site>: recording reached max_latency_ns: wanted at most "
                            "1 ns, found "),
               "%s", told);
     count_up(&r, p, 50, &o); /* a repetition is looked at as well */
     explain(&r);
-    cr_assert(lines("cut_latency") >= 4 && lines("cut_latency") <= 7, "%s", told);
+    cr_assert(events("cut_latency") >= 4 && events("cut_latency") <= 7, "%s", told);
     o.max_latency_ns = UINT64_C(1000000000000);
     count_up(&r, p, 50, &o);
     explain(&r);
