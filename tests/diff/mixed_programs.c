@@ -552,11 +552,12 @@ static deft_tensor *first_row(deft_tensor *t)
     return deft_rank(t) == 2 ? deft_slice(t, DEFT_AT(0)) : t;
 }
 
-/* t, of one row or several, times a square matrix made of its first row, in either layout. */
+/* t, of one row or several, times a square matrix made of its first row, in either layout. Other
+ * ranks have no row. */
 static deft_tensor *product(const exec *e, unsigned p, deft_tensor *t)
 {
     const int rank = deft_rank(t);
-    if (rank == 0) return deft_square(tame(t));
+    if (rank == 0 || rank > 2) return deft_square(tame(t));
     const int64_t n = deft_dim(t, rank - 1);
     deft_tensor *const column = deft_reshape(first_row(tame(t)), DEFT_SHAPE(n, 1));
     deft_tensor *const square = deft_mul(column, deft_add(deft_t(column), number(e, 0.5)));
