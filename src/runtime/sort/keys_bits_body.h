@@ -2,7 +2,7 @@
  *
  * from_bits and to_bits of keys.h, as FROM_BITS and TO_BITS. A file that includes this one sets the
  * instruction set. Blocks have a constant number of elements, so that compilers use vectors.
- * They are copied first, because the output may be the input.
+ * They are copied first, because the output may be the input, whose elements may lie anywhere.
  */
 enum { KEYS_BLOCK = 64 };
 
@@ -18,17 +18,20 @@ enum { KEYS_BLOCK = 64 };
         return key ^ flip;                                                                         \
     }                                                                                              \
                                                                                                    \
-    static bool name##_from_floats(deft_dtype t, T flip, const T *in, T *to, int64_t n)            \
+    static bool name##_from_floats(deft_dtype t, T flip, const char *in, T *to, int64_t n)         \
     {                                                                                              \
         const T sign = (T)df_sign_bit(t), infinity = (T)df_infinity_bits(t);                       \
         T lost = 0, some[KEYS_BLOCK];                                                              \
         int64_t at = 0;                                                                            \
         for (; at + KEYS_BLOCK <= n; at += KEYS_BLOCK) {                                           \
-            memcpy(some, in + at, sizeof some);                                                    \
+            memcpy(some, in + at * (int64_t)sizeof *to, sizeof some);                              \
             for (int i = 0; i < KEYS_BLOCK; i++)                                                   \
                 to[at + i] = name##_float_key(some[i], sign, infinity, flip, &lost);               \
         }                                                                                          \
-        for (; at < n; at++) to[at] = name##_float_key(in[at], sign, infinity, flip, &lost);       \
+        for (; at < n; at++) {                                                                     \
+            memcpy(some, in + at * (int64_t)sizeof *to, sizeof *to);                               \
+            to[at] = name##_float_key(*some, sign, infinity, flip, &lost);                         \
+        }                                                                                          \
         return lost;                                                                               \
     }                                                                                              \
     static void name##_to_floats(deft_dtype t, T flip, T *a, int64_t n)                            \
@@ -46,15 +49,18 @@ enum { KEYS_BLOCK = 64 };
         }                                                                                          \
     }                                                                                              \
                                                                                                    \
-    static void name##_flip(T flip, const T *in, T *to, int64_t n)                                 \
+    static void name##_flip(T flip, const char *in, T *to, int64_t n)                              \
     {                                                                                              \
         T some[KEYS_BLOCK];                                                                        \
         int64_t at = 0;                                                                            \
         for (; at + KEYS_BLOCK <= n; at += KEYS_BLOCK) {                                           \
-            memcpy(some, in + at, sizeof some);                                                    \
+            memcpy(some, in + at * (int64_t)sizeof *to, sizeof some);                              \
             for (int i = 0; i < KEYS_BLOCK; i++) to[at + i] = some[i] ^ flip;                      \
         }                                                                                          \
-        for (; at < n; at++) to[at] = in[at] ^ flip;                                               \
+        for (; at < n; at++) {                                                                     \
+            memcpy(some, in + at * (int64_t)sizeof *to, sizeof *to);                               \
+            to[at] = *some ^ flip;                                                                 \
+        }                                                                                          \
     }
 
 BITS_OF(uint32_t, int32_t, bits32)
