@@ -17,9 +17,9 @@ typedef struct df_keys {
     /* Moves the keys of a that are less than the pivot before all others. b is scratch memory of
      * the same size. Returns the number of these keys. */
     int64_t (*split)(size_t size, void *a, void *b, int64_t n, uint64_t pivot);
-    /* Writes the keys of n elements of dtype t, which has 4 or 8 bytes. `to` may be `in`, which need
-     * not be aligned otherwise. Returns true when to_bits does not restore the elements: there is a
-     * NaN or a -0. */
+    /* Writes the keys of n elements of dtype t, which has 4 or 8 bytes. `to` may be `in`. Where it
+     * is not, `in` need not be aligned. Returns true when to_bits does not restore the elements:
+     * there is a NaN or a -0. */
     bool (*from_bits)(deft_dtype t, uint64_t flip, const void *in, void *to, int64_t n);
     /* Replaces n keys by elements. A NaN becomes any NaN, and a zero becomes +0. */
     void (*to_bits)(deft_dtype t, uint64_t flip, void *a, int64_t n);
