@@ -27,6 +27,7 @@
 #include "runtime/matmul/bf16.h"
 #include "runtime/matmul/blas.h"
 #include "runtime/matmul/direct.h"
+#include "runtime/matmul/parts.h"
 #include "runtime/matmul/small.h"
 #include "runtime/matmul/tile.h"
 #include "runtime/matmul/turn.h"
@@ -71,7 +72,8 @@ typedef struct cut {
     bool share_b;             /* B is packed before the tasks, else by each task for itself */
     bool share_a;             /* the same for A */
     bool one_b;               /* all batch entries have the same B */
-    int64_t kc, mb, nb, nc;   /* see above; a region covers nc columns, a task nb of these */
+    int64_t kc, mb, nb, nc;   /* see above; a region covers nc columns, a task up to nb of these */
+    int64_t unit, n_parts;    /* tasks begin at a multiple of `unit`; tasks for all columns */
     int64_t n_mb;             /* blocks of rows */
     int64_t group;            /* batch entries in one region */
     int64_t per_task;         /* batch entries in one task */
@@ -94,43 +96,6 @@ typedef struct region {
     int64_t n_nb;                    /* blocks of columns in [n0, n1) */
     int64_t n_chunks;                /* along K, of a panel that threads pack together */
 } region;
-
-static int64_t round_up(int64_t a, int64_t b)
-{
-    return df_div_up(a, b) * b;
-}
-
-/* Divides n into as few parts of at most `most` as possible, and returns the size of equal parts,
- * rounded up to a multiple of unit. */
-static int64_t even_part(int64_t n, int64_t most, int64_t unit)
-{
-    return n <= most ? round_up(n, unit) : round_up(df_div_up(n, df_div_up(n, most)), unit);
-}
-
-/* Returns even_part(n, most, unit), or another size of parts with which the threads end earlier:
- * a smaller one, or one of up to `largest` where that saves an eighth of the time. `others` tasks
- * belong to each part. A thread computes as many tasks as another, or one more. */
-static int64_t fair_part(int64_t n, int64_t most, int64_t largest, int64_t unit, int64_t others,
-                         int64_t n_threads)
-{
-    const int64_t first = even_part(n, most, unit) / unit, n_units = df_div_up(n, unit);
-    int64_t best = first, least = INT64_MAX;
-    if (n_threads == 1 || first >= n_units) return first * unit;
-    for (int64_t part = first; 2 * part > first; part--) {
-        const int64_t n_parts = df_div_up(n_units, part) * others;
-        const int64_t longest = df_div_up(n_parts, n_threads) * part;
-        if (longest < least) best = part;
-        least = df_min_i64(least, longest);
-    }
-    for (int64_t part = first + 1; part * unit < largest + unit; part++) {
-        const int64_t n_parts = df_div_up(n_units, part) * others;
-        const int64_t longest = df_div_up(n_parts, n_threads) * part;
-        if (longest > least - df_div_up(least, 8)) continue;
-        best = part;
-        least = longest;
-    }
-    return best * unit;
-}
 
 /* ---- division ---- */
 
@@ -239,6 +204,20 @@ static int64_t column_unit(const cut *w)
     return is_whole ? w->nr : df_min_i64(ALIGN / w->size, w->nr);
 }
 
+/* Evens out blocks of whole panels. Other blocks stay as they are. Most of their boundaries would
+ * be within a panel, and parts of panels take longer. */
+static void balance_columns(cut *w, int64_t unit)
+{
+    const bool is_whole = unit == w->nr && w->nb % w->nr == 0;
+    w->unit = is_whole ? w->nr : w->nb;
+    w->n_parts = df_div_up(w->job.n, w->nb);
+    if (!is_whole) return;
+    const int64_t n_units = df_div_up(w->job.n, w->nr);
+    w->n_parts =
+        df_matmul_balanced_parts(n_units, w->n_parts, w->n_mb * w->job.n_batch, w->n_threads);
+    w->nb = df_div_up(n_units, w->n_parts) * w->nr;
+}
+
 /* Chooses the blocks of C. Large products get several tasks per thread. */
 static void choose_blocks(cut *w)
 {
@@ -253,7 +232,7 @@ static void choose_blocks(cut *w)
     if (w->dots || w->multiply == w->tiles->sweep)
         w->kc = df_max_i64(j->k, 1);
     else
-        w->kc = j->k > 0 ? even_part(j->k, kc_bytes / w->size, 8) : 1;
+        w->kc = j->k > 0 ? df_matmul_even_part(j->k, kc_bytes / w->size, 8) : 1;
 
     int64_t rows = df_max_i64(w->mr, A_BYTES / (w->size * w->kc) / w->mr * w->mr);
     if (!w->pack_a) rows = df_max_i64(rows, 256);
@@ -270,7 +249,7 @@ static void choose_blocks(cut *w)
         wanted = df_min_i64(wanted, 4 * (int64_t)w->n_threads);
         wanted = df_div_up(wanted, j->n_batch);
     }
-    if (whole && j->k > w->kc) wanted = df_min_i64(wanted, packs_of_a(w));
+    if (whole && j->k > w->kc && !j->images) wanted = df_min_i64(wanted, packs_of_a(w));
     if (whole) {
         column_blocks = df_min_i64(wanted, df_div_up(j->n, w->nr));
     } else if (j->images && blocks == 1) { /* each task packs its own windows, once */
@@ -284,15 +263,17 @@ static void choose_blocks(cut *w)
         blocks = df_min_i64(w->n_threads, df_div_up(j->m, w->mr));
     /* Long runs of memory, rather than many parts for threads that are late. */
     if (is_stream && !w->dots) column_blocks = df_min_i64(column_blocks, 2 * (int64_t)w->n_threads);
-    w->mb = fair_part(j->m, df_div_up(j->m, blocks), 0, w->mr, column_blocks * j->n_batch,
-                      w->n_threads);
+    w->mb = df_matmul_fair_part(j->m, df_div_up(j->m, blocks), 0, w->mr, column_blocks * j->n_batch,
+                                w->n_threads);
     w->n_mb = df_div_up(j->m, w->mb);
-    w->nb = fair_part(j->n, df_div_up(j->n, column_blocks), df_div_up(j->n, w->n_threads),
-                      column_unit(w), w->n_mb * j->n_batch, w->n_threads);
+    const int64_t unit = column_unit(w);
+    w->nb = df_matmul_fair_part(j->n, df_div_up(j->n, column_blocks), df_div_up(j->n, w->n_threads),
+                                unit, w->n_mb * j->n_batch, w->n_threads);
     if (!j->c) {
         const int64_t most = TILE_BYTES / (w->mb * w->size) / w->nr * w->nr;
-        w->nb = df_min_i64(w->nb, even_part(j->n, df_max_i64(most, w->nr), w->nr));
+        w->nb = df_min_i64(w->nb, df_matmul_even_part(j->n, df_max_i64(most, w->nr), w->nr));
     }
+    balance_columns(w, unit);
     w->epilogue_columns =
         df_max_i64(w->nr, EPILOGUE_BYTES / (df_min_i64(w->mb, j->m) * w->size) / w->nr * w->nr);
     w->per_task = macs < 2.5e5 ? (int64_t)(2.5e5 / (macs + 256)) + 1 : 1;
@@ -315,8 +296,11 @@ static void choose_b(cut *w)
         return;
     }
     const int64_t panels = df_max_i64(1, B_BYTES / df_max_i64(panel, 1));
-    w->nc = even_part(j->n, panels * w->nr, w->nr);
-    w->nb = df_min_i64(w->nb, w->nc);
+    w->nc = df_matmul_even_part(j->n, panels * w->nr, w->nr);
+    if (w->nc < j->n) {
+        w->nb = df_min_i64(w->nb, w->nc);
+        w->unit = w->nb;
+    }
     const int64_t each = df_div_up(w->nc, w->nr) * panel;
     if (!w->one_b) w->group = df_min_i64(j->n_batch, df_max_i64(1, B_BYTES / df_max_i64(each, 1)));
     w->b_bytes = (size_t)(each * (w->one_b ? 1 : w->group));
@@ -347,7 +331,8 @@ static cut plan(const df_matmul_job *job, const df_gemm_kernel *g, uint32_t n_th
     choose_b(&w);
     w.share_a = has_common_rows(&w);
     if (w.share_a)
-        w.a_bytes = matmul_align_size((size_t)(round_up(w.job.m, w.mr) * w.job.k * w.size));
+        w.a_bytes =
+            matmul_align_size((size_t)(df_matmul_round_up(w.job.m, w.mr) * w.job.k * w.size));
     else if (w.pack_a)
         w.a_bytes = sizeof(held) + matmul_align_size((size_t)(w.mb * w.kc * w.size));
     if (!job->c) w.tile_bytes = matmul_align_size((size_t)(w.mb * w.nb * w.size));
@@ -450,7 +435,7 @@ static void pack_rows(const cut *w, char *to, const char *a, int64_t k0, int64_t
 static char *rows_in(const cut *w, char *a, int64_t k0, int64_t m0)
 {
     const int64_t k = df_min_i64(w->kc, w->job.k - k0);
-    return a + (k0 * round_up(w->job.m, w->mr) + m0 * k) * w->size;
+    return a + (k0 * df_matmul_round_up(w->job.m, w->mr) + m0 * k) * w->size;
 }
 
 /* Prefetches C of the next tile, while the current tile is multiplied. The chains of a tile cannot
@@ -579,6 +564,13 @@ static void matmul_compute_block(const region *r, uint32_t thread, int64_t batch
     } while (k0 < j->k);
 }
 
+/* Returns the first column of a block of columns. The blocks differ by at most one unit. */
+static int64_t task_column(const region *r, int64_t n)
+{
+    const int64_t n_units = df_div_up(r->n1 - r->n0, r->w->unit);
+    return df_min_i64(r->n0 + n_units * n / r->n_nb * r->w->unit, r->n1);
+}
+
 static void compute_task(void *user, uint32_t i, uint32_t thread)
 {
     const region *const r = user;
@@ -586,10 +578,9 @@ static void compute_task(void *user, uint32_t i, uint32_t thread)
     const int64_t m0 = i % w->n_mb * w->mb, n = i / w->n_mb % r->n_nb;
     const int64_t batch = r->batch0 + i / w->n_mb / r->n_nb * w->per_task;
     const int64_t end = df_min_i64(batch + w->per_task, r->batch0 + r->n_batch);
-    const int64_t n0 = r->n0 + n * w->nb;
+    const int64_t n0 = task_column(r, n), n1 = task_column(r, n + 1);
     for (int64_t b = batch; b < end; b++)
-        matmul_compute_block(r, thread, b, m0, df_min_i64(m0 + w->mb, w->job.m), n0,
-                             df_min_i64(n0 + w->nb, r->n1));
+        matmul_compute_block(r, thread, b, m0, df_min_i64(m0 + w->mb, w->job.m), n0, n1);
 }
 
 /* ---- packing before the tasks ---- */
@@ -665,7 +656,7 @@ static void matmul_run_job(const df_matmul_job *job, const df_gemm_kernel *g, df
         r.n_batch = df_min_i64(w.group, j->n_batch - r.batch0);
         for (r.n0 = 0; r.n0 < j->n; r.n0 = r.n1) {
             r.n1 = df_min_i64(r.n0 + w.nc, j->n);
-            r.n_nb = df_div_up(r.n1 - r.n0, w.nb);
+            r.n_nb = r.n1 - r.n0 == j->n ? w.n_parts : df_div_up(r.n1 - r.n0, w.nb);
             const int64_t n_panels = df_div_up(r.n1 - r.n0, w.nr) * (w.one_b ? 1 : r.n_batch);
             r.n_chunks = df_min_i64(df_div_up(n_threads, n_panels), df_div_up(j->k, CHUNK));
             if (w.share_b && !j->packed && j->k > 0)

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * runtime/matmul/matmul.c: how the columns of a product are divided among threads. The first and
+ * the second half of the tasks, which are the shares of two threads, have nearly equally many
+ * columns. The epilogue shows the tasks. Products here are so small that each task calls it once.
+ */
+#include <criterion/criterion.h>
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "runtime/matmul.h"
+#include "runtime/matmul/windows.h"
+
+enum { TAPS = 9, CHANNELS = 8, ROWS = 96, MR = 8, NR = 48, MOST_TASKS = 256 };
+
+typedef struct span {
+    int64_t begin, end;
+} span;
+
+typedef struct tasks {
+    _Atomic uint32_t n;
+    span at[MOST_TASKS];
+} tasks;
+
+static void note_task(void *user, uint32_t thread, const char *tile, int64_t ld, int64_t o0,
+                      int64_t o1, int64_t i0, int64_t i1)
+{
+    tasks *const t = user;
+    (void)thread, (void)tile, (void)ld;
+    cr_assert(o0 == 0 && o1 == ROWS);
+    const uint32_t i = atomic_fetch_add(&t->n, 1);
+    cr_assert_lt(i, MOST_TASKS);
+    t->at[i] = (span){ i0, i1 };
+}
+
+/* Values do not matter here. */
+static void multiply_nothing(int64_t k, const void *a, const void *b, void *c, int64_t ldc,
+                             int64_t m, int64_t n, int64_t first, const void *next)
+{
+    (void)k, (void)a, (void)b, (void)c, (void)ldc, (void)m, (void)n, (void)first, (void)next;
+}
+
+/* A convolution of n_images images of side x side elements, with windows of 3 x 3 elements. */
+static void divide(df_pool *pool, int64_t n_images, int64_t side, tasks *t)
+{
+    const df_gemm_kernel kernel = { multiply_nothing, MR, NR, 0 };
+    const int64_t plane = side * side, k = CHANNELS * TAPS;
+    int64_t tap[2 * TAPS];
+    for (int64_t i = 0; i < TAPS; i++) {
+        tap[2 * i] = i / 3 - 1;
+        tap[2 * i + 1] = i % 3 - 1;
+    }
+    df_images images = { .tap = tap,
+                         .n_taps = TAPS,
+                         .step = { 1, 1 },
+                         .extent = { side, side },
+                         .out = { side, side },
+                         .channel = plane,
+                         .image = plane * CHANNELS,
+                         .row = side,
+                         .column = 1 };
+    float *const a = calloc((size_t)(ROWS * k), sizeof *a);
+    float *const b = calloc((size_t)(n_images * CHANNELS * plane), sizeof *b);
+    df_matmul_job job = { .dtype = DEFT_F32,
+                          .m = ROWS,
+                          .n = n_images * plane,
+                          .k = k,
+                          .n_batch = 1,
+                          .a = (const char *)a,
+                          .b = (const char *)b,
+                          .a_row = k,
+                          .a_col = 1,
+                          .images = &images,
+                          .epilogue = note_task,
+                          .user = t };
+    void *const work = malloc(df_matmul_work_size(&job, &kernel, df_pool_threads(pool)) + 1);
+    df_matmul_run(&job, &kernel, NULL, pool, work);
+    free(work);
+    free(a);
+    free(b);
+}
+
+static int by_begin(const void *a, const void *b)
+{
+    const span *const x = a, *const y = b;
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+Test(product_tasks, two_threads_have_nearly_equally_many_columns)
+{
+    df_pool *pool = NULL;
+    cr_assert_eq(df_pool_create(NULL, &df_mem_system, 2, &pool), DEFT_OK);
+    for (int64_t side = 20; side <= 36; side++) {
+        tasks t = { 0 };
+        divide(pool, 2, side, &t);
+        const int64_t n = 2 * side * side;
+        cr_assert(t.n > 1 && t.n % 2 == 0, "side %lld: %u tasks", (long long)side, t.n);
+        qsort(t.at, t.n, sizeof *t.at, by_begin);
+        for (uint32_t i = 0; i < t.n; i++)
+            cr_assert_eq(t.at[i].end, i + 1 < t.n ? t.at[i + 1].begin : n);
+        cr_assert_eq(t.at[0].begin, 0);
+        const int64_t half = t.at[t.n / 2].begin;
+        cr_assert_leq(llabs(2 * half - n), 2 * NR, "side %lld: %lld of %lld columns",
+                      (long long)side, (long long)half, (long long)n);
+    }
+    df_pool_destroy(&pool);
+}
