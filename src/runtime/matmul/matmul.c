@@ -50,6 +50,7 @@ enum {
     FLAT_KC_BYTES = 16 * 4,     /* KC_BYTES for few rows: B is read by full rows */
     TALL_KC_BYTES = 128 * 4,    /* KC_BYTES for a few full tiles of rows: these find B in L2 */
     CHUNK = 512,                /* least rows of a panel that a thread packs */
+    FAR_BYTES = 8 << 20,        /* a larger B is prefetched by the tiles that read it as it lies */
     SWEEP_BYTES = 4 << 10,      /* least part of a row of B per thread for tiles->sweep */
     ALIGN = 64
 };
@@ -505,7 +506,9 @@ static void matmul_compute_block(const region *r, uint32_t thread, int64_t batch
     const int64_t n_panels = df_div_up(r->n1 - r->n0, w->nr);
     const int64_t first_panel = w->one_b ? 0 : (batch - r->batch0) * n_panels;
 
-    df_block g = { .m = m1 - m0, .c_row = j->c ? j->c_row : w->nb };
+    df_block g = { .m = m1 - m0,
+                   .c_row = j->c ? j->c_row : w->nb,
+                   .is_far = !w->pack_b && j->k * j->n * w->size > FAR_BYTES };
     char *const c =
         j->c ? j->c + (df_matmul_batch_offset(j, j->c_batch, batch) + m0 * j->c_row + n0) * w->size
              : r->tile + thread * w->tile_bytes;

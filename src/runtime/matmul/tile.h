@@ -32,6 +32,9 @@ typedef struct df_block {
     void *c;
     int64_t a_row, a_col, b_row, c_row;
     bool first; /* each chain starts from +0, else from the element of C */
+    /* B comes from beyond the caches, and its rows may be pages apart. So the hardware does not
+     * prefetch its next columns, and tiles of three rows and more do. */
+    bool is_far;
 } df_block;
 
 typedef struct df_tiles {

@@ -35,6 +35,7 @@ TARGET DF_INLINE void NAME(tile)(const df_block *g, const T *a, const T *b, T *c
                                  const int rows, const int vecs, const bool masked)
 {
     const int64_t a_row = g->a_row, a_col = g->a_col, b_row = g->b_row, c_row = g->c_row;
+    const bool is_far = g->is_far;
     V acc[MR * NV];
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++)
@@ -51,8 +52,7 @@ TARGET DF_INLINE void NAME(tile)(const df_block *g, const T *a, const T *b, T *c
 #pragma GCC unroll 16
         for (int j = 0; j < vecs; j++)
             y[j] = masked && j == vecs - 1 ? LOADM(b + j * W, mask) : LOAD(b + j * W);
-        /* The next columns: steps of k may be pages apart, which the hardware does not prefetch. */
-        if (rows >= 3)
+        if (rows >= 3 && is_far)
 #pragma GCC unroll 16
             for (int j = 0; j < vecs; j++)
                 __builtin_prefetch((const void *)((uintptr_t)b + (uintptr_t)(vecs + j) * VECTOR));
@@ -165,16 +165,19 @@ ROW(2, 8)
 #endif
 #undef ROW
 
-/* Divides the columns of a block evenly into tiles. Four vectors are one tile of fewer rows, or two
- * of two vectors. One vector alone cannot keep the FMA units busy. */
+/* Divides the columns of a block evenly into tiles. Four vectors are one tile of up to six rows.
+ * One vector alone cannot keep the FMA units busy. */
 TARGET static void NAME(block)(const df_block *g)
 {
     _Static_assert(NV == 3 && FLAT <= 16, "the tables have an entry per number of vectors");
-    static void (*const column[NV + 1][2])(const df_block *, const T *, T *, MASK) = {
+    static void (*const column[NV + 2][2])(const df_block *, const T *, T *, MASK) = {
         { NULL, NULL },
         { NAME(column_1_0), NAME(column_1_1) },
         { NAME(column_2_0), NAME(column_2_1) },
         { NAME(column_3_0), NAME(column_3_1) },
+#if MR == 8
+        { NAME(column_4_0), NAME(column_4_1) },
+#endif
     };
     static void (*const row[2][16 - NV])(const df_block *, const T *, T *, MASK) = {
         { NAME(row_1_4), NAME(row_1_5), NAME(row_1_6), NAME(row_1_7), NAME(row_1_8), WIDE(9),
@@ -183,20 +186,16 @@ TARGET static void NAME(block)(const df_block *g)
     };
     const T *b = g->b;
     T *c = g->c;
-#if MR == 8
-    if (g->m >= 3 && g->n > 3 * W && g->n <= 4 * W) {
-        const int64_t last = g->n - 3 * W;
-        (last == W ? NAME(column_4_0) : NAME(column_4_1))(g, b, c, MASK_OF(last));
-        return;
-    }
-#endif
-    const int64_t most = g->m == 1 ? FLAT : g->m == 2 ? FLAT / 2 : NV;
     int64_t vecs = (g->n + W - 1) / W;
+    /* Three to six rows of four vectors are more chains than of three, and need fewer loads. So is
+     * the only tile of a narrow block. */
+    const bool is_wide = MR == 8 && (g->m <= 6 || vecs == NV + 1);
+    const int64_t most = g->m == 1 ? FLAT : g->m == 2 ? FLAT / 2 : is_wide ? NV + 1 : NV;
     for (int64_t left = g->n, groups = (vecs + most - 1) / most; groups > 0; groups--) {
         const int64_t v = (vecs + groups - 1) / groups;
         const int64_t w = df_min_i64(v * W, left);
         const int64_t last = w - (v - 1) * W;
-        if (v > NV)
+        if (v > NV && g->m <= 2)
             row[g->m - 1][v - NV - 1](g, b, c, MASK_OF(last));
         else
             column[v][last != W](g, b, c, MASK_OF(last));
