@@ -431,6 +431,31 @@ Test(matmul, thin)
     finish(&f);
 }
 
+/* Few rows times a transposed matrix, and a matrix times few columns, around the extents of the
+ * squares that are transposed in registers; 20 rows, for which such squares are packed. Columns of
+ * 512 elements are a multiple of 2 KiB apart. */
+Test(matmul, squares)
+{
+    static const int64_t wide[] = { 7, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 97 };
+    static const int64_t deep[] = { 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 40, 48, 63, 65, 130, 512 };
+    const uint32_t n_few = 10, n_all = 2 * 2 * n_few * DF_LEN(wide) * DF_LEN(deep);
+    fixture f;
+    start(&f);
+    for (uint32_t i = 0; i < n_all && (i < n_all / 8 || test_time_left(1)); i++) {
+        uint32_t which = test_scattered(i, n_all);
+        const deft_dtype t = dtypes[which % 2];
+        const bool as_columns = which / 2 % 2;
+        which /= 4;
+        const int64_t few = which % n_few == n_few - 1 ? 20 : 1 + which % n_few;
+        which /= n_few;
+        const int64_t n = wide[which % DF_LEN(wide)], k = deep[which / DF_LEN(wide)];
+        const layout l = { .b_transposed = !as_columns, .wide = draw(&f, 4) == 0 };
+        const unsigned threads = 1u << (1 + draw(&f, 2));
+        check(&f, t, as_columns ? n : few, as_columns ? few : n, k, 1, 1, l, threads);
+    }
+    finish(&f);
+}
+
 /* One to nine columns: products that are computed as rows. Layouts of all operands, batches that
  * are one tall product or one with many columns, and fast mode. */
 Test(matmul, few_columns)
@@ -691,13 +716,13 @@ Test(matmul, widths_agree)
         const int64_t w = df_min_i64(n, 48), width = draw(&f, 2) ? 48 : w;
         for (size_t v = 0; v < n_all; v++) {
             for (size_t i = 0; i < DF_LEN(c[v]); i++) c[v][i] = (float)i;
-            df_block g = { m, n, k, a, b, c[v], 40, 1, 100, 100, round & 1 };
+            df_block g = { m, n, k, a, b, c[v], 40, 1, 100, 100, round & 1, round & 2 };
             all[v]->block(&g);
             if (all[v]->dots && k > 0) { /* b as columns of k, 100 apart: n of them at most */
                 const int64_t n_columns = df_min_i64(n, 40);
                 float got[20 * 100];
                 memcpy(got, c[v], sizeof got);
-                df_block d = { m, n_columns, k, a, b, got, 40, 1, 100, 100, false };
+                df_block d = { m, n_columns, k, a, b, got, 40, 1, 100, 100, false, false };
                 all[v]->dots(&d);
                 for (int64_t i = 0; i < m; i++)
                     for (int64_t x = 0; x < n_columns; x++) {

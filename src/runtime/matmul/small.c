@@ -96,7 +96,7 @@ void df_matmul_run_small(const df_matmul_job *j, char *c, int64_t c_row, df_pool
     const int64_t extent = by_columns ? j->n : j->m;
     const int64_t macs = (j->m + (dots ? READ_MACS : LOAD_MACS)) * j->n * j->k;
     alignas(128) small_product s = { .g = { j->m, j->n, j->k, j->a, j->b, c, j->a_row, j->a_col,
-                                            dots ? j->b_col : j->b_row, c_row, true },
+                                            dots ? j->b_col : j->b_row, c_row, true, false },
                                      .multiply = df_matmul_multiply_of(j, t),
                                      .column_size = j->b_col * size,
                                      .size = (int32_t)size,

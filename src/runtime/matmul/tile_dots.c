@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Few rows times a transposed B, with AVX2 and FMA. Machines with AVX-512 use this code too.
+ * Few rows times a transposed B, with AVX2 and FMA.
  *
  * Half vectors are loaded into place, so that a vector needs only two shuffles. These shuffles and
  * the insertions can use three execution ports. 512-bit shuffles can use one, and 512-bit

@@ -6,11 +6,15 @@
  * multiple of 4 KiB apart, all lines of a square belong to one set of the L1 cache. A line that was
  * loaded in pieces would then be evicted in between (8 GB/s instead of 42 on Zen 4).
  *
- * Halves of lines are loaded, and merged in pairs by a mask. This takes no shuffle. So a square of
- * floats needs three shuffles per vector, and a square of doubles two, instead of four and three.
+ * For two to seven rows, halves of lines are loaded, and merged in pairs by a mask. This takes no
+ * shuffle. So a square of floats needs three shuffles per vector, and a square of doubles two,
+ * instead of four and three. One row and eight rows load full lines (transpose512.h), because they
+ * need as many loads of A.
  */
 #include "runtime/matmul/tile.h"
 #include "runtime/matmul/transpose512.h"
+
+#include <stdalign.h>
 
 enum { SET_BYTES = 2048 }; /* columns that are a multiple apart share few sets of the L1 cache */
 
@@ -67,6 +71,7 @@ AVX512 DF_INLINE void turn_f64(__m512d y[4], const __m512d t[4])
 #define LOAD_HALF_M(p, m) _mm256_maskz_loadu_ps((__mmask8)(m), (p))
 #define TWO_ROWS(low, high) two_rows_f32((low), (high))
 #define TURN(y, t) turn_f32((y), (t))
+#define SQUARE(y, from, row) df_square_f32((y), (from), (row))
 #define SPLAT(p) _mm512_set1_ps(*(p))
 #define ZERO _mm512_setzero_ps()
 #define FMA(a, b, c) _mm512_fmadd_ps((a), (b), (c))
@@ -86,39 +91,19 @@ AVX512 DF_INLINE void turn_f64(__m512d y[4], const __m512d t[4])
 #define LOAD_HALF_M(p, m) _mm256_maskz_loadu_pd((__mmask8)(m), (p))
 #define TWO_ROWS(low, high) two_rows_f64((low), (high))
 #define TURN(y, t) turn_f64((y), (t))
+#define SQUARE(y, from, row) df_square_f64((y), (from), (row))
 #define SPLAT(p) _mm512_set1_pd(*(p))
 #define ZERO _mm512_setzero_pd()
 #define FMA(a, b, c) _mm512_fmadd_pd((a), (b), (c))
 #define NAME(x) x##_f64
 #include "runtime/matmul/tile_dots512_body.h"
 
-/* Computes columns of a single row by the AVX2 code, and returns their number. For one row it is
- * faster (58 GB/s instead of 53), as long as few columns share a set of the L1 cache. */
-static int64_t one_row(const df_block *g, int64_t size, void (*dots)(const df_block *g))
-{
-    df_block part = *g;
-    part.n = g->n / 32 * 32;
-    if (g->m != 1 || part.n == 0 || g->b_row * size % SET_BYTES == 0) return 0;
-    dots(&part);
-    return part.n;
-}
-
 void df_tile_dots512_f32(const df_block *g)
 {
-    df_block rest = *g;
-    const int64_t n = one_row(g, sizeof(float), df_tile_dots_f32);
-    rest.n -= n;
-    rest.b = (const float *)g->b + n * g->b_row;
-    rest.c = (float *)g->c + n;
-    dots_f32(&rest);
+    dots_f32(g);
 }
 
 void df_tile_dots512_f64(const df_block *g)
 {
-    df_block rest = *g;
-    const int64_t n = one_row(g, sizeof(double), df_tile_dots_f64);
-    rest.n -= n;
-    rest.b = (const double *)g->b + n * g->b_row;
-    rest.c = (double *)g->c + n;
-    dots_f64(&rest);
+    dots_f64(g);
 }

@@ -10,8 +10,9 @@
  *   TWO_ROWS(low, high)   a vector of two halves
  *   TURN(y, t)            transposes W rows of W / 2 elements, of which t[i] has rows i and
  *                         i + W / 2, to W / 2 vectors
+ *   SQUARE(y, from, row)  y[p] = element p of W rows, which are `row` elements apart
  *
- * A tile has one vector of columns and up to eight rows. A whole square of B is transposed in
+ * A tile has one vector of columns and up to four rows. A whole square of B is transposed in
  * registers. Squares that are cut off by the end of n or k are transposed into a buffer first, so
  * that there is one small loop for them.
  *
@@ -19,6 +20,8 @@
  * to seven rows are multiplied by two vectors of columns at a time, which share these loads. Then
  * there is no room for whole squares: halves of lines are loaded. That is slow where columns share
  * sets of the L1 cache.
+ *
+ * Why this file is long: one tile for each number of rows that another limit slows down.
  */
 
 enum { NAME(AHEAD) = 4 }; /* squares: one or two rows prefetch this far */
@@ -81,7 +84,7 @@ AVX512 DF_INLINE void NAME(dots_tile)(const df_block *g, const T *a, const T *b,
 {
     const int64_t a_row = g->a_row, b_col = g->b_row, c_row = g->c_row;
     const MASK mask = (MASK)((1u << n) - 1);
-    V acc[8];
+    V acc[4];
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++) acc[i] = g->first ? ZERO : LOADM(c + i * c_row, mask);
     int64_t k = 0;
@@ -134,7 +137,6 @@ TILE(1)
 TILE(2)
 TILE(3)
 TILE(4)
-TILE(8)
 #undef TILE
 
 /* Multiplies two vectors of columns by the given rows. The steps of k behind the last half of a
@@ -186,6 +188,76 @@ AVX512 static void NAME(dots_pairs)(const df_block *g, const T *b, T *c)
     if (left == 2) NAME(pair_2)(g, a, b, c);
 }
 
+/* Multiplies one row by two vectors of columns, which are two chains. */
+AVX512 static void NAME(pair_1)(const df_block *g, const T *b, T *c)
+{
+    const int64_t b_col = g->b_row;
+    const T *a = g->a;
+    df_block left = *g;
+    V acc[2] = { g->first ? ZERO : LOAD(c), g->first ? ZERO : LOAD(c + W) };
+    for (; left.k >= W; left.k -= W, a += W, b += W)
+#pragma GCC unroll 2
+        for (int q = 0; q < 2; q++) {
+            V y[W];
+            SQUARE(y, b + q * W * b_col, b_col);
+#pragma GCC unroll 16
+            for (int p = 0; p < W; p++) acc[q] = FMA(SPLAT(a + p), y[p], acc[q]);
+        }
+    STORE(c, acc[0]);
+    STORE(c + W, acc[1]);
+    left.first = false;
+    for (int q = 0; q < 2 && left.k > 0; q++)
+        NAME(tile_1)(&left, a, b + q * W * b_col, c + q * W, W);
+}
+
+/* Multiplies eight rows by two vectors of columns, which share the loads of A. Registers have room
+ * for their sums only. So squares of B are transposed into a buffer, one block of W steps ahead of
+ * the products. Both alternate in pieces that are short enough to overlap in the processor. */
+AVX512 static void NAME(pair_8)(const df_block *g, const T *b, T *c)
+{
+    enum { ROWS = 8 };
+    const int64_t a_row = g->a_row, b_col = g->b_row, c_row = g->c_row, n_blocks = g->k / W;
+    const T *a = g->a;
+    alignas(64) T block[2][W * 2 * W]; /* [step][column] */
+    V acc[2 * ROWS];
+#pragma GCC unroll 16
+    for (int i = 0; i < 2 * ROWS; i++)
+        acc[i] = g->first ? ZERO : LOAD(c + i / 2 * c_row + i % 2 * W);
+    for (int64_t x = -1; x < n_blocks; x++)
+        for (int q = 0; q < 2; q++) {
+            if (x + 1 < n_blocks) {
+                T *const to = block[(x + 1) & 1] + q * W;
+                V y[W];
+                SQUARE(y, b + q * W * b_col + (x + 1) * W, b_col);
+#pragma GCC unroll 16
+                for (int p = 0; p < W; p++) STORE(to + p * 2 * W, y[p]);
+            }
+            if (x < 0) continue;
+            const T *const from = block[x & 1] + q * W * W;
+#pragma GCC unroll 2
+            for (int p = 0; p < W / 2; p++) {
+                const V low = LOAD(from + p * 2 * W), high = LOAD(from + p * 2 * W + W);
+#pragma GCC unroll 8
+                for (int i = 0; i < ROWS; i++) {
+                    const V s = SPLAT(a + i * a_row + p);
+                    acc[2 * i] = FMA(s, low, acc[2 * i]);
+                    acc[2 * i + 1] = FMA(s, high, acc[2 * i + 1]);
+                }
+            }
+            a += W / 2;
+        }
+#pragma GCC unroll 16
+    for (int i = 0; i < 2 * ROWS; i++) STORE(c + i / 2 * c_row + i % 2 * W, acc[i]);
+    if (g->k == n_blocks * W) return;
+    df_block left = *g;
+    left.k -= n_blocks * W;
+    left.first = false;
+    b += n_blocks * W;
+    for (int q = 0; q < 2; q++)
+        for (int i = 0; i < ROWS; i += 4)
+            NAME(tile_4)(&left, a + i * a_row, b + q * W * b_col, c + i * c_row + q * W, W);
+}
+
 /* The columns of B that several tiles of rows read stay in the L2 cache. */
 AVX512 static void NAME(dots)(const df_block *g)
 {
@@ -195,17 +267,16 @@ AVX512 static void NAME(dots)(const df_block *g)
     if (g->m >= 2 && g->m < 8 && g->k >= W && g->b_row * (int64_t)sizeof(T) % SET_BYTES != 0)
         for (; columns >= 2 * W; columns -= 2 * W, b += 2 * W * g->b_row, c += 2 * W)
             NAME(dots_pairs)(g, b, c);
+    if ((g->m == 1 || g->m == 8) && g->k >= W)
+        for (; columns >= 2 * W; columns -= 2 * W, b += 2 * W * g->b_row, c += 2 * W)
+            (g->m == 1 ? NAME(pair_1) : NAME(pair_8))(g, b, c);
     for (; columns > 0; columns -= W, b += W * g->b_row, c += W) {
         const int64_t n = df_min_i64(columns, W);
         const T *a = g->a;
         T *to = c;
         int64_t left = g->m;
-        for (; left >= 8; left -= 8, a += 8 * g->a_row, to += 8 * g->c_row)
-            NAME(tile_8)(g, a, b, to, n);
-        if (left >= 4) {
+        for (; left >= 4; left -= 4, a += 4 * g->a_row, to += 4 * g->c_row)
             NAME(tile_4)(g, a, b, to, n);
-            left -= 4, a += 4 * g->a_row, to += 4 * g->c_row;
-        }
         if (left == 3) NAME(tile_3)(g, a, b, to, n);
         if (left == 2) NAME(tile_2)(g, a, b, to, n);
         if (left == 1) NAME(tile_1)(g, a, b, to, n);
@@ -225,6 +296,7 @@ AVX512 static void NAME(dots)(const df_block *g)
 #undef LOAD_HALF_M
 #undef TWO_ROWS
 #undef TURN
+#undef SQUARE
 #undef SPLAT
 #undef ZERO
 #undef FMA
