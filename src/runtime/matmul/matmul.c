@@ -226,10 +226,12 @@ static void choose_blocks(cut *w)
     const double macs = (double)j->m * (double)j->n * (double)j->k;
     const bool is_large = j->k * j->n * w->size > DF_MATMUL_WELL_BYTES;
     const bool is_stream = is_large && !w->pack_b; /* B is read from memory, as it lies there */
-    const int64_t kc_bytes = w->pack_b || (j->m > w->mr && !is_large) ? KC_BYTES
-                             : j->m <= w->mr / 2                      ? FLAT_KC_BYTES
-                             : j->m <= 4 * w->mr                      ? TALL_KC_BYTES
-                                                                      : 2 * TALL_KC_BYTES;
+    const bool packs_b_alone = w->pack_b && !w->pack_a && !j->packed && !j->images;
+    const int64_t kc_bytes = packs_b_alone                              ? TALL_KC_BYTES
+                             : w->pack_b || (j->m > w->mr && !is_large) ? KC_BYTES
+                             : j->m <= w->mr / 2                        ? FLAT_KC_BYTES
+                             : j->m <= 4 * w->mr                        ? TALL_KC_BYTES
+                                                                        : 2 * TALL_KC_BYTES;
     if (w->dots || w->multiply == w->tiles->sweep)
         w->kc = df_max_i64(j->k, 1);
     else

@@ -27,6 +27,24 @@ AVX512 DF_INLINE void transpose_f64(double *to, int64_t to_row, const double *fr
     df_transpose_4x8(to, to_row, r, 8);
 }
 
+/* Transposes 16 rows of 16 floats. */
+AVX512 DF_INLINE void square_f32(float *to, int64_t to_row, const float *from, int64_t from_row)
+{
+    __m512 y[16];
+    df_square_f32(y, from, from_row);
+#pragma GCC unroll 16
+    for (int p = 0; p < 16; p++) _mm512_storeu_ps(to + p * to_row, y[p]);
+}
+
+/* Transposes 8 rows of 8 doubles. */
+AVX512 DF_INLINE void square_f64(double *to, int64_t to_row, const double *from, int64_t from_row)
+{
+    __m512d y[8];
+    df_square_f64(y, from, from_row);
+#pragma GCC unroll 8
+    for (int p = 0; p < 8; p++) _mm512_storeu_pd(to + p * to_row, y[p]);
+}
+
 #define T float
 #define V __m512
 #define W 16
@@ -44,6 +62,7 @@ AVX512 DF_INLINE void transpose_f64(double *to, int64_t to_row, const double *fr
 #define SQ 8
 #define LONG 16
 #define TRANSPOSE(to, to_row, from, from_row) transpose_f32((to), (to_row), (from), (from_row))
+#define SQUARE(to, to_row, from, from_row) square_f32((to), (to_row), (from), (from_row))
 #define TARGET AVX512
 #define NAME(x) x##_f32
 #include "runtime/matmul/tile_body.h"
@@ -65,6 +84,7 @@ AVX512 DF_INLINE void transpose_f64(double *to, int64_t to_row, const double *fr
 #define SQ 4
 #define LONG 8
 #define TRANSPOSE(to, to_row, from, from_row) transpose_f64((to), (to_row), (from), (from_row))
+#define SQUARE(to, to_row, from, from_row) square_f64((to), (to_row), (from), (from_row))
 #define TARGET AVX512
 #define NAME(x) x##_f64
 #include "runtime/matmul/tile_body.h"

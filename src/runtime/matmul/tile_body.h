@@ -14,6 +14,8 @@
  *   SQ, LONG                 extents of TRANSPOSE
  *   TRANSPOSE(to, to_row, from, from_row)
  *                            transposes SQ rows of LONG elements to LONG rows of SQ elements
+ *   SQUARE(to, to_row, from, from_row)
+ *                            transposes LONG rows of LONG elements. Not defined: not offered
  *   TARGET                   attribute of all functions
  *   NAME(x)                  x with the suffix of the includer
  *
@@ -283,9 +285,15 @@ TARGET static void NAME(pack_columns)(void *to_, int64_t width, const void *from
     T *const to = to_;
     const T *const from = from_;
     const int64_t n_whole = n / LONG * LONG;
-    int64_t w_whole = w / SQ * SQ;
+    int64_t w_whole = w / SQ * SQ, w_square = 0;
+#ifdef SQUARE
+    w_square = w / LONG * LONG;
     for (int64_t p = 0; p < n_whole; p += LONG)
-        for (int64_t x = 0; x < w_whole; x += SQ) {
+        for (int64_t x = 0; x < w_square; x += LONG)
+            SQUARE(to + p * width + x, width, from + x * stride + p, stride);
+#endif
+    for (int64_t p = 0; p < n_whole; p += LONG)
+        for (int64_t x = w_square; x < w_whole; x += SQ) {
             /* Prefetch the same columns of the panel that is packed next. */
 #pragma GCC unroll 16
             for (int i = 0; i < SQ; i++)
@@ -342,6 +350,7 @@ TARGET static void NAME(pack)(void *to_, int64_t width, const void *from_, int64
 #undef SQ
 #undef LONG
 #undef TRANSPOSE
+#undef SQUARE
 #undef TARGET
 #undef NAME
 #undef FLAT
