@@ -207,6 +207,26 @@ static LLVMValueRef maximum_or(df_gen *g, const df_ins *ins, LLVMValueRef s[3])
     return NULL;
 }
 
+/* Writes an integer plus `condition ? 1 : 0` as an addition of 1 under a mask. Where the CPU has
+ * masks, this is one instruction and needs no vector for the condition. Returns NULL for other
+ * instructions. */
+static LLVMValueRef count_if(df_gen *g, const df_ins *ins, LLVMValueRef s[3])
+{
+    if (!g->native_masks || ins->op != DF_K_add || df_is_real((deft_dtype)ins->dtype)) return NULL;
+    for (int n = 0; n < 2; n++) {
+        const df_ins *const cast = &g->k->ins[ins->src[n]];
+        if (cast->op != DF_K_cast || g->val[ins->src[n]].place != PLACE_BODY) continue;
+        const uint32_t condition = cast->src[0];
+        if (g->k->ins[condition].dtype != DEFT_BOOL || g->val[condition].place != PLACE_BODY)
+            continue;
+        LLVMValueRef other = s[1 - n];
+        LLVMValueRef one = LLVMConstInt(df_gen_type(g, (deft_dtype)ins->dtype), 1, 0);
+        LLVMValueRef more = LLVMBuildAdd(g->b, other, df_gen_splat(g, one, g->w), "");
+        return LLVMBuildSelect(g->b, df_gen_vec(g, condition), more, other, "");
+    }
+    return NULL;
+}
+
 /* Whether a part of condition i, which may be a conjunction, is the same for all lanes. */
 static bool has_row_part(const df_gen *g, uint32_t i)
 {
@@ -377,6 +397,8 @@ static void emit_lanes(df_gen *g, uint32_t i)
     else if (op == DF_K_div && g->val[ins->src[1]].inverse)
         v = times_inverse(g, s[0], &g->val[ins->src[1]]);
     else if (op == DF_K_select && (x = maximum_or(g, ins, s)))
+        v = x;
+    else if ((x = count_if(g, ins, s)))
         v = x;
     else if (op == DF_K_div && (x = under_root(g, ins)))
         v = df_estimate_over_sqrt(g, s[0], x);

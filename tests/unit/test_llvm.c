@@ -820,6 +820,77 @@ Test(llvm, many_numbers_are_read_where_they_are_used)
     c.destroy(c.self);
 }
 
+/* n + (x < y), with the condition on either side, is an addition under a mask where there are
+ * masks. */
+Test(llvm, conditions_are_counted_in_every_integer_dtype)
+{
+    enum { N = 300 };
+    static const deft_dtype dtypes[] = { DEFT_I8,  DEFT_U8,  DEFT_I16, DEFT_U16,
+                                         DEFT_I32, DEFT_U32, DEFT_I64, DEFT_U64 };
+    for (uint32_t side = 0; side < 2 * DF_LEN(dtypes); side++) {
+        const uint8_t t = (uint8_t)dtypes[side / 2];
+        const bool first = side % 2;
+        const df_ins body[] = { ins(DF_K_load, DEFT_F32, 0, DF_LEVEL_ELEM, 0, 0, 0),
+                                ins(DF_K_load, DEFT_F32, 0, DF_LEVEL_ELEM, 0, 0, 1),
+                                ins(DF_K_load, t, 0, DF_LEVEL_ELEM, 0, 0, 2),
+                                ins(DF_K_lt, DEFT_BOOL, 0, DF_LEVEL_ELEM, 0, 1, 0),
+                                ins(DF_K_cast, t, 0, DF_LEVEL_ELEM, 3, 0, 0),
+                                ins(DF_K_add, t, 0, DF_LEVEL_ELEM, first ? 4 : 2, first ? 2 : 4, 0),
+                                ins(DF_K_store, t, 0, DF_LEVEL_ELEM, 5, 0, 3) };
+        const df_access access[] = {
+            { .kind = DF_ACCESS_LOAD, .dtype = DEFT_F32, .step = { DF_STEP_UNIT } },
+            { .kind = DF_ACCESS_LOAD, .dtype = DEFT_F32, .same_as = 1, .step = { DF_STEP_UNIT } },
+            { .kind = DF_ACCESS_LOAD, .dtype = t, .same_as = 2, .step = { DF_STEP_UNIT } },
+            { .kind = DF_ACCESS_STORE, .dtype = t, .same_as = 3, .step = { DF_STEP_UNIT } }
+        };
+        const df_kernel k = { .mode = DF_MODE_MAP,
+                              .n_axes = 1,
+                              .n_stages = 1,
+                              .role = { DF_AXIS_INNER },
+                              .n_access = 4,
+                              .n_ins = DF_LEN(body),
+                              .access = access,
+                              .ins = body };
+        float x[N], y[N];
+        uint64_t n[N], out[N]; /* of which the first bytes are used */
+        const uint32_t size = size_of(t);
+        for (uint64_t i = 0; i < N; i++) {
+            const uint64_t bits = awkward_bits(t, i);
+            x[i] = i % 7 ? (float)(i * 37 % 11) : NAN;
+            y[i] = (float)(i * 53 % 13);
+            memcpy((char *)n + i * size, &bits, size);
+        }
+        char *ptr[4] = { (char *)x, (char *)y, (char *)n, (char *)out };
+        const int64_t stride[4] = { 1, 1, 1, 1 }, extent[1] = { N };
+        const df_kargs a = { .ptr = ptr, .stride = stride, .extent = extent };
+        for (int v = 0; v < 6; v++) {
+            df_compiler c = open_compiler(widths[v / 2]);
+            const df_kernel *const one = &k;
+            df_code code;
+            compile_all(&c, &one, 1, v % 2 ? DF_OPT_O2 : DF_OPT_O0, &code);
+            code.main(&a, 0, 1, 0, N);
+            for (uint64_t i = 0; i < N; i++) {
+                uint64_t want = load_bits((char *)n + i * size, t) + (x[i] < y[i]);
+                want &= size < 8 ? ((uint64_t)1 << size * 8) - 1 : UINT64_MAX;
+                const uint64_t got = load_bits((char *)out + i * size, t);
+                cr_assert_eq(got, want, "%s, %s, element %llu", c.name,
+                             deft_dtype_name((deft_dtype)t), (unsigned long long)i);
+            }
+            c.release(c.self, &code);
+            c.destroy(c.self);
+        }
+        if (t != DEFT_I32) continue;
+        df_compiler c = open_compiler(0);
+        df_diag d = { 0 };
+        df_str s;
+        df_str_init(&s, &df_mem_system);
+        cr_assert(c.show(c.self, &d, &k, "x86-64-v4", true, &s) == DEFT_OK, "%s", d.text);
+        cr_assert(!strstr(s.at, "vpmovm2d"), "%s", s.at);
+        df_str_finish(&s);
+        c.destroy(c.self);
+    }
+}
+
 Test(llvm, a_known_divisor_gives_the_bits_of_a_division)
 {
     enum { N = 2048 + 5 };
