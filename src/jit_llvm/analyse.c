@@ -220,6 +220,15 @@ static bool is_exact_division(const df_gen *g, const df_ins *ins)
            df_facts_is_exact_divisor((deft_dtype)ins->dtype, g->facts->num[slot]);
 }
 
+/* Whether lanes of f32 are divided by d itself although the kernel is FAST. That is so where d
+ * changes from row to row of a ROW kernel, and the target divides fast. Each row would wait for the
+ * inverse, and every quotient takes two products, of which one keeps the inverse finite. */
+static bool divides_rows(const df_gen *g, uint32_t d)
+{
+    return g->t->fast_division && g->k->mode == DF_MODE_ROW && g->val[d].place != PLACE_ENTRY &&
+           g->k->ins[d].dtype == DEFT_F32;
+}
+
 /* Finds the scalars that lanes are divided by. Such a division becomes a multiplication by the
  * inverse, which is computed next to the scalar. That is allowed in FAST kernels, and where it
  * changes no bit. */
@@ -228,9 +237,10 @@ static void find_inverses(df_gen *g)
     for (uint32_t i = 0; i < g->k->n_ins; i++) {
         const df_ins *ins = &g->k->ins[i];
         if (ins->op != DF_K_div || g->val[i].place != PLACE_BODY) continue;
-        if (!(g->k->flags & DF_KERNEL_FAST) && !is_exact_division(g, ins)) continue;
         if (!df_is_real((deft_dtype)ins->dtype)) continue;
         const uint32_t d = ins->src[1];
+        const bool is_fast = g->k->flags & DF_KERNEL_FAST && !divides_rows(g, d);
+        if (!is_fast && !is_exact_division(g, ins)) continue;
         const bool is_scalar = g->val[d].place < PLACE_LANES ||
                                (df_gen_kind(g, d) == DF_KOP_reduce && g->k->mode == DF_MODE_ROW);
         g->val[d].wants_inverse |= is_scalar;

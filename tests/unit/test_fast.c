@@ -498,3 +498,41 @@ Test(fast, products_of_bf16_are_within_their_bound)
         for (int is_transposed = 0; is_transposed < 2; is_transposed++)
             expect_bound(shapes[i][0], shapes[i][1], shapes[i][2], is_transposed);
 }
+
+/* Whether fast kernels divide f32 by a number of each row as strict kernels do. */
+static bool divides_rows(void)
+{
+    const char *const compiler = deft_runtime_compiler(rt);
+    return strstr(compiler, " znver") && strstr(compiler, "64-byte");
+}
+
+/* Rows of n, each over its greatest element. The order of a maximum changes no bit. */
+static void expect_quotients_of_rows(int64_t n, double max_ulp)
+{
+    const int64_t rows = 9, count = rows * n;
+    for (int fast = 0; fast < 2; fast++) {
+        const deft_scope s = deft_scope_begin(cx[fast]);
+        deft_tensor *const a = deft_abs(
+            deft_from(cx[fast], DEFT_SHAPE(rows, n), DEFT_F32, x, (size_t)count * sizeof *x));
+        deft_tensor *const z = deft_div(a, deft_max(a, DEFT_AXES(1), 1));
+        cr_assert_eq(deft_read(z, DEFT_F32, got[fast], (size_t)count * sizeof *x), DEFT_OK, "%s",
+                     deft_message(cx[fast]));
+        cr_assert_eq(deft_scope_end(s), DEFT_OK);
+    }
+    for (int64_t i = 0; i < count; i++) {
+        const double want = (double)got[0][i], have = (double)got[1][i];
+        if (isnan(want) && isnan(have)) continue;
+        const double most = max_ulp * fmax(fabs(want) * 0x1p-23, 0x1p-149);
+        cr_assert(fabs(want - have) <= most, "rows of %d: %a over its greatest is %a, strict %a",
+                  (int)n, (double)x[i], have, want);
+    }
+}
+
+Test(fast, rows_over_a_number_of_their_own_have_the_strict_bits_where_division_is_fast)
+{
+    const double max_ulp = divides_rows() ? 0 : 2;
+    for (int64_t n = 1; n <= 70; n++) expect_quotients_of_rows(n, max_ulp);
+    static const int64_t longer[] = { 127, 513, 1001, 4097, 4301 };
+    for (size_t i = 0; i < sizeof longer / sizeof *longer; i++)
+        expect_quotients_of_rows(longer[i], max_ulp);
+}
