@@ -324,6 +324,24 @@ static LLVMValueRef every_second(df_gen *g, LLVMTypeRef t, LLVMValueRef p, uint3
     return LLVMBuildShuffleVector(g->b, low, high, LLVMConstVector(lane, g->w), "");
 }
 
+static LLVMValueRef lanes_backwards(df_gen *g, LLVMValueRef v)
+{
+    LLVMValueRef lane[DF_LANES];
+    for (uint32_t i = 0; i < g->w; i++) lane[i] = LLVMConstInt(g->i32, g->w - 1 - i, 0);
+    return LLVMBuildShuffleVector(g->b, v, v, LLVMConstVector(lane, g->w), "");
+}
+
+/* The elements p, p - 1, p - 2 and so on; where c does not hold, the other value of c. */
+static LLVMValueRef backwards(df_gen *g, LLVMTypeRef t, LLVMValueRef p, uint32_t size,
+                              const df_condition *c)
+{
+    LLVMValueRef mask = c ? all_conditions(g, c) : g->mask;
+    p = df_gen_offset(g, p, df_gen_i64(g, -(int64_t)size * (g->w - 1)));
+    LLVMValueRef v = neighbours(g, t, p, 0, size, mask ? lanes_backwards(g, mask) : NULL, NULL);
+    v = lanes_backwards(g, v);
+    return c ? LLVMBuildSelect(g->b, mask, v, c->other, "") : v;
+}
+
 /* Loads the active lanes, which are `step` bytes apart, lane by lane or as a gather. */
 static LLVMValueRef any_step(df_gen *g, uint32_t access, LLVMTypeRef t, LLVMValueRef p,
                              uint32_t size, const df_condition *c)
@@ -347,28 +365,33 @@ static LLVMValueRef any_step(df_gen *g, uint32_t access, LLVMTypeRef t, LLVMValu
 static LLVMValueRef load_steps(df_gen *g, uint32_t access, LLVMTypeRef t, LLVMValueRef p,
                                uint32_t size, const df_condition *c)
 {
-    LLVMValueRef step = g->acc[access].step, v[2];
-    const bool has_second = g->w > 1 && ((!g->mask && !c) || has_mask(g, size));
+    enum { SECOND, BACKWARDS, ANY, N_WAYS };
+    LLVMValueRef step = g->acc[access].step, v[N_WAYS];
+    const bool has_vectors = g->w > 1 && ((!g->mask && !c) || has_mask(g, size));
     if (g->w == 1) return load_aligned(g, t, p, size);
-    if (!has_second || g->level == DF_OPT_O0) return any_step(g, access, t, p, size, c);
+    if (!has_vectors || g->level == DF_OPT_O0) return any_step(g, access, t, p, size, c);
     if (g->are_twos || df_gen_is_second(g, access)) {
         const df_pair_mask known = pair_mask(g, c);
         return every_second(g, t, p, size, c, &known);
     }
-    LLVMBasicBlockRef from[2] = { df_gen_block(g, "second"), df_gen_block(g, "any_step") };
+    LLVMBasicBlockRef from[N_WAYS] = { df_gen_block(g, "second"), df_gen_block(g, "backwards"),
+                                       df_gen_block(g, "any_step") };
     LLVMBasicBlockRef after = df_gen_block(g, "loaded");
     const df_pair_mask m = pair_mask(g, c); /* before the branch, for other loads, too */
-    LLVMValueRef two = df_gen_i64(g, 2 * (int64_t)size);
-    LLVMBuildCondBr(g->b, LLVMBuildICmp(g->b, LLVMIntEQ, step, two, ""), from[0], from[1]);
-    for (int i = 0; i < 2; i++) {
+    LLVMValueRef which = LLVMBuildSwitch(g->b, step, from[ANY], 2);
+    LLVMAddCase(which, df_gen_i64(g, 2 * (int64_t)size), from[SECOND]);
+    LLVMAddCase(which, df_gen_i64(g, -(int64_t)size), from[BACKWARDS]);
+    for (int i = 0; i < N_WAYS; i++) {
         LLVMPositionBuilderAtEnd(g->b, from[i]);
-        v[i] = i == 0 ? every_second(g, t, p, size, c, &m) : any_step(g, access, t, p, size, c);
+        v[i] = i == SECOND      ? every_second(g, t, p, size, c, &m)
+               : i == BACKWARDS ? backwards(g, t, p, size, c)
+                                : any_step(g, access, t, p, size, c);
         from[i] = LLVMGetInsertBlock(g->b);
         LLVMBuildBr(g->b, after);
     }
     LLVMPositionBuilderAtEnd(g->b, after);
     LLVMValueRef loaded = LLVMBuildPhi(g->b, LLVMTypeOf(v[0]), "");
-    LLVMAddIncoming(loaded, v, from, 2);
+    LLVMAddIncoming(loaded, v, from, N_WAYS);
     return loaded;
 }
 

@@ -7,6 +7,8 @@
 
 #include <math.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "support/harness.h"
 
@@ -342,6 +344,75 @@ Test(edges, every_second_element_of_padded_rows)
             }
         rig_close(&c);
     }
+}
+
+/* Sets element i of dtype t, which has as many bytes as its number needs. */
+static void set_element(void *at, deft_dtype t, int64_t i, int number)
+{
+    if (t == DEFT_U8)
+        ((uint8_t *)at)[i] = (uint8_t)number;
+    else if (t == DEFT_I16)
+        ((int16_t *)at)[i] = (int16_t)number;
+    else if (t == DEFT_F32)
+        ((float *)at)[i] = (float)number;
+    else
+        ((double *)at)[i] = number;
+}
+
+/* The rows of x backwards: beside x, or with 5 around them from element `from` on. */
+static void expect_backwards(rig *c, deft_tensor *x, int64_t rows, int64_t n, bool is_padded,
+                             int64_t from)
+{
+    static float want[5 * 72];
+    deft_tensor *y = deft_flip(x, DEFT_AXES(1));
+    const int64_t border = is_padded ? 1 : 0, first = is_padded ? from - 1 : 0;
+    int64_t k = 0;
+    for (int64_t i = -border; i < rows + border; i++)
+        for (int64_t j = first; j < n + border; j++) {
+            const bool is_in = i >= 0 && i < rows && j >= 0 && j < n;
+            const int64_t back = is_in ? 1 + (i * n + n - 1 - j) % 100 : 5;
+            want[k++] = (float)(back + 1 + (is_padded ? 0 : (i * n + j) % 100));
+        }
+    if (is_padded) {
+        y = deft_pad(y, (int64_t[]){ 1, 1 }, (int64_t[]){ 1, 1 }, DEFT_PAD_CONSTANT, 5.0);
+        y = deft_add(deft_slice(y, DEFT_FULL, DEFT_R(from, DEFT_END)), 1);
+    } else {
+        y = deft_add(y, x);
+    }
+    rig_expect(c, deft_cast(y, DEFT_F32), k, want);
+}
+
+/* Machine code of every vector width reads rows backwards. Memory cannot be read before the first
+ * element, or behind the last. */
+Test(edges, rows_backwards)
+{
+    enum { MOST = 70, ROWS = 3 };
+    static const deft_dtype dtypes[] = { DEFT_U8, DEFT_I16, DEFT_F32, DEFT_F64 };
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *const all =
+        mmap(NULL, 3 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    cr_assert(all != MAP_FAILED);
+    cr_assert_eq(mprotect(all, page, PROT_NONE) | mprotect(all + 2 * page, page, PROT_NONE), 0);
+    for (int run = 0; run < 6; run++) {
+        const uint32_t bytes[] = { 16, 32, 0 };
+        rig c;
+        compile(&c, bytes[run % 3], run >= 3);
+        for (int64_t k = 0; k < (run < 3 ? MOST : 4) * 4; k++) {
+            const deft_dtype t = dtypes[k % 4];
+            const int64_t n = run < 3 ? k / 4 + 1 : k / 4 * 23 + 1;
+            const size_t size = (size_t)(ROWS * n) * deft_dtype_size(t);
+            for (int way = 0; way < 4; way++) {
+                char *const at = all + (way % 2 ? 2 * page - size : page);
+                const deft_scope scope = deft_scope_begin(c.cx);
+                for (int64_t i = 0; i < ROWS * n; i++) set_element(at, t, i, 1 + (int)(i % 100));
+                deft_tensor *const x = deft_wrap(c.cx, DEFT_SHAPE(ROWS, n), t, at, size, NULL);
+                expect_backwards(&c, x, ROWS, n, way / 2, k % 3 == 0);
+                OK(&c, deft_scope_end(scope));
+            }
+        }
+        rig_close(&c);
+    }
+    munmap(all, 3 * page);
 }
 
 Test(edges, one_number_is_for_rows_and_columns)
