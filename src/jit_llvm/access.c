@@ -32,6 +32,9 @@
  * memory, as the parts of complex numbers do. Then two vectors are loaded for both, or stored:
  * rows/twos.c has the loops of such kernels.
  *
+ * A stride of minus one element, as reversed rows have, is tested for in the same place. It is read
+ * as one vector, whose lanes are exchanged.
+ *
  * A load with a condition (load_if) touches only the active lanes for which it holds. With the
  * masks of the first case, the lanes of the condition are part of the mask. A part of the condition
  * may be the same for all lanes. Where that part is false, the vector comes from copies of the
@@ -40,6 +43,8 @@
  *
  * Inactive lanes hold zeros, lane 0's value or old contents of the stack. No instruction with an
  * effect uses them.
+ *
+ * Why this file is long: all ways to load and to store share their masks and conditions.
  */
 #include "jit_llvm/gen.h"
 

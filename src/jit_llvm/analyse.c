@@ -417,7 +417,7 @@ uint32_t df_gen_copies(df_gen *g)
     const uint32_t live = most_live(g);
     if (g->k->mode == DF_MODE_LOOP) return loop_copies(g, live, regs);
     if (size < COPY_BODY && g->k->mode != DF_MODE_MAP) return 1;
-    /* Only a loop that is masked alone may step by three vectors. Other loops are divided by a power of two. */
+    /* A loop that is masked as a whole may step by three vectors. Others step by a power of two. */
     const bool one_loop = df_gen_one_loop(g);
     uint32_t n = one_loop || size < DF_LONG_BODY ? MAP_COPIES : 2;
     while (n > 1 && n * live > regs + regs / 2) n = one_loop ? n - 1 : n / 2;
