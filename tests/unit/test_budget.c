@@ -817,6 +817,52 @@ Test(budget, a_loop_of_cuts_within_an_open_scope_gives_memory_back)
     rig_close(&r);
 }
 
+/* The same when a tensor that was made outside all scopes is never computed. Returns the greatest
+ * numbers of records and bytes while scopes end, each of which computes n floats. */
+static void loop_beside_what_is_pending(rig *r, int64_t n, int turns, uint32_t *most,
+                                        uint64_t *bytes)
+{
+    deft_tensor *const a = deft_keep(deft_full(r->cx, DEFT_SHAPE(n), DEFT_F32, 3));
+    OK(r, deft_eval((deft_tensor *[]){ a }, 1));
+    deft_tensor *const twice = deft_mul(a, 2), *const pending = deft_add(twice, 1);
+    *most = 0;
+    *bytes = 0;
+    for (int i = 0; i < turns; i++) {
+        const deft_scope s = deft_scope_begin(r->cx);
+        deft_tensor *const y = deft_mul(deft_sin(twice), (double)i);
+        OK(r, deft_eval((deft_tensor *[]){ y }, 1));
+        OK(r, deft_scope_end(s));
+        if (r->cx->rec.n > *most) *most = r->cx->rec.n;
+        const uint64_t held = rig_stats(r).live_bytes;
+        if (held > *bytes) *bytes = held;
+    }
+    cr_assert(rig_item(r, deft_slice(pending, DEFT_AT(0))) == 7);
+    cr_assert(rig_item(r, deft_slice(twice, DEFT_AT(0))) == 6);
+}
+
+Test(budget, a_loop_of_cuts_beside_what_is_pending_forgets_its_records)
+{
+    uint32_t most;
+    uint64_t bytes;
+    rig r;
+    rig_open(&r, NULL, NULL);
+    loop_beside_what_is_pending(&r, 4, 3000, &most, &bytes);
+    cr_assert_lt(most, 3000, "%u records", most);
+    rig_close(&r);
+}
+
+Test(budget, a_loop_of_cuts_beside_what_is_pending_gives_memory_back)
+{
+    enum { LARGE = 1 << 18 };
+    uint32_t most;
+    uint64_t bytes;
+    rig r;
+    rig_open(&r, NULL, NULL);
+    loop_beside_what_is_pending(&r, LARGE, 200, &most, &bytes);
+    cr_assert_lt(bytes, UINT64_C(100) << 20, "%llu bytes", (unsigned long long)bytes);
+    rig_close(&r);
+}
+
 /* So are those that a gradient may ask for: they are computed once more. */
 Test(budget, memory_of_what_a_gradient_can_ask_for)
 {

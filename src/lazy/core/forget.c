@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a cut by a budget forgets. Everything pending has been computed. Only records stay
- * that something can still refer to:
+ * What a cut by a budget forgets, and the end of a scope. Only records stay that something can
+ * still refer to:
  *
- *   - records of live handles, and of handles that are restored when the step fails;
+ *   - records of live handles, and of handles that are restored when the step fails, and what
+ *     these are computed from when they are pending;
  *   - the views by which a live handle names its place in another tensor;
  *   - records between two live handles, because a gradient may be taken of the later one with
  *     respect to the earlier one, and what the gradient rules read: for products and the like,
@@ -18,8 +19,9 @@
  * hollow record fails.
  *
  * A value to which only records refer is dropped when it can be computed again from what
- * stays. The values of inputs stay while they are needed, and so do values whose records
- * have operands that an earlier cut by a budget made hollow.
+ * stays, unless a pending handle is computed from it. The values of inputs stay while they
+ * are needed, and so do values whose records have operands that an earlier cut by a budget
+ * made hollow.
  */
 #include "lazy/core/annotations.h"
 #include "lazy/core/history.h"
@@ -36,7 +38,8 @@ enum {
     VALUE = 32,    /* its value may be needed */
     AS_IT_IS = 64, /* its op and operands may be needed */
     CUSTOM = 128,  /* a result of a custom function */
-    HOLLOW = 256   /* hollow, or without a value and computed from such records */
+    HOLLOW = 256,  /* hollow, or without a value and computed from such records */
+    PENDING = 512  /* a handle that has no value yet is computed from the record, or refers to it */
 };
 
 typedef struct forgetter {
@@ -77,7 +80,8 @@ static bool has_hollow_operand(const forgetter *f, uint32_t k)
 static bool has_value(const forgetter *f, uint32_t k)
 {
     const df_value *const v = value_of_record(f, k);
-    return v && (is_op_input(f, k) || v->refs != v->in_records || has_hollow_operand(f, k));
+    return v && (is_op_input(f, k) || v->refs != v->in_records || f->flags[k] & PENDING ||
+                 has_hollow_operand(f, k));
 }
 
 /* Needs the views from place down to base, or down to the first record that is no view. */
@@ -213,6 +217,7 @@ static void mark_kept_records(forgetter *f)
         const df_custom *const c = flagged_custom_of(f, k);
         uint16_t *const flags = &f->flags[k];
         if (c) ask_custom(f, c);
+        if (*flags & BOUND && !value_of_record(f, k)) *flags |= PENDING;
         const bool between = is_between(f, k);
         const bool computed = *flags & VALUE && !has_value(f, k); /* or must be computed again */
         uint16_t operands = 0;
@@ -223,7 +228,8 @@ static void mark_kept_records(forgetter *f)
             *flags |= VALUE;
             operands |= VALUE;
         }
-        if (computed || (*flags & VALUE && !has_value(f, k))) operands |= VALUE;
+        if (computed || (*flags & VALUE && !has_value(f, k)))
+            operands |= VALUE | (*flags & PENDING);
         for (uint32_t i = 0; i < node->n_src; i++) f->flags[node->src[i].i] |= operands;
         const df_part_read *const r =
             between && f->cx->part_reads.n ? df_part_read_of(f->cx, k) : NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Computes what is pending when a recording call finds that a budget is used up, and forgets
- * records then, or when a scope ends within another one.
+ * Computes what is pending when a recording call finds that a budget is used up. Forgets records
+ * then, and when a scope ends while others are open or tensors are pending.
  *
  * All budgets depend on one comparison that each recording call makes: the number of
  * records with look_at. With only a budget of records, look_at is the budget. With a
@@ -87,10 +87,19 @@ static void forget(deft_ctx *cx)
     cx->vals_seen = (uint32_t)cx->rec.vals.n;
 }
 
-/* Budgets count from the current records on. */
-static void nothing_is_pending(deft_ctx *cx)
+/* The number of records that are left and have no value. */
+static uint32_t n_without_value(const deft_ctx *cx)
 {
-    cx->n_before = cx->rec.n;
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < cx->rec.n; k++)
+        n += !cx->rec.val[k] && cx->rec.nodes[k].op != DF_OP_input;
+    return n;
+}
+
+/* Budgets count from the current records on, of which so many are pending. */
+static void count_from_here(deft_ctx *cx, uint32_t n_pending)
+{
+    cx->n_before = cx->rec.n - n_pending;
     df_budget_look_at(cx, df_budget_is_close(&cx->budget) ? cx->rec.n + DF_LOOK_EVERY
                                                           : df_budget_last_look(cx));
 }
@@ -105,9 +114,10 @@ static bool holds_much(deft_ctx *cx)
     return held_by_records(cx) / 2 > MUCH_MEMORY + cx->held_left;
 }
 
-/* Each cut visits the records back to the oldest one that it needs, so a loop of cuts within an
- * open scope would take time that grows with the square of its turns. Records of an epoch with few
- * cuts stay: when they are recorded again, they find their cached cuts. */
+/* Each cut visits the records back to the oldest one that it needs. So a loop of cuts within an
+ * open scope, or after a tensor that stays pending, would take time that grows with the square of
+ * its turns, and its values would stay. Records of an epoch with few cuts stay: when they are
+ * recorded again, they find their cached cuts. */
 void df_forget_ended(deft_ctx *cx)
 {
     const bool are_many =
@@ -115,12 +125,8 @@ void df_forget_ended(deft_ctx *cx)
     if (DF_LIKELY(!are_many && cx->pinned / 2 <= MUCH_MEMORY + cx->held_left)) return;
     if (cx->n_walks || cx->recording || df_in_flight(cx) != DF_FLIGHT_NONE) return;
     if (!are_many && !holds_much(cx)) return;
-    if (df_needs_cut(cx)) {
-        cx->cuts_left = cx->stats.cuts; /* looks again after as many cuts */
-        return;
-    }
     forget(cx);
-    nothing_is_pending(cx);
+    count_from_here(cx, df_needs_cut(cx) ? n_without_value(cx) : 0);
 }
 
 bool df_make_room(deft_ctx *cx)
@@ -141,7 +147,7 @@ bool df_make_room(deft_ctx *cx)
     cx->act_site = act_site;
     if (st == DEFT_OK) {
         if (is_worth_it(cx, &e)) forget(cx);
-        nothing_is_pending(cx);
+        count_from_here(cx, 0);
     }
     if (cx->budget.max_latency_ns) cx->since_ns = df_os_now_ns();
     if (st == DEFT_OK) return true;

@@ -57,8 +57,8 @@ deft_status df_budget_flush(deft_ctx *cx);
 /* Called when a recording call finds cx->look_at records. Computes everything pending if a budget
  * is used up. Returns false, with the error recorded, when that failed. */
 bool df_make_room(deft_ctx *cx);
-/* Called when a scope within another one has ended. Forgets records that nothing can refer to any
- * more, if nothing is pending and they are many or hold much memory. */
+/* Called when a scope has ended while others are open or tensors are pending. Forgets records that
+ * nothing can refer to any more, if they are many or hold much memory. */
 void df_forget_ended(deft_ctx *cx);
 
 /* ---- scopes and steps ---- */

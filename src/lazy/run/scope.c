@@ -77,11 +77,11 @@ static void forget_record(deft_ctx *cx, deft_tensor *t, void *user)
         t->epoch = 0;
 }
 
-/* Called after the outermost scope has ended. Computes kept tensors. When nothing is left
- * pending, the records are removed. Otherwise tensors that were made outside scopes are pending,
- * and only what has been computed forgets its record: gradients must not depend on what else is
- * pending. When wrapped memory is written, everything pending is
- * computed, because it may read what that memory held. */
+/* Called after the outermost scope has ended. Computes kept tensors. When nothing is left pending,
+ * the records are removed. Otherwise tensors that were made outside scopes are pending. Then what
+ * has been computed forgets its record, because gradients must not depend on what else is pending.
+ * Records that no pending tensor needs are removed when they are many. When wrapped memory is
+ * written, everything pending is computed, because it may read what that memory held. */
 static deft_status outermost_end(deft_ctx *cx)
 {
     bool writes = false;
@@ -90,10 +90,12 @@ static deft_status outermost_end(deft_ctx *cx)
     if (st != DEFT_OK) return st;
     const bool is_pending = df_has_pending_outer(cx, 1);
     df_handles_resolve_outer(cx, 1);
-    if (is_pending)
+    if (is_pending) {
         df_each_outer(cx, 1, forget_record, NULL);
-    else
+        df_forget_ended(cx);
+    } else {
         df_rec_reset(cx);
+    }
     return DEFT_OK;
 }
 
@@ -166,6 +168,7 @@ deft_tensor *deft_scope_return(deft_scope s, deft_tensor *t)
     out->failure = saved.failure;
     df_flags_change(out, ~(uint32_t)DF_HANDLE_FLIGHT,
                     (saved.flags & DF_HANDLE_MUT) | df_face_flags(df_face_of(&saved)));
+    df_forget_ended(cx);
     return out;
 }
 
