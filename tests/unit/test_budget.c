@@ -763,9 +763,22 @@ Test(budget, memory_of_an_endless_step)
     rig_close(&r);
 }
 
-/* The greatest numbers of records and of bytes while scopes end within one that stays open. Each
- * computes what lives on, of n integers: nobody can ask for a gradient of theirs. */
-static void loop_within_a_scope(rig *r, int64_t n, int turns, uint32_t *most, uint64_t *bytes)
+/* The greatest numbers of records and of bytes that scopes leave at their ends. */
+typedef struct most_left {
+    uint32_t records;
+    uint64_t bytes;
+} most_left;
+
+static void note_left(const rig *r, most_left *m)
+{
+    const uint64_t held = rig_stats(r).live_bytes;
+    if (r->cx->rec.n > m->records) m->records = r->cx->rec.n;
+    if (held > m->bytes) m->bytes = held;
+}
+
+/* Scopes end within one that stays open. Each computes what lives on, of n integers: nobody can
+ * ask for a gradient of theirs. */
+static most_left loop_within_a_scope(rig *r, int64_t n, int turns)
 {
     const size_t size = (size_t)n * sizeof(int32_t);
     int32_t *const memory = calloc(1, size), first = 0;
@@ -774,96 +787,83 @@ static void loop_within_a_scope(rig *r, int64_t n, int turns, uint32_t *most, ui
     deft_tensor *const x = deft_full(r->cx, DEFT_SHAPE(n), DEFT_I32, 0);
     deft_tensor *const out = deft_wrap_mut(r->cx, DEFT_SHAPE(n), DEFT_I32, memory, size, NULL);
     OK(r, deft_eval((deft_tensor *[]){ a, x }, 2));
-    *most = 0;
-    *bytes = 0;
+    most_left most = { 0 };
     for (int i = 0; i < turns; i++) {
         const deft_scope s = deft_scope_begin(r->cx);
         deft_assign(x, deft_add(x, a));
         deft_assign(out, deft_neg(x));
         OK(r, deft_eval((deft_tensor *[]){ x, out }, 2));
         OK(r, deft_scope_end(s));
-        if (r->cx->rec.n > *most) *most = r->cx->rec.n;
-        const uint64_t held = rig_stats(r).live_bytes;
-        if (held > *bytes) *bytes = held;
+        note_left(r, &most);
     }
     OK(r, deft_item_i32(deft_slice(x, DEFT_AT(0)), &first));
     cr_assert_eq(first, 3 * turns);
     OK(r, deft_scope_end(outer));
     cr_assert_eq(memory[0], -3 * turns);
     free(memory);
+    return most;
 }
 
 /* So the work of a cut does not grow with the turns: it visits all records. */
 Test(budget, a_loop_of_cuts_within_an_open_scope_forgets_its_records)
 {
-    uint32_t most;
-    uint64_t bytes;
     rig r;
     rig_open(&r, NULL, NULL);
-    loop_within_a_scope(&r, 4, 3000, &most, &bytes);
-    cr_assert_lt(most, 3000, "%u records", most);
+    const most_left most = loop_within_a_scope(&r, 4, 3000);
+    cr_assert_lt(most.records, 3000, "%u records", most.records);
     rig_close(&r);
 }
 
 Test(budget, a_loop_of_cuts_within_an_open_scope_gives_memory_back)
 {
     enum { LARGE = 1 << 18 };
-    uint32_t most;
-    uint64_t bytes;
     rig r;
     rig_open(&r, NULL, NULL);
-    loop_within_a_scope(&r, LARGE, 200, &most, &bytes);
-    cr_assert_lt(bytes, UINT64_C(100) << 20, "%llu bytes", (unsigned long long)bytes);
+    const most_left most = loop_within_a_scope(&r, LARGE, 200);
+    cr_assert_lt(most.bytes, UINT64_C(100) << 20, "%llu bytes", (unsigned long long)most.bytes);
     rig_close(&r);
 }
 
-/* The same when a tensor that was made outside all scopes is never computed. Returns the greatest
- * numbers of records and bytes while scopes end, each of which computes n floats. */
-static void loop_beside_what_is_pending(rig *r, int64_t n, int turns, uint32_t *most,
-                                        uint64_t *bytes)
+/* Scopes end while tensors that were made outside all scopes are pending. Each scope computes n
+ * floats. */
+static most_left loop_beside_what_is_pending(rig *r, int64_t n, int turns)
 {
     deft_tensor *const a = deft_keep(deft_full(r->cx, DEFT_SHAPE(n), DEFT_F32, 3));
     OK(r, deft_eval((deft_tensor *[]){ a }, 1));
     deft_tensor *const twice = deft_mul(a, 2), *const pending = deft_add(twice, 1);
-    *most = 0;
-    *bytes = 0;
+    most_left most = { 0 };
     for (int i = 0; i < turns; i++) {
         const deft_scope s = deft_scope_begin(r->cx);
         deft_tensor *const y = deft_mul(deft_sin(twice), (double)i);
         OK(r, deft_eval((deft_tensor *[]){ y }, 1));
         OK(r, deft_scope_end(s));
-        if (r->cx->rec.n > *most) *most = r->cx->rec.n;
-        const uint64_t held = rig_stats(r).live_bytes;
-        if (held > *bytes) *bytes = held;
+        note_left(r, &most);
     }
     cr_assert(rig_item(r, deft_slice(pending, DEFT_AT(0))) == 7);
     cr_assert(rig_item(r, deft_slice(twice, DEFT_AT(0))) == 6);
+    return most;
 }
 
 Test(budget, a_loop_of_cuts_beside_what_is_pending_forgets_its_records)
 {
-    uint32_t most;
-    uint64_t bytes;
     rig r;
     rig_open(&r, NULL, NULL);
-    loop_beside_what_is_pending(&r, 4, 3000, &most, &bytes);
-    cr_assert_lt(most, 3000, "%u records", most);
+    const most_left most = loop_beside_what_is_pending(&r, 4, 3000);
+    cr_assert_lt(most.records, 3000, "%u records", most.records);
     rig_close(&r);
 }
 
 Test(budget, a_loop_of_cuts_beside_what_is_pending_gives_memory_back)
 {
     enum { LARGE = 1 << 18 };
-    uint32_t most;
-    uint64_t bytes;
     rig r;
     rig_open(&r, NULL, NULL);
-    loop_beside_what_is_pending(&r, LARGE, 200, &most, &bytes);
-    cr_assert_lt(bytes, UINT64_C(100) << 20, "%llu bytes", (unsigned long long)bytes);
+    const most_left most = loop_beside_what_is_pending(&r, LARGE, 200);
+    cr_assert_lt(most.bytes, UINT64_C(100) << 20, "%llu bytes", (unsigned long long)most.bytes);
     rig_close(&r);
 }
 
-/* So are those that a gradient may ask for: they are computed once more. */
+/* Values that a gradient may ask for are given back, too. They are computed once more. */
 Test(budget, memory_of_what_a_gradient_can_ask_for)
 {
     enum { LARGE = 1 << 16, TURNS = 64, VALUE = LARGE * sizeof(float) };

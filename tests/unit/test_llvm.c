@@ -827,15 +827,16 @@ Test(llvm, conditions_are_counted_in_every_integer_dtype)
     enum { N = 300 };
     static const deft_dtype dtypes[] = { DEFT_I8,  DEFT_U8,  DEFT_I16, DEFT_U16,
                                          DEFT_I32, DEFT_U32, DEFT_I64, DEFT_U64 };
-    for (uint32_t side = 0; side < 2 * DF_LEN(dtypes); side++) {
-        const uint8_t t = (uint8_t)dtypes[side / 2];
-        const bool first = side % 2;
+    for (uint32_t i_case = 0; i_case < 2 * DF_LEN(dtypes); i_case++) {
+        const uint8_t t = (uint8_t)dtypes[i_case / 2];
+        const bool is_first = i_case % 2; /* the condition is the first operand */
         const df_ins body[] = { ins(DF_K_load, DEFT_F32, 0, DF_LEVEL_ELEM, 0, 0, 0),
                                 ins(DF_K_load, DEFT_F32, 0, DF_LEVEL_ELEM, 0, 0, 1),
                                 ins(DF_K_load, t, 0, DF_LEVEL_ELEM, 0, 0, 2),
                                 ins(DF_K_lt, DEFT_BOOL, 0, DF_LEVEL_ELEM, 0, 1, 0),
                                 ins(DF_K_cast, t, 0, DF_LEVEL_ELEM, 3, 0, 0),
-                                ins(DF_K_add, t, 0, DF_LEVEL_ELEM, first ? 4 : 2, first ? 2 : 4, 0),
+                                ins(DF_K_add, t, 0, DF_LEVEL_ELEM, is_first ? 4 : 2,
+                                    is_first ? 2 : 4, 0),
                                 ins(DF_K_store, t, 0, DF_LEVEL_ELEM, 5, 0, 3) };
         const df_access access[] = {
             { .kind = DF_ACCESS_LOAD, .dtype = DEFT_F32, .step = { DF_STEP_UNIT } },

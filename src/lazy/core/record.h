@@ -150,8 +150,8 @@ void df_rec_resolve(deft_ctx *cx, uint32_t node, df_value *v);
 void df_rec_release(deft_ctx *cx, df_value **v);
 /* Frees the memory of r (history.c). */
 void df_rec_finish(deft_ctx *cx, df_rec *r);
-/* Removes the records that have values and that nothing can refer to any more (forget.c). Records
- * that stay get new numbers. */
+/* Removes the records that nothing can refer to any more (forget.c). Records that stay get new
+ * numbers. */
 void df_forget(deft_ctx *cx);
 /* Removes the annotations of the records from n on, and those of the step that ends
  * (annotations.c). */
