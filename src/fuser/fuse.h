@@ -33,7 +33,8 @@
  *                      order; again while sharing asks for more vals
  *   df_fuse_places     storage of the vals, order of writes
  *   df_fuse_launches   launches
- *   df_fuse_memory     live ranges; df_fuse_keep: fewer of them, under a bound on temporaries
+ *   df_fuse_memory     live ranges; df_fuse_postpone: shorter ones, where groups run later;
+ *                      df_fuse_keep: fewer of them, under a bound on temporaries
  *   df_fuse_bodies     kernel bodies and segments
  *   df_fuse_regions    regions of the arena of temporaries
  *
@@ -146,6 +147,7 @@ typedef struct storage {
     uint32_t donor;       /* ROOT: the input whose memory it may reuse, or DF_NONE */
     bool keep;            /* the contents of the donor are part of the value (an update in place) */
     bool unused;          /* a product that only its own epilogue reads: it takes no memory */
+    place_id over;        /* TEMP: see df_plan_buf.over */
     df_buf buf;           /* buffer of the plan; DF_NO_BUF until the first use */
     uint32_t first, last; /* live range: the first and the last launch. Set by df_fuse_memory */
 } storage;
@@ -767,6 +769,9 @@ const head *df_hazard_head(const pass *p, val_id v);
 bool df_hazard_same_element(const pass *p, const load *l, val_id v);
 /* The same in this run, for memory that v may take over. Guards keep that true. */
 bool df_hazard_same_element_now(pass *p, const load *l, val_id v);
+/* For places of u and v that would have one address: whether load l of u reads, in each iteration,
+ * from where v is stored, and is done by then. */
+bool df_hazard_same_address(pass *p, const load *l, val_id u, val_id v);
 /* Whether load l is in a group that writes a part of divided val v or of its node, and reads no
  * element that the group of v writes. The two groups then need no order. With `guard`, guards keep
  * that true. */
@@ -832,6 +837,7 @@ typedef struct df_life {
     uint32_t first, last; /* launches */
     uint32_t who;         /* the number by which the caller knows the temporary */
     uint32_t region;      /* result: its region */
+    uint32_t outer;       /* result: the region that this one is a part of, or DF_NONE */
 } df_life;
 
 /* One access of a kernel in progress. */
@@ -909,9 +915,14 @@ void df_fuse_epilogue_axes(pass *p, const space *sp, uint32_t n_rows, const acce
 deft_status df_fuse_memory(pass *p);
 /* Gives temporaries their regions. After df_fuse_bodies, which names the buffers. */
 deft_status df_fuse_regions(pass *p);
-/* Gives each of n live ranges a region, so that no two of one region overlap in time. Sorts the
- * array. *total: bytes of all regions, each rounded up to a multiple of 64. */
-deft_status df_fuse_pack(pass *p, df_life *life, uint32_t n, uint32_t *n_regions, int64_t *total);
+/* Gives each of n live ranges a region, so that no two of one region overlap in time, nor one of a
+ * region and one of its parts. Sorts the array; the first range of each region comes in the order
+ * of regions. *total: bytes of all regions that are no parts, each rounded up. */
+deft_status df_fuse_pack(pass *p, df_life *life, uint32_t n, int64_t *total);
+/* Moves groups to later launches, and stores temporaries over operands. It goes on as long as that
+ * lowers the most bytes of temporaries that are live at once. Needs the launches, all edges and the
+ * live ranges, and keeps all of them up to date. */
+deft_status df_fuse_postpone(pass *p);
 /* Decides which values are kept and which are computed again before a late reader, so that the plan
  * is within the bound on temporaries. Does nothing when the trace has no bound. Needs the live
  * ranges and keeps them up to date. Returns DEFT_E_MEMORY when the bound cannot be met. */

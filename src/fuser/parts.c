@@ -91,7 +91,8 @@ int64_t df_plan_temporary_bytes(const df_plan *plan, const int64_t *slots)
 {
     int64_t most = 0, sum = 0;
     for (uint32_t r = 0; r < plan->n_regions; r++)
-        sum += (slots[plan->regions[r].bytes.i] + 63) & ~(int64_t)63;
+        if (plan->regions[r].outer == DF_NONE)
+            sum += df_region_rounded(slots[plan->regions[r].bytes.i]);
     for (uint32_t i = 0; i < plan->n_parts; i++) {
         const df_subplan *const side[2] = { &plan->parts[i].body, &plan->parts[i].other };
         const int64_t around = df_fuse_around_bytes(plan, i, slots);

@@ -196,6 +196,7 @@ static deft_status plan_run_passes(pass *p)
     df_fuse_donors(p);
     if (p->fuse) df_fuse_tail(p);
     TRY(df_fuse_memory(p));
+    if (p->fuse) TRY(df_fuse_postpone(p));
     TRY(df_fuse_keep(p));
     TRY(df_fuse_checked(p));
     TRY(df_fuse_bodies(p));

@@ -73,6 +73,8 @@
 #define DF_MAX_RUN_REDS 4 /* each keeps a block of operands on the stack */
 /* Trace nodes in one kernel by default. The body is longer: recipes are written out in it. */
 #define DF_MAX_BODY 1000
+/* df_limits.over_bytes of the devices. */
+#define DF_OVER_BYTES (1 << 20)
 
 /* The index of a buffer, and the index of a kernel, in the lists of their plan. */
 typedef struct df_buf {
@@ -178,6 +180,9 @@ typedef struct df_plan_buf {
                 * first launch. Only with a guard that the donor is contiguous. */
     uint32_t first, last; /* live range, in launches. ROOT: `first` is the launch that writes it
                            * first */
+    df_buf over; /* TEMP: the temporary over which it is stored, or DF_NO_BUF. The segment that
+                  * writes it reads each element of that one before, and nothing reads it after. The
+                  * two have one region, though both live at one launch. */
 } df_plan_buf;
 
 /* ---- segments and launches ---- */
@@ -265,9 +270,21 @@ typedef struct df_launch {
     uint32_t n_after;
 } df_launch;
 
+/* A piece of the arena of temporaries. It is lent to one buffer at a time; or it has parts, regions
+ * themselves, which lie in it one after the other. No buffer of a part lives while one of the region
+ * itself does. Parts have no parts. */
 typedef struct df_region {
-    df_slot bytes; /* size of the largest of its buffers */
+    df_slot bytes;  /* size of the largest of its buffers, or of all its parts together */
+    uint32_t outer; /* the region that it is a part of; DF_NONE: none */
 } df_region;
+
+/* Arena and parts begin at multiples of this. */
+#define DF_REGION_ALIGN 64
+/* Returns the bytes that a region of `bytes` takes. */
+DF_INLINE int64_t df_region_rounded(int64_t bytes)
+{
+    return (bytes + DF_REGION_ALIGN - 1) & ~(int64_t)(DF_REGION_ALIGN - 1);
+}
 
 /* One decision of the fuser, for people. */
 typedef struct df_why {
@@ -470,7 +487,9 @@ typedef struct df_limits {
     uint32_t max_body; /* trace nodes in one kernel, where expensive operators count for several;
                         * 0: DF_MAX_BODY */
     int64_t l1_bytes, l2_bytes; /* sizes of the caches, for `deft about` */
-    bool fuse;                  /* false: one kernel per operator (the oracle's plan) */
+    int64_t over_bytes; /* temporaries of at least so many bytes may be stored over an operand. In
+                         * caches, loads that may be overwritten cost more than memory does. */
+    bool fuse;          /* false: one kernel per operator (the oracle's plan) */
     bool lifts;    /* products read f16 and bf16 as f32, so a cast to f32 before them needs no
                     * kernel */
     bool lifts_bf16; /* the same, for products of two operands of bf16 alone */

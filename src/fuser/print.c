@@ -226,6 +226,7 @@ static void plan_print_buffer(df_str *out, const df_plan *p, uint32_t i)
     df_str_putc(out, ']');
     if (b->donor != DF_NONE) df_str_fmt(out, " donor=in%" PRIu32, b->donor);
     if (b->keep) df_str_put(out, " keep");
+    if (b->over.i != DF_NONE) df_str_fmt(out, " over=b%" PRIu32, b->over.i);
     if (b->kind == DF_BUF_TEMP) df_str_fmt(out, " live=%" PRIu32 "..%" PRIu32, b->first, b->last);
     df_str_putc(out, '\n');
 }
@@ -372,6 +373,8 @@ void df_plan_print(df_str *out, const df_plan *p, const df_trace *t)
     for (uint32_t r = 0; r < p->n_regions; r++) {
         df_str_fmt(out, "  region %" PRIu32 " bytes ", r);
         plan_print_slot(out, p, p->regions[r].bytes);
+        if (p->regions[r].outer != DF_NONE)
+            df_str_fmt(out, ", part of region %" PRIu32, p->regions[r].outer);
         df_str_putc(out, '\n');
     }
     df_str_put(out, "roots");

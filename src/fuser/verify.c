@@ -369,6 +369,7 @@ typedef struct written {
     uint32_t turn; /* when: segments that run at the same time have the same turn, from 1 on */
     uint32_t by;   /* the segment; DF_NONE: more than one segment */
     df_buf temp;   /* the buffer, when that is a temporary; else DF_NO_BUF */
+    df_buf before; /* the temporary that was there before this turn; DF_NO_BUF: none */
 } written;
 
 typedef struct uses {
@@ -376,18 +377,45 @@ typedef struct uses {
     uint32_t turn;
 } uses;
 
+/* Notes that a temporary which overlaps the memory was written: what was there is lost. */
+static deft_status verify_overlap(df_diag *d, const df_plan *p, uint32_t i, uint32_t r, bool whole,
+                                  const uses *u)
+{
+    written *const w = &u->memory[p->n_inputs + p->n_roots + r];
+    if (w->turn == u->turn && w->temp.i != DF_NONE)
+        return verify_fail(d, "a region is written, and a part of it", i, r);
+    if (whole || w->turn != u->turn) *w = (written){ u->turn, DF_NONE, DF_NO_BUF, DF_NO_BUF };
+    return DEFT_OK;
+}
+
+/* A temporary in region r is written. */
+static deft_status verify_around(df_diag *d, const df_plan *p, uint32_t i, uint32_t r,
+                                 const uses *u)
+{
+    deft_status st = DEFT_OK;
+    if (p->regions[r].outer != DF_NONE)
+        return verify_overlap(d, p, i, p->regions[r].outer, false, u);
+    for (uint32_t part = r + 1; part < p->n_regions; part++)
+        if (p->regions[part].outer == r) TRY(verify_overlap(d, p, i, part, true, u));
+done:
+    return st;
+}
+
 static deft_status verify_write(df_diag *d, const df_plan *p, uint32_t i, df_buf buf, const uses *u)
 {
+    deft_status st = DEFT_OK;
     written *const w = &u->memory[verify_memory_of(p, buf)];
     const df_buf temp = p->bufs[buf.i].kind == DF_BUF_TEMP ? buf : DF_NO_BUF;
+    if (temp.i != DF_NONE) TRY(verify_around(d, p, i, p->bufs[buf.i].index, u));
     if (w->turn != u->turn) {
-        *w = (written){ u->turn, i, temp };
+        *w = (written){ u->turn, i, temp, w->turn ? w->temp : DF_NO_BUF };
         return DEFT_OK;
     }
     if (w->by != i) w->by = DF_NONE;
-    return w->temp.i == temp.i
-               ? DEFT_OK
-               : verify_fail(d, "two temporaries are written to one place", i, buf.i);
+    if (w->temp.i != temp.i)
+        TRY(verify_fail(d, "two temporaries are written to one place", i, buf.i));
+done:
+    return st;
 }
 
 /* Whether a kernel of segment i writes the memory. */
@@ -407,6 +435,9 @@ static deft_status verify_read(df_diag *d, const df_plan *p, uint32_t i, df_buf 
     const uint32_t memory = verify_memory_of(p, buf);
     const written *const w = &u->memory[memory];
     const bool there = p->bufs[buf.i].kind != DF_BUF_TEMP || (w->turn != 0 && w->temp.i == buf.i);
+    if (w->turn == u->turn && w->by == i && w->temp.i != DF_NONE && w->before.i == buf.i &&
+        p->bufs[w->temp.i].over.i == buf.i)
+        return DEFT_OK; /* it is stored over this operand */
     const bool replaces = w->by == i || (w->by == DF_NONE && verify_replaces(p, i, memory));
     if (w->turn == u->turn && !(replaces && there))
         return verify_fail(d, "a launch reads what it writes", i, buf.i);
@@ -553,6 +584,18 @@ deft_status df_plan_verify(df_diag *d, const df_plan *p)
                                                         : p->n_inputs;
         if (x->kind > DF_BUF_TEMP || x->index >= limit || x->numel.i >= p->n_slots)
             TRY(verify_fail(d, "buffer", b, x->index));
+        if (x->kind == DF_BUF_TEMP && x->first > x->last)
+            TRY(verify_fail(d, "live range", b, x->first));
+        if (x->over.i != DF_NONE &&
+            (x->kind != DF_BUF_TEMP || x->over.i >= p->n_bufs ||
+             p->bufs[x->over.i].kind != DF_BUF_TEMP || p->bufs[x->over.i].index != x->index))
+            TRY(verify_fail(d, "stored over", b, x->over.i));
+    }
+    for (uint32_t r = 0; r < p->n_regions; r++) {
+        const uint32_t outer = p->regions[r].outer;
+        if (outer == DF_NONE) continue;
+        if (outer >= r || p->regions[outer].outer != DF_NONE)
+            TRY(verify_fail(d, "region", r, outer));
     }
     for (uint32_t r = 0; r < p->n_roots; r++)
         if (p->root_buf[r].i >= p->n_bufs) TRY(verify_fail(d, "root", r, p->root_buf[r].i));

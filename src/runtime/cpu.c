@@ -236,6 +236,7 @@ deft_status df_cpu_create(df_diag *d, const df_mem *mem, const df_log *log, cons
                                .max_body = DF_MAX_BODY,
                                .l1_bytes = cache_size(_SC_LEVEL1_DCACHE_SIZE, 32 << 10),
                                .l2_bytes = cache_size(_SC_LEVEL2_CACHE_SIZE, 512 << 10),
+                               .over_bytes = DF_OVER_BYTES,
                                .fuse = true,
                                .windows = true,
                                .splits_columns = true,

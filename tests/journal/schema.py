@@ -36,13 +36,17 @@ def read_schema(path=DOCS):
 
 def check_blocks(blocks):
     for b in blocks:
-        if set(b) - {"buffers", "regions"} != {"kernels", "launches"}:
+        if set(b) - {"buffers", "regions", "part_of"} != {"kernels", "launches"}:
             return "a block has other fields"
         for buffer in b.get("buffers", []):
             if set(buffer) != {"kind", "index", "dtype", "bytes", "donor", "first", "last"}:
                 return "a buffer has other fields"
             if buffer["kind"] == "temporary" and buffer["bytes"] > b["regions"][buffer["index"]]:
                 return f"a buffer of {buffer['bytes']} bytes in a smaller region"
+        for outer in {r for r in b.get("part_of", ()) if r is not None}:
+            parts = sum(n for n, at in zip(b["regions"], b["part_of"]) if at == outer)
+            if parts > b["regions"][outer]:
+                return f"parts of {parts} bytes in a smaller region"
             if buffer["first"] is not None and not (
                     buffer["first"] <= buffer["last"] < len(b["launches"])):
                 return "a buffer that lives outside its launches"

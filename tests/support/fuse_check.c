@@ -14,6 +14,7 @@
 
 #include "base/limits.h"
 #include "ops/shape.h"
+#include "runtime/bind.h"
 #include "runtime/interp/interp.h"
 
 #define GUARD_BYTES 64
@@ -257,14 +258,19 @@ bool fuse_run(const df_plan *plan, const df_trace *t, bool reverse, bool split, 
     char **region = calloc(plan->n_regions + 1, sizeof *region);
     df_slots_eval(plan->slots, plan->n_slots, t, r.slots);
     for (uint32_t i = 0; i < plan->n_regions; i++)
-        region[i] = fenced(r.slots[plan->regions[i].bytes.i], 0xA5);
+        if (plan->regions[i].outer == DF_NONE)
+            region[i] = fenced(r.slots[plan->regions[i].bytes.i], 0xA5);
     for (uint32_t i = 0; i < plan->n_bufs; i++) {
         const df_plan_buf *const b = &plan->bufs[i];
         const int64_t bytes = r.slots[b->numel.i] * (int64_t)elem(b->dtype);
         if (b->kind == DF_BUF_INPUT || b->kind == DF_BUF_INTO) {
             r.base[i] = t->inputs[b->index].data;
         } else if (b->kind == DF_BUF_TEMP) {
-            r.base[i] = region[b->index] + GUARD_BYTES;
+            const uint32_t outer = plan->regions[b->index].outer;
+            const uint32_t all = outer != DF_NONE ? outer : b->index;
+            int64_t at = df_bind_region(plan, r.slots, b->index);
+            at -= df_bind_region(plan, r.slots, all);
+            r.base[i] = region[all] + GUARD_BYTES + at;
             if (r.slots[plan->regions[b->index].bytes.i] < bytes) {
                 snprintf(why, why_size, "buffer %u does not fit its region", i);
                 ok = false;
@@ -314,6 +320,7 @@ bool fuse_run(const df_plan *plan, const df_trace *t, bool reverse, bool split, 
             free(r.own[i]);
         }
     for (uint32_t i = 0; i < plan->n_regions; i++) {
+        if (plan->regions[i].outer != DF_NONE) continue;
         if (!fence_holds(region[i], r.slots[plan->regions[i].bytes.i])) {
             snprintf(why, why_size, "wrote outside region %u", i);
             ok = false;

@@ -255,9 +255,12 @@ static df_slot slot(hand_plan *h, int64_t v)
 
 static df_buf plan_buf(hand_plan *h, df_buf_kind kind, uint32_t index, deft_dtype t, int64_t numel)
 {
-    h->bufs[h->p.n_bufs] = (df_plan_buf){
-        .kind = kind, .index = index, .dtype = t, .numel = slot(h, numel), .donor = DF_NONE
-    };
+    h->bufs[h->p.n_bufs] = (df_plan_buf){ .kind = kind,
+                                          .index = index,
+                                          .dtype = t,
+                                          .numel = slot(h, numel),
+                                          .donor = DF_NONE,
+                                          .over = DF_NO_BUF };
     return (df_buf){ h->p.n_bufs++ };
 }
 
@@ -381,7 +384,7 @@ static hand_plan *plan_axpy(float *x, int64_t n)
     h->args[4] = (int64_t)F(3);
     const df_buf in = plan_input(h, DEFT_F32, x, n), out = plan_root(h, DEFT_F32, n);
     const df_buf temp = plan_buf(h, DF_BUF_TEMP, 0, DEFT_F32, n);
-    h->regions[h->p.n_regions++].bytes = slot(h, n * 4);
+    h->regions[h->p.n_regions++] = (df_region){ slot(h, n * 4), DF_NONE };
     bind_axpy(h, in, in, temp, n, 4);
     bind_axpy(h, temp, in, out, n, DF_NUM_IS_SLOT | slot(h, -2).i);
     plan_launch(h, 1);
@@ -700,7 +703,8 @@ Test(runtime, interrupts_are_asked_while_they_can_be_undone)
                                         .index = h->t.n_inputs++,
                                         .dtype = DEFT_F32,
                                         .numel = h->bufs[0].numel,
-                                        .donor = DF_NONE };
+                                        .donor = DF_NONE,
+                                        .over = DF_NO_BUF };
         }
         cr_expect_eq(plan_run(dev, h), variant == 1 ? DEFT_OK : DEFT_E_INTERRUPTED);
         cr_expect_eq(s.n_asked, variant == 0 ? 2 : 1);

@@ -283,6 +283,7 @@ static int make_plan(side *s)
                                       .max_body = DF_MAX_BODY,
                                       .l1_bytes = 32 << 10,
                                       .l2_bytes = 1 << 20,
+                                      .over_bytes = DF_OVER_BYTES,
                                       .fuse = true,
                                       .windows = true,
                                       .splits_columns = true };

@@ -227,6 +227,7 @@ static int dot(cli_program *p, const options *o)
                                       .max_body = DF_MAX_BODY,
                                       .l1_bytes = 32 << 10,
                                       .l2_bytes = 1 << 20,
+                                      .over_bytes = DF_OVER_BYTES,
                                       .windows = true,
                                       .splits_columns = true };
     deft_status st = DEFT_OK;

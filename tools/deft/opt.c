@@ -142,6 +142,7 @@ static deft_status make(work *w)
                                .max_body = (uint32_t)w->o->max_body,
                                .l1_bytes = 32 << 10,
                                .l2_bytes = 1 << 20,
+                               .over_bytes = DF_OVER_BYTES,
                                .fuse = w->o->passes.fuse,
                                .windows = true,
                                .splits_columns = true,

@@ -330,7 +330,8 @@ static df_buf buffer(builder *w, uint32_t kind, uint32_t index, uint32_t node)
                             .index = index,
                             .dtype = (deft_dtype)loop_kernel_node(w, node)->dtype,
                             .numel = numel(w, node),
-                            .donor = DF_NONE };
+                            .donor = DF_NONE,
+                            .over = DF_NO_BUF };
     if (!df_vec_push(q->mem, &q->bufs, b)) q->st = df_fail_mem(q->diag, "fuser", sizeof b);
     return (df_buf){ (uint32_t)q->bufs.n - 1 };
 }

@@ -175,6 +175,7 @@ uint32_t df_body_ins(body *b, df_kop op, deft_dtype t, uint32_t x, uint32_t y, u
 /* A number that is equal for places that may be the same memory. */
 static uint32_t memory_of_place(const pass *p, place_id at)
 {
+    while (!IS_NONE(place_at(p, at)->over)) at = place_at(p, at)->over;
     const storage *const q = place_at(p, at);
     if (q->kind == STORAGE_INTO) return q->index;
     return q->donor != DF_NONE ? q->donor : p->t->n_inputs + at.i;

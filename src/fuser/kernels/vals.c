@@ -61,7 +61,12 @@ void df_fuse_append_head(pass *p, group_id g, head h)
 
 place_id df_fuse_new_place(pass *p, uint32_t kind, uint32_t index, uint32_t node)
 {
-    storage w = { .kind = kind, .index = index, .node = node, .donor = DF_NONE, .buf = DF_NO_BUF };
+    storage w = { .kind = kind,
+                  .index = index,
+                  .node = node,
+                  .donor = DF_NONE,
+                  .buf = DF_NO_BUF,
+                  .over = NO_PLACE };
     if (kind == STORAGE_INTO)
         memcpy(w.stride, df_fuse_input_strides(p, index), sizeof w.stride);
     else

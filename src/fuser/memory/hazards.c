@@ -66,6 +66,16 @@ bool df_hazard_same_element(const pass *p, const load *l, val_id v)
            read_is_over(p, group_at(p, g), l, h);
 }
 
+bool df_hazard_same_address(pass *p, const load *l, val_id u, val_id v)
+{
+    const group_id g = val_at(p, v)->group;
+    const head *const h = df_hazard_head(p, v);
+    if (!same_group(l->group, g) || !h || !read_is_over(p, group_at(p, g), l, h)) return false;
+    const location from = df_map_locate(p, l->map, place_at(p, val_at(p, u)->place)->stride);
+    const location to = df_map_locate(p, h->dest, place_at(p, val_at(p, v)->place)->stride);
+    return memcmp(&from, &to, sizeof from) == 0;
+}
+
 /* Whether two maps lead to the same elements in this run. With `guard`, guards keep that true. */
 static bool maps_meet(pass *p, index_map a, const index_map *b, bool guard)
 {

@@ -37,15 +37,6 @@
 #define NS_PER_BYTE 0.05
 #define NS_PER_FMA 0.02
 
-/* ---- the peak ---- */
-
-static void find_peak(keeper *k)
-{
-    k->peak = 0;
-    for (uint32_t l = 1; l < k->p->n_levels; l++)
-        if (k->live[l] > k->live[k->peak]) k->peak = l;
-}
-
 /* ---- trying copies ---- */
 
 static bool is_repeatable(const keeper *k, group_id gi)
@@ -133,14 +124,7 @@ static bool have(keeper *k, val_id u, uint32_t level, uint32_t depth)
     if (w->kind == STORAGE_ROOT || w->last >= level) return true;
     if (read_tried(k, v, level)) return true;
     if (w->last < k->peak && again_too(k, v, level, depth)) return true;
-    for (uint32_t i = 0; i < k->n_stretches; i++)
-        if (same_place(k->stretches[i].place, q)) {
-            if (k->stretches[i].to < level) k->stretches[i].to = level;
-            return true;
-        }
-    if (k->n_stretches == MAX_STRETCHES) return false;
-    k->stretches[k->n_stretches++] = (stretch){ q, level };
-    return true;
+    return df_keep_stretch(k, q, level);
 }
 
 /* Whether the memory of input node `node` still holds the input in launch `level`. */
@@ -184,31 +168,21 @@ static bool try_copy(keeper *k, group_id gi, uint32_t level, bool epilogue, uint
 
 /* ---- live bytes with the copies ---- */
 
-static void keep_add_range(keeper *k, uint32_t from, uint32_t to, int64_t bytes)
-{
-    if (from > to || bytes == 0) return;
-    if (k->n_ranges == MAX_RANGES) {
-        k->full = true;
-        return;
-    }
-    k->ranges[k->n_ranges++] = (range){ from, to, bytes };
-}
-
 /* Adds the ranges of a copied val: v dies earlier, and its copy is live from launch c->level on. */
 static void keep_add_val(keeper *k, const copy *c, val_id v, bool stays_in_tile)
 {
     const pass *const p = k->p;
     const storage *const w = place_at(p, val_at(p, v)->place);
-    const int64_t bytes = df_keep_rounded(k->bytes.at[val_at(p, v)->place.i]);
+    const int64_t bytes = df_region_rounded(k->bytes.at[val_at(p, v)->place.i]);
     const readers r = df_keep_readers_of(p, v, c->level);
     uint32_t until = c->until;
     if (df_keep_is_alone(p, v) && r.first != DF_NONE) {
-        keep_add_range(k, r.early + 1, w->last, -bytes);
+        df_keep_add_range(k, r.early + 1, w->last, -bytes);
         if (r.last > until) until = r.last;
     } else if (stays_in_tile) {
         return;
     }
-    keep_add_range(k, c->level, until, bytes);
+    df_keep_add_range(k, c->level, until, bytes);
 }
 
 static void keep_add_ranges(keeper *k)
@@ -223,31 +197,7 @@ static void keep_add_ranges(keeper *k)
         if (!IS_NONE(g->product) && !c->epilogue)
             keep_add_val(k, c, g->product, !IS_NONE(g->first_head) && !c->stored);
     }
-    for (uint32_t i = 0; i < k->n_stretches; i++) {
-        const place_id q = k->stretches[i].place;
-        keep_add_range(k, df_keep_free_from(p, q), k->stretches[i].to,
-                       df_keep_rounded(k->bytes.at[q.i]));
-    }
-}
-
-static void apply_ranges(keeper *k, int sign)
-{
-    for (uint32_t i = 0; i < k->n_ranges; i++)
-        df_keep_add_live(k, k->ranges[i].from, k->ranges[i].to, sign * k->ranges[i].bytes);
-}
-
-/* Whether the copies lower the peak, and all launches at which they add bytes stay below it. */
-static bool is_lower(keeper *k)
-{
-    const int64_t most = k->live[k->peak];
-    bool lower = true;
-    apply_ranges(k, 1);
-    for (uint32_t i = 0; i < k->n_ranges && lower; i++)
-        for (uint32_t l = k->ranges[i].from; k->ranges[i].bytes > 0 && l <= k->ranges[i].to; l++)
-            lower &= k->live[l] < most;
-    lower &= k->live[k->peak] < most;
-    apply_ranges(k, -1);
-    return lower;
+    df_keep_add_stretches(k);
 }
 
 /* Tries to compute v again after the peak. Returns the bytes freed at the peak per work, or 0 when
@@ -307,7 +257,7 @@ static deft_status keep_lower_peak(keeper *k, bool *found)
             k->at_peak.at[i].score = try_val(k, k->at_peak.at[i].val);
         while ((c = best(k)) != NULL) {
             (void)try_val(k, c->val);
-            if (is_lower(k)) {
+            if (df_keep_is_lower(k)) {
                 *found = true;
                 return df_keep_do_copies(k, c->val);
             }
@@ -340,12 +290,9 @@ static deft_status keep_begin(keeper *k)
 {
     deft_status st = DEFT_OK;
     pass *const p = k->p;
-    k->live = df_arena_new(&p->tmp, int64_t, p->n_levels + 1);
     k->until = df_arena_new(&p->tmp, uint32_t, p->t->n_inputs + 1);
-    if (!k->live || !k->until) TRY(df_keep_no_memory(p));
-    df_fuse_find_unused(p);
-    TRY(df_keep_follow(k));
-    for (place_id q = { 0 }; q.i < p->places.n; q.i++) df_keep_count_place(k, q, 1);
+    if (!k->until) TRY(df_keep_no_memory(p));
+    TRY(df_keep_count(k));
     until_when(k);
 done:
     return st;
@@ -355,15 +302,15 @@ done:
 static deft_status arena_bytes(keeper *k, int64_t *out)
 {
     pass *const p = k->p;
-    uint32_t n = 0, n_regions;
+    uint32_t n = 0;
     df_life *const life = df_mem_alloc(p->mem, (p->places.n + 1) * sizeof *life);
     if (!life) return df_keep_no_memory(p);
     for (place_id q = { 0 }; q.i < p->places.n; q.i++) {
         const storage *const w = place_at(p, q);
         if (df_keep_is_temporary(p, q))
-            life[n++] = (df_life){ k->bytes.at[q.i], w->first, w->last, q.i, 0 };
+            life[n++] = (df_life){ k->bytes.at[q.i], w->first, w->last, q.i, 0, DF_NONE };
     }
-    const deft_status st = df_fuse_pack(p, life, n, &n_regions, out);
+    const deft_status st = df_fuse_pack(p, life, n, out);
     df_mem_free(p->mem, life, (p->places.n + 1) * sizeof *life);
     return st;
 }
@@ -396,7 +343,7 @@ static deft_status keep_explain(keeper *k)
 {
     pass *const p = k->p;
     if (!p->lim->keep_why || p->n_repeated == 0) return DEFT_OK;
-    find_peak(k);
+    df_keep_find_peak(k);
     const deft_status st = find_candidates(k);
     for (size_t i = 0; i < k->at_peak.n && st == DEFT_OK; i++) {
         const val_id v = k->at_peak.at[i].val;
@@ -415,7 +362,7 @@ static deft_status keep_lower_to_bound(keeper *k)
     const uint64_t most = df_size_class_within(k->p->t->max_temporary_bytes);
     int64_t bytes = 0;
     for (bool found = true;;) {
-        find_peak(k);
+        df_keep_find_peak(k);
         if ((uint64_t)k->live[k->peak] <= most) {
             TRY(arena_bytes(k, &bytes));
             if ((uint64_t)bytes <= most) return k->p->st;
@@ -438,8 +385,6 @@ deft_status df_fuse_keep(pass *p)
     TRY(keep_lower_to_bound(&k));
     TRY(keep_explain(&k));
 done:
-    df_vec_finish(p->mem, &k.newer);
-    df_vec_finish(p->mem, &k.bytes);
-    df_vec_finish(p->mem, &k.at_peak);
+    df_keep_finish(&k);
     return st;
 }

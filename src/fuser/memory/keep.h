@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to the fuser: keeping a plan within a bound on temporaries. Values are computed again
- * instead of being kept. The unit of recomputation is a group: a *copy* of a group does the same
- * work in a later launch.
+ * Private to the fuser: the bytes of temporaries that are live at the peak. Groups are moved to
+ * later launches where that lowers it. Under a bound on temporaries, values are also computed again
+ * instead of being kept. The unit of both is a group: a *copy* of a group does the same work in a
+ * later launch.
  *
+ *   postpone.c        moves groups to later launches
  *   keep.c            chooses what to compute again, and when to stop
  *   rematerialize.c   makes the copies of groups
  *   live_bytes.c      counts the bytes that are live at each launch
@@ -77,12 +79,6 @@ DF_INLINE deft_status df_keep_no_memory(const pass *p)
     return df_fail_mem(p->diag, "fuser", p->vals.n * sizeof(uint32_t));
 }
 
-/* The bytes that a temporary takes in the arena. */
-DF_INLINE int64_t df_keep_rounded(int64_t bytes)
-{
-    return (bytes + 63) & ~(int64_t)63;
-}
-
 /* The launch that writes val v. */
 DF_INLINE uint32_t df_keep_level_of(const pass *p, val_id v)
 {
@@ -132,8 +128,25 @@ void df_keep_count_place(keeper *k, place_id q, int sign);
 /* Appends rows for the vals and places that were added since the last call. Returns DEFT_E_MEMORY
  * when memory runs out. */
 deft_status df_keep_follow(keeper *k);
+/* Counts the bytes of all temporaries: sets k->live and k->bytes. Needs k->p and live ranges. */
+deft_status df_keep_count(keeper *k);
+/* Frees the vectors of k. */
+void df_keep_finish(keeper *k);
+/* Sets k->peak. */
+void df_keep_find_peak(keeper *k);
 /* The launches that read val v, up to `launch` and after it. */
 readers df_keep_readers_of(const pass *p, val_id v, uint32_t launch);
+/* Notes that the live range of place q would last until launch `to`. Returns false when there are
+ * too many such places. */
+bool df_keep_stretch(keeper *k, place_id q, uint32_t to);
+/* Adds a change to k->ranges, and one for each of k->stretches. Sets k->full when there are too
+ * many. */
+void df_keep_add_range(keeper *k, uint32_t from, uint32_t to, int64_t bytes);
+void df_keep_add_stretches(keeper *k);
+/* Adds the changes to the live bytes (sign 1), or takes them back (sign -1). */
+void df_keep_apply_ranges(keeper *k, int sign);
+/* Whether the changes lower the peak, and all launches at which they add bytes stay below it. */
+bool df_keep_is_lower(keeper *k);
 
 /* ---- rematerialize.c ---- */
 

@@ -25,7 +25,7 @@ static deft_status read_version(keeper *k, load l, val_id *u)
     const uint32_t from = df_keep_free_from(p, q);
     storage *const w = place_at(p, q);
     if (w->kind == STORAGE_TEMP && from <= level) {
-        df_keep_add_live(k, from, level, df_keep_rounded(k->bytes.at[q.i]));
+        df_keep_add_live(k, from, level, df_region_rounded(k->bytes.at[q.i]));
         w->last = level;
         w->unused = false;
     }

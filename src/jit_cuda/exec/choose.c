@@ -33,6 +33,7 @@ df_limits df_cuda_limits(const df_gpu_properties *g)
                         .max_body = MAX_BODY,
                         .l1_bytes = g->shared_per_sm,
                         .l2_bytes = (int64_t)g->l2_bytes,
+                        .over_bytes = DF_OVER_BYTES,
                         .fuse = true,
                         .lifts = true };
 }

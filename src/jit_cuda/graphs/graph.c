@@ -137,9 +137,24 @@ static void writes(weaving *w, int32_t at, uint32_t which)
     p->readers = NO_NODE;
 }
 
+/* The buffer lies in a region with parts, which other buffers use at other times. So whatever is
+ * done to it comes after all that was done to the parts. */
+static bool lies_around_parts(const df_plan *plan, const df_plan_buf *b)
+{
+    if (b->kind != DF_BUF_TEMP) return false;
+    for (uint32_t r = b->index + 1; r < plan->n_regions; r++)
+        if (plan->regions[r].outer == b->index) return true;
+    return false;
+}
+
 static void touches(weaving *w, const df_plan *plan, int32_t at, df_buf buf, bool is_written)
 {
     const uint32_t n = plan->n_bufs;
+    if (buf.i < n && plan->bufs[buf.i].kind == DF_BUF_TEMP) {
+        const uint32_t outer = plan->regions[plan->bufs[buf.i].index].outer;
+        if (outer != DF_NONE) reads(w, at, first_of_region(plan, outer));
+        is_written |= lies_around_parts(plan, &plan->bufs[buf.i]);
+    }
     const bool is_theirs = buf.i < n && (plan->bufs[buf.i].kind == DF_BUF_INPUT ||
                                          plan->bufs[buf.i].kind == DF_BUF_INTO);
     const uint32_t which = buf.i < n ? w->g->memory.at[buf.i] : n;

@@ -146,6 +146,10 @@ static void write_plan_memory(df_str *s, const df_plan *p, const int64_t *slots)
     for (uint32_t i = 0; i < p->n_regions; i++)
         df_json_count(s, NULL, (uint64_t)slots[p->regions[i].bytes.i]);
     df_json_close(s, ']');
+    df_json_open(s, "part_of", '[');
+    for (uint32_t i = 0; i < p->n_regions; i++)
+        write_count_or_null(s, NULL, p->regions[i].outer != DF_NONE, p->regions[i].outer);
+    df_json_close(s, ']');
     df_mem_free(s->mem, ranges, (p->n_bufs + 1) * sizeof *ranges);
 }
 

@@ -48,7 +48,7 @@ function planMemory(plan) {
   if (!all.length) return empty("The log says nothing of this plan's buffers: it is of an older version, or the report has dropped it for its size.");
   const t = plan.totals;
   const temporary = sum(all.filter((x) => x.kind === "temporary"), (x) => x.bytes);
-  const regions = sum(plan.blocks, (b) => sum(b.regions || []));
+  const regions = sum(plan.blocks, (b) => sum((b.regions || []).filter((_, i) => (b.part_of || [])[i] == null)));
   return el("div", {}, el("div", { class: "figures small" },
     number("allocated by a run", fmt.bytes(t.cuts ? t.allocated_bytes / t.cuts : 0), `at most ${fmt.bytes(t.max_allocated_bytes)}`),
     number("temporaries", fmt.bytes(temporary), `in ${fmt.plural(sum(plan.blocks, (b) => (b.regions || []).length), "region")} of ${fmt.bytes(regions)}`),
