@@ -249,6 +249,7 @@ typedef struct df_seg {
      * Sorting and finding positions: reads a, whose dtype is `dtype`, and writes c, which is
      * row-major, and i64 or, after `sort`, of that dtype. Axes of the strides: batch..., last. The
      * extents of the last axis are n in a and m in c. After `topk`, c has the positions from k on.
+     * `compress` writes the elements of a where b, which has b_dtype and the extent n, is not 0.
      *
      * scatter_* and index_*: combines the values b with c at the indices a. Values and c have dtype
      * `dtype`, indices have a_dtype, which is no float, and c already holds the base. The strides of a, b and c are over

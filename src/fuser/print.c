@@ -189,9 +189,9 @@ static void plan_print_segment(df_str *out, const df_plan *p, uint32_t i)
         const bool over = df_op_writes_over((df_op)s->op);
         df_str_put(out, "    a: ");
         plan_print_bind(out, p, &s->a, over ? s->n_index : s->n_batch + 1);
-        if (over) {
+        if (s->b.buf.i != DF_NONE) {
             df_str_put(out, "    b: ");
-            plan_print_bind(out, p, &s->b, s->n_batch);
+            plan_print_bind(out, p, &s->b, over ? s->n_batch : 1);
         }
         df_str_put(out, "    c: ");
         plan_print_bind(out, p, &s->c,

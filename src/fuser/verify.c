@@ -324,6 +324,9 @@ static deft_status verify_seg(df_diag *d, const df_plan *p, uint32_t i)
         if (over && (df_is_float(s->a_dtype) || s->a.buf.i >= p->n_bufs ||
                      p->bufs[s->a.buf.i].dtype != s->a_dtype))
             return verify_fail(d, "routine indices", i, s->a_dtype);
+        if (s->op == DF_OP_compress && (!bind_fits(p, &s->b, n, true) || s->b.buf.i >= p->n_bufs ||
+                                        p->bufs[s->b.buf.i].dtype != s->b_dtype))
+            return verify_fail(d, "routine mask", i, s->b_dtype);
         if (!bind_fits(p, &s->a, n, true) || !bind_fits(p, &s->c, n, true) ||
             s->a.buf.i == DF_NONE || s->c.buf.i == DF_NONE)
             return verify_fail(d, "routine bind", i, 0);

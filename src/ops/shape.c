@@ -104,6 +104,17 @@ static deft_status check_topk(const rule_in *r, const df_shape *out)
                    text(&r->src[0], a[0]), text(out, a[1]));
 }
 
+static deft_status check_compress(const rule_in *r, const df_shape *out)
+{
+    char a[3][DF_SHAPE_TEXT];
+    if (out->rank == 1 && r->src[0].rank == 1 && df_shape_equal(&r->src[0], &r->src[1]))
+        return check_no_attr(r);
+    return df_fail(r->d, DEFT_E_SHAPE,
+                   "compress: the operands are %s and %s, the result %s: not vectors, or not of "
+                   "one length",
+                   text(&r->src[0], a[0]), text(&r->src[1], a[1]), text(out, a[2]));
+}
+
 static deft_status shape_given(const rule_in *r, const df_shape *out)
 {
     if (r->op == DF_OP_input || r->op == DF_OP_cst) return DEFT_OK; /* any ordinal, any bits */
@@ -116,6 +127,7 @@ static deft_status shape_given(const rule_in *r, const df_shape *out)
     }
     if (r->op == DF_OP_which && r->attr == DF_WHICH_ZEROS) return DEFT_OK;
     if (r->op == DF_OP_topk) return check_topk(r, out);
+    if (r->op == DF_OP_compress) return check_compress(r, out);
     if (r->op == DF_OP_random && r->attr > 3)
         return df_fail(r->d, DEFT_E_RANGE, "random: word %" PRIu32 ", must be 0 to 3", r->attr);
     return r->op == DF_OP_random ? DEFT_OK : check_no_attr(r);

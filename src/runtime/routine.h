@@ -18,13 +18,17 @@ typedef struct df_routine_job {
     uint32_t attr;
     deft_dtype dtype; /* of the operand */
     const char *in;
-    int64_t *out;    /* the operator `sort`: elements of dtype; else indices */
+    int64_t *out;    /* `sort` and `compress`: elements of dtype; else indices */
     int64_t n, m;    /* extent of the last axis of the operand, and of the result */
     int64_t first;   /* topk: position in the order of the first element of the result */
     int64_t in_step; /* stride of the operand along that axis, in elements */
     int64_t n_batch; /* rows, row-major over batch_extent */
     uint32_t batch_rank;
     int64_t batch_extent[DEFT_MAX_RANK], in_batch[DEFT_MAX_RANK]; /* in_batch: strides */
+    /* compress: the vector that says which elements are written. It has n elements. */
+    const char *mask;
+    deft_dtype mask_dtype;
+    int64_t mask_step; /* in elements */
 } df_routine_job;
 
 /* Returns the bytes of workspace that df_routine_run needs on a pool of n_threads. */
@@ -37,7 +41,7 @@ void df_routine_run(const df_routine_job *job, df_pool *pool, void *work); /* wo
 size_t df_argsort_work_size(const df_routine_job *job, uint32_t n_threads);
 void df_argsort(const df_routine_job *job, df_pool *pool, void *work);
 
-/* ---- which.c ---- */
+/* ---- which.c: which, compress ---- */
 
 size_t df_which_work_size(const df_routine_job *job, uint32_t n_threads);
 void df_which(const df_routine_job *job, df_pool *pool, void *work);

@@ -186,7 +186,7 @@ static uint64_t element(deft_dtype t, pattern p, int64_t i, int64_t n)
     return t == DEFT_BOOL ? v & 1 : v;
 }
 
-/* ---- argsort, which ---- */
+/* ---- argsort, which, compress ---- */
 
 static void describe(const df_routine_job *j, pattern p, char text[160])
 {
@@ -202,7 +202,8 @@ static void check_routine(df_routine_job j, pattern p)
 {
     char where[160];
     const int64_t size = (int64_t)deft_dtype_size(j.dtype), span = j.n ? j.n : 1;
-    const int64_t out_n = j.m * (j.op == DF_OP_which ? 1 : j.n_batch);
+    const bool finds = j.op == DF_OP_which || j.op == DF_OP_compress;
+    const int64_t out_n = j.m * (finds ? 1 : j.n_batch);
     int64_t row = span * (j.in_step > 0 ? j.in_step : -j.in_step) + below(3), total = row;
     if (j.in_step == 0) row = total = 1;
     const bool turned = chance(2); /* the last batch axis is the outermost in memory */
@@ -214,6 +215,13 @@ static void check_routine(df_routine_job j, pattern p)
     area in = area_of((size_t)(total * size), (size_t)size);
     for (int64_t i = 0; i < total; i++)
         put(j.dtype, in.at + i * size, element(j.dtype, p, i, total));
+    const int64_t mask_step = j.op == DF_OP_compress ? j.mask_step : 0;
+    const int64_t mask_size = (int64_t)deft_dtype_size(j.mask_dtype);
+    const int64_t mask_n = (span - 1) * (mask_step > 0 ? mask_step : -mask_step) + 1;
+    area mask = area_of((size_t)(mask_n * mask_size), (size_t)mask_size);
+    for (int64_t i = 0; i < mask_n; i++)
+        put(j.mask_dtype, mask.at + i * mask_size, element(j.mask_dtype, p, i, mask_n));
+    j.mask = mask.at + (mask_step < 0 ? (mask_n - 1) * mask_size : 0);
     area mine = area_of((size_t)out_n * 8, 8), theirs = area_of((size_t)out_n * 8, 8);
     area work = area_of(df_cuda_routine_work_size(&j), 256);
     void *const cpu_work = malloc(df_routine_work_size(&j, df_pool_threads(pool)) + 8);
@@ -232,6 +240,7 @@ static void check_routine(df_routine_job j, pattern p)
     area_close(&work);
     area_close(&theirs);
     area_close(&mine);
+    area_close(&mask);
     area_close(&in);
 }
 
@@ -312,6 +321,25 @@ static void check_which(void)
     j = rows(DF_OP_which, DEFT_U8, 2048 * 1024 + 4077, 1); /* pieces of two tiles */
     j.m = 400000;
     check_routine(j, SPARSE);
+}
+
+static void check_compress(void)
+{
+    for (size_t t = 0; t < DF_LEN(dtypes); t++)
+        for (size_t n = 0; n < DF_LEN(lengths); n++)
+            for (pattern p = 0; p < N_PATTERNS; p++) {
+                if (is_quick && lengths[n] > 300 && !chance(test_size(3, 12))) continue;
+                df_routine_job j = rows(DF_OP_compress, dtypes[t], lengths[n], 1);
+                j.in_step = (int64_t[]){ 1, 1, 2, -3, 0 }[below(5)];
+                j.mask_dtype = dtypes[chance(2) ? 0 : below((int64_t)DF_LEN(dtypes))];
+                j.mask_step = (int64_t[]){ 1, 1, 2, -3, 0 }[below(5)];
+                if (chance(2)) j.m = below(lengths[n] + 40);
+                check_routine(j, p);
+            }
+    df_routine_job j = rows(DF_OP_compress, DEFT_U8, 2048 * 1024 + 4077, 1);
+    j.mask_step = 1;
+    check_routine(j, SPARSE);
+    check_routine(j, BITS);
 }
 
 /* ---- scatters ---- */
@@ -616,6 +644,7 @@ int main(int argc, char **argv)
     check_plans();
     check_argsort();
     check_which();
+    check_compress();
     check_scatters();
     for (uint32_t k = 0; k < DF_CUDA_N_ROUTINES; k++)
         if (n_launched[k] == 0) fault(df_cuda_routine_name((df_cuda_routine)k));

@@ -509,6 +509,8 @@ MAKE(scatter_max, deft_square(deft_scatter_reduce(x[0], indices(c, DEFT_SHAPE(3,
                                                   DEFT_SCATTER_AMAX, true)))
 MAKE(index_max, deft_square(deft_index_reduce(x[0], indices(c, DEFT_SHAPE(2, 2)), x[1], 1,
                                               DEFT_SCATTER_AMAX, true)))
+MAKE(compress, deft_compress(x[0], deft_gt(x[0], deft_num(c, -1)), 11, NULL))
+MAKE(compress_few, deft_compress(deft_square(x[0]), deft_gt(x[0], deft_num(c, -1)), 3, NULL))
 MAKE(topk, deft_topk(x[0], 2, -1, 1, NULL))
 MAKE(sort, deft_mul(deft_sort(x[0], -1, 0), x[0]))
 MAKE(cross_entropy, deft_cross_entropy(x[0], indices(c, DEFT_SHAPE(1))))
@@ -688,6 +690,8 @@ static const row rows[] = {
     { "take", "axis 0, repeated", f_take, 1, { { S(3, 2), -2, 2, 0 } }, false },
     { "take", "axis 1", f_take_1, 1, { { S(2, 3), -2, 2, 1 } }, false },
     { "gather", "axis 0, repeated", f_gather, 1, { { S(3, 4), -2, 2, 0 } }, false },
+    { "compress", "room enough", f_compress, 1, { { S(2, 5), -2, 2, 0 } }, false },
+    { "compress", "too little room", f_compress_few, 1, { { S(2, 5), -2, 2, 0 } }, false },
     { "gather", "topk", f_topk, 1, { { S(2, 5), -2, 2, 0 } }, false },
     { "gather", "sort", f_sort, 1, { { S(2, 5), -2, 2, 0 } }, false },
     { "scatter_add",

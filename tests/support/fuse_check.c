@@ -224,13 +224,17 @@ static void run_scatter(runner *r, const df_seg *s, int64_t *fault)
     }
 }
 
-static void run_routine(runner *r, const df_seg *s, int64_t *fault)
+static void run_routine(runner *r, const df_seg *s)
 {
-    if (df_op_writes_over((df_op)s->op)) {
-        run_scatter(r, s, fault);
+    const int64_t n = r->slots[s->n.i], m = r->slots[s->m.i];
+    if (s->op == DF_OP_compress) {
+        const char *const a = r->base[s->a.buf.i], *const b = r->base[s->b.buf.i];
+        const int64_t at = r->slots[s->a.offset.i], mask_at = r->slots[s->b.offset.i];
+        fuse_compress(s->dtype, a + at * (int64_t)elem(s->dtype), stride_of(r, &s->a, 0),
+                      s->b_dtype, b + mask_at * (int64_t)elem(s->b_dtype), stride_of(r, &s->b, 0),
+                      n, r->base[s->c.buf.i], m);
         return;
     }
-    const int64_t n = r->slots[s->n.i], m = r->slots[s->m.i];
     int64_t batches = 1;
     for (uint32_t i = 0; i < s->n_batch; i++) batches *= r->slots[s->batch[i].i];
     for (int64_t q = 0; q < batches; q++) {
@@ -292,8 +296,10 @@ bool fuse_run(const df_plan *plan, const df_trace *t, bool reverse, bool split, 
             const df_seg *const s = &plan->segs[i];
             if (s->kind == DF_SEG_MATMUL)
                 run_matmul(&r, s, fault);
+            else if (s->kind == DF_SEG_ROUTINE && df_op_writes_over((df_op)s->op))
+                run_scatter(&r, s, fault);
             else if (s->kind == DF_SEG_ROUTINE)
-                run_routine(&r, s, fault);
+                run_routine(&r, s);
             else
                 run_kernel(&r, s, NULL, fault);
         }

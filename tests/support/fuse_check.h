@@ -39,6 +39,11 @@ char *fuse_plan_text(const char *trace, uint32_t n_threads);
  * data. */
 void fuse_naive(const df_trace *t, void **roots);
 
+/* The elements of in where the elements of mask are not 0, the plain way: n elements of each to at
+ * most m of out, then zeros. */
+void fuse_compress(deft_dtype t, const char *in, int64_t step, deft_dtype mask_t, const char *mask,
+                   int64_t mask_step, int64_t n, char *out, int64_t m);
+
 /* One row of a routine, the plain way: n elements of in, `step` apart, to m of out. */
 void fuse_routine_row(uint32_t op, uint32_t attr, deft_dtype t, const char *in, int64_t step,
                       int64_t n, int64_t *out, int64_t m);

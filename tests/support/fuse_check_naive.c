@@ -447,15 +447,30 @@ static bool less(deft_dtype t, cell a, cell b)
     return a.i < b.i;
 }
 
+static bool is_set(deft_dtype t, const char *in, int64_t i)
+{
+    const cell c = get_cell(in, t, i);
+    return is_single(t) ? c.f != 0 : t == DEFT_F64 ? c.d != 0 : c.i != 0;
+}
+
+void fuse_compress(deft_dtype t, const char *in, int64_t step, deft_dtype mask_t, const char *mask,
+                   int64_t mask_step, int64_t n, char *out, int64_t m)
+{
+    const size_t size = deft_dtype_size(t);
+    int64_t k = 0;
+    memset(out, 0, (size_t)m * size);
+    for (int64_t i = 0; i < n && k < m; i++)
+        if (is_set(mask_t, mask, i * mask_step))
+            memcpy(out + (size_t)k++ * size, in + i * step * (int64_t)size, size);
+}
+
 void fuse_routine_row(uint32_t op, uint32_t attr, deft_dtype t, const char *in, int64_t step,
                       int64_t n, int64_t *out, int64_t m)
 {
     int64_t k = 0;
     if (op == DF_OP_which) {
-        for (int64_t i = 0; i < n && k < m; i++) {
-            const cell c = get_cell(in, t, i * step);
-            if (is_single(t) ? c.f != 0 : t == DEFT_F64 ? c.d != 0 : c.i != 0) out[k++] = i;
-        }
+        for (int64_t i = 0; i < n && k < m; i++)
+            if (is_set(t, in, i * step)) out[k++] = i;
         while (k < m) out[k++] = attr & DF_WHICH_ZEROS ? 0 : -1;
         return;
     }
@@ -512,6 +527,12 @@ static void do_routine(const naive *x, uint32_t n)
     }
     const uint32_t src = w->src[0].i, last = w->rank - 1u;
     const int64_t many = df_trace_extents(x->t, src)[last], m = df_trace_extents(x->t, n)[last];
+    if (w->op == DF_OP_compress) {
+        const uint32_t mask = w->src[1].i;
+        fuse_compress((deft_dtype)w->dtype, x->value[src], 1, (deft_dtype)x->t->nodes[mask].dtype,
+                      x->value[mask], 1, many, x->value[n], m);
+        return;
+    }
     for (int64_t q = 0; m > 0 && q < df_trace_numel(x->t, n) / m; q++)
         fuse_routine_row(w->op, w->attr, (deft_dtype)x->t->nodes[src].dtype,
                          x->value[src] + (size_t)(q * many) * size_of(x, src), 1, many,

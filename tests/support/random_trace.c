@@ -350,7 +350,8 @@ static void one_op(generator *g)
             scattered(g, o, a);
             return;
         }
-        attr = pick(g, 2);
+        attr = o == DF_OP_compress ? 0 : pick(g, 2);
+        if (o == DF_OP_compress && pick(g, 2)) src[1] = a;
         break;
     case DF_CLASS_unary:
         if (o == DF_OP_cast) out = (deft_dtype)pick(g, DF_N_RECORDED);
@@ -369,7 +370,7 @@ static void one_op(generator *g)
     const int64_t rest = o == DF_OP_topk && x.rank ? x.dim[x.rank - 1] - found.dim[x.rank - 1] : 0;
     const int64_t first = pick(g, (uint32_t)rest + 1);
     put(g, op(g, o, out, attr, src, &first, o == DF_OP_topk ? 1 : 0,
-              o == DF_OP_which || o == DF_OP_topk ? &found : NULL));
+              o == DF_OP_which || o == DF_OP_topk || o == DF_OP_compress ? &found : NULL));
 }
 
 /* ---- loops ---- */

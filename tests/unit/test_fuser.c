@@ -1115,6 +1115,15 @@ Test(fuser, routines)
           4, 2, 2, 1 },
         { "over its own operand",
           "%0 = input i64[9] sole\n%1 = argsort i64[9] %0\noutput %1 donor %0\n", 4, 1, 1, 0 },
+        { "elements under a mask, both through strides",
+          "%0 = input f32[9] strides=[2]\n%1 = input u8[18]\n"
+          "%2 = slice u8[9] %1 start=[17] step=[-2]\n%3 = compress f32[5] %0 %2\n"
+          "%4 = compress u8[20] %2 %2\noutput %3\noutput %4\n",
+          4, 1, 2, 0 },
+        { "elements and mask are made",
+          "%0 = input f32[9]\n%1 = neg f32[9] %0\n%2 = lt bool[9] %0 %1\n"
+          "%3 = compress f32[5] %1 %2\n%4 = neg f32[5] %3\noutput %4\n",
+          4, 3, 3, 2 },
         { "beside what it reads",
           "%0 = input i64[9] sole\n%1 = which i64[9] %0\n%2 = neg i64[9] %0\n"
           "output %2 donor %0\noutput %1\n",

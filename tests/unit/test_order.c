@@ -149,6 +149,67 @@ static void check(df_routine_job j, pattern p)
     free(in);
 }
 
+/* ---- which, compress ---- */
+
+static const int64_t finds_lengths[] = { 0, 1, 63, 64, 65, 1000, 65536, 65537, 200003 };
+
+/* Writes a mask in which all, none or some elements are not 0. Zeros of floats have both signs. */
+static void draw_mask(const df_routine_job *j, char *mask, int64_t n, int64_t one_in)
+{
+    const size_t size = deft_dtype_size(j->mask_dtype);
+    const uint64_t sign = df_is_float(j->mask_dtype) ? df_sign_bit(j->mask_dtype) : 0;
+    for (int64_t i = 0; i < n; i++) {
+        const bool is = one_in > 0 && below(one_in) == 0;
+        const uint64_t b = is ? 1 : sign * (uint64_t)below(2);
+        memcpy(mask + (size_t)i * size, &b, size);
+    }
+}
+
+/* Compares a job with a loop, on one to three threads. */
+static void check_found(df_routine_job j, int64_t one_in)
+{
+    const size_t size = deft_dtype_size(j.dtype), mask_size = deft_dtype_size(j.mask_dtype);
+    const bool copies = j.op == DF_OP_compress;
+    const size_t row = copies ? size : sizeof(int64_t), n_out = (size_t)j.m * row;
+    const uint64_t sign = df_is_float(j.mask_dtype) ? df_sign_bit(j.mask_dtype) : 0;
+    char *const in = malloc((size_t)(3 * j.n + 1) * size);
+    char *const mask = malloc((size_t)(3 * j.n + 1) * mask_size);
+    char *const want = calloc(n_out + 1, 1), *const got = malloc(n_out + 8);
+    for (size_t i = 0; i < (size_t)(3 * j.n + 1) * size; i++) in[i] = (char)draw();
+    draw_mask(&j, mask, 3 * j.n + 1, one_in);
+    j.in = in + (j.in_step < 0 ? (size_t)(3 * j.n) * size : 0);
+    j.mask = mask + (j.mask_step < 0 ? (size_t)(3 * j.n) * mask_size : 0);
+    if (!copies && !(j.attr & DF_WHICH_ZEROS)) memset(want, -1, n_out);
+    for (int64_t i = 0, k = 0; i < j.n && k < j.m; i++) {
+        uint64_t b = 0;
+        memcpy(&b, j.mask + i * j.mask_step * (int64_t)mask_size, mask_size);
+        if ((b & ~sign) == 0) continue;
+        const char *const from = j.in + i * j.in_step * (int64_t)size;
+        memcpy(want + (size_t)k++ * row, copies ? from : (const char *)&i, row);
+    }
+    if (!copies) j.in = j.mask, j.dtype = j.mask_dtype, j.in_step = j.mask_step;
+    for (int threads = 1; threads <= 3; threads++) {
+        const size_t bytes = df_routine_work_size(&j, (uint32_t)threads);
+        char *const work = aligned_alloc(64, (bytes + 127) / 64 * 64);
+        memset(work + bytes, 0x5a, 64);
+        memset(got, 0x6b, n_out + 8);
+        j.out = (int64_t *)(void *)got;
+        df_routine_run(&j, pools[threads - 1], work);
+        cr_assert(memcmp(got, want, n_out) == 0,
+                  "%s of %s, mask %s, %d of %d, one in %d, %d threads", df_op_infos[j.op].name,
+                  deft_dtype_name(j.dtype), deft_dtype_name(j.mask_dtype), (int)j.m, (int)j.n,
+                  (int)one_in, threads);
+        for (int i = 0; i < 8; i++)
+            cr_assert_eq(got[n_out + (size_t)i], 0x6b, "written past the result");
+        for (int i = 0; i < 64; i++) cr_assert_eq(work[bytes + (size_t)i], 0x5a, "past the work");
+        free(work);
+    }
+    free(got);
+    free(want);
+    free(mask);
+    free(in);
+}
+
 static void each_dtype(int64_t n, int64_t n_batch)
 {
     for (int t = 0; t < DF_N_RECORDED; t++)
@@ -317,4 +378,25 @@ Test(order, nothing_is_skipped)
         j.dtype = DEFT_F32;
         check(j, down ? RISING : FALLING);
     }
+}
+
+/* All lengths of vector and result, so that blocks of both end anywhere. */
+Test(order, positions_and_elements_under_a_mask)
+{
+    for (size_t i = 0; i < sizeof finds_lengths / sizeof *finds_lengths; i++)
+        for (int t = 0; t < DF_N_RECORDED; t++)
+            for (int64_t one_in = 0; one_in <= 40; one_in = 3 * one_in + 1) {
+                const int64_t n = finds_lengths[i], rooms[] = { n, below(n + 1), n + 70000 };
+                if (n > 1000 && below(6) > 0) continue;
+                df_routine_job j = { .op = below(3) ? DF_OP_compress : DF_OP_which,
+                                     .attr = (uint32_t)below(2),
+                                     .dtype = (deft_dtype)t,
+                                     .n = n,
+                                     .m = rooms[below(3)],
+                                     .in_step = (int64_t[]){ 1, 1, 3, -2 }[below(4)],
+                                     .n_batch = 1 };
+                j.mask_dtype = (deft_dtype)(below(2) ? DEFT_BOOL : below(DF_N_RECORDED));
+                j.mask_step = (int64_t[]){ 1, 1, 2, -3 }[below(4)];
+                check_found(j, one_in);
+            }
 }

@@ -722,7 +722,10 @@ static void routine_seg(pass *p, const group *g, df_seg *seg)
         scatter_seg(p, g, n, seg);
         return;
     }
-    seg->b.buf = DF_NO_BUF;
+    if (g->n_operands == 2)
+        seg->b_dtype = (deft_dtype)node_of(p, g->mm_node[1])->dtype;
+    else
+        seg->b.buf = DF_NO_BUF;
     seg->n_batch = rank - 1;
     seg->dtype = (deft_dtype)node_of(p, src)->dtype;
     for (uint32_t i = 0; i + 1 < rank; i++) seg->batch[i] = df_fuse_axis_extent(p, n, i);

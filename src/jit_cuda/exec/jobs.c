@@ -128,7 +128,7 @@ static deft_status job_add_step(const df_cuda_layout_builder *l, df_diag *d, con
     deft_status st = DEFT_OK;
     const df_seg *const seg = j->seg;
     TRY(df_cuda_use_buffer(l, d, seg->a.buf, false));
-    if (seg->kind == DF_SEG_MATMUL || df_bind_is_scatter(seg))
+    if (seg->kind == DF_SEG_MATMUL || seg->b.buf.i != DF_NONE)
         TRY(df_cuda_use_buffer(l, d, seg->b.buf, false));
     TRY(df_cuda_use_buffer(l, d, seg->c.buf, !j->is_check));
     if (j->epilogue) TRY(df_cuda_use_accesses(l, d, seg, j->epilogue));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Routines on a GPU: argsort, sort, topk and which as launches, and the text of all routines.
+ * Routines on a GPU: argsort, sort, topk, which and compress as launches, and the text of all
+ * routines.
  *
  * Short rows are sorted in shared memory, many per thread block. Long rows are sorted by a
  * radix sort of words, a key above an index, as in runtime/sort/sort.c. It moves words
@@ -215,18 +216,28 @@ static void plan_rows(const df_routine_job *j, df_cuda_launches *out)
                         df_cuda_ceil(p.n_rows, p.tile / p.width), &p, sizeof p);
 }
 
-/* ---- which ---- */
+/* ---- which, compress ---- */
+
+static bool is_which(const df_routine_job *j)
+{
+    return j->op == DF_OP_which || j->op == DF_OP_compress;
+}
 
 static which_params which_of(const df_routine_job *j)
 {
-    which_params p = { .in = (uintptr_t)j->in,
+    const bool finds = j->op == DF_OP_which; /* else it compresses */
+    const deft_dtype tested = finds ? j->dtype : j->mask_dtype;
+    which_params p = { .in = (uintptr_t)(finds ? j->in : j->mask),
                        .out = (uintptr_t)j->out,
+                       .values = finds ? 0 : (uintptr_t)j->in,
                        .n = j->n,
                        .m = j->m,
-                       .in_step = j->in_step,
-                       .rest = j->attr & DF_WHICH_ZEROS ? 0 : -1,
-                       .kind = df_cuda_routine_kind(j->dtype),
-                       .size = (uint32_t)deft_dtype_size(j->dtype) };
+                       .in_step = finds ? j->in_step : j->mask_step,
+                       .value_step = j->in_step,
+                       .rest = j->attr & DF_WHICH_ZEROS || !finds ? 0 : -1,
+                       .kind = df_cuda_routine_kind(tested),
+                       .size = (uint32_t)deft_dtype_size(tested),
+                       .value_size = finds ? 8 : (uint32_t)deft_dtype_size(j->dtype) };
     p.piece = df_max_i64(df_cuda_ceil(df_cuda_ceil(j->n, PIECES), ROUTINE_TILE), 1) * ROUTINE_TILE;
     p.n_pieces = df_cuda_ceil(j->n, p.piece);
     return p;
@@ -252,7 +263,7 @@ static bool is_empty(const df_routine_job *j)
 size_t df_cuda_routine_work_size(const df_routine_job *j)
 {
     if (is_empty(j)) return 0;
-    if (j->op == DF_OP_which) return (size_t)which_of(j).n_pieces * sizeof(uint64_t);
+    if (is_which(j)) return (size_t)which_of(j).n_pieces * sizeof(uint64_t);
     if (j->n <= ROUTINE_TILE) return 0;
     const sort_params s = sort_of(j);
     const size_t counts = df_cuda_sort_count_size(&s);
@@ -263,12 +274,11 @@ size_t df_cuda_routine_work_size(const df_routine_job *j)
 deft_status df_cuda_routine_plan(df_diag *d, const df_routine_job *j, uint64_t work,
                                  df_cuda_launches *out)
 {
-    df_assert(j->op == DF_OP_argsort || j->op == DF_OP_sort || j->op == DF_OP_topk ||
-              j->op == DF_OP_which);
+    df_assert(j->op == DF_OP_argsort || j->op == DF_OP_sort || j->op == DF_OP_topk || is_which(j));
     out->n = 0;
     out->kernels = 0;
     if (is_empty(j)) return DEFT_OK;
-    if (j->op == DF_OP_which)
+    if (is_which(j))
         plan_which(j, work, out);
     else if (j->n >= UINT32_MAX)
         return df_fail(d, DEFT_E_LIMIT, "%s: a row has %lld elements; a GPU sorts fewer than %lld",

@@ -98,6 +98,16 @@ template <bool WIDE> DEV void merge_runs(u64 *key, u32 *at, u32 tile, u32 size)
     }
 }
 
+DEV void copy_element(u32 size, u64 out, u64 i, const char *from)
+{
+    switch (size) {
+    case 1: ((unsigned char *)out)[i] = *(const unsigned char *)from; break;
+    case 2: ((unsigned short *)out)[i] = *(const unsigned short *)from; break;
+    case 4: ((u32 *)out)[i] = *(const u32 *)from; break;
+    case 8: ((u64 *)out)[i] = *(const u64 *)from; break;
+    }
+}
+
 /* Writes element number i of the result: the index `at`, or the element at this index of a row that
  * begins at element `row` of the operand. */
 template <typename PARAMS> DEV void put_sorted(const PARAMS &a, u64 out, u64 i, i64 row, u32 at)
@@ -106,13 +116,7 @@ template <typename PARAMS> DEV void put_sorted(const PARAMS &a, u64 out, u64 i, 
         ((i64 *)out)[i] = (i64)at;
         return;
     }
-    const char *const from = (const char *)a.in + (row + at * a.in_step) * a.size;
-    switch (a.size) {
-    case 1: ((unsigned char *)out)[i] = *(const unsigned char *)from; break;
-    case 2: ((unsigned short *)out)[i] = *(const unsigned short *)from; break;
-    case 4: ((u32 *)out)[i] = *(const u32 *)from; break;
-    case 8: ((u64 *)out)[i] = *(const u64 *)from; break;
-    }
+    copy_element(a.size, out, i, (const char *)a.in + (row + at * a.in_step) * a.size);
 }
 
 template <bool WIDE> DEV void sort_tiles(const rows_params &a)
@@ -318,7 +322,7 @@ DEV void sort_move(const sort_params &a)
     }
 }
 
-/* ---- which ---- */
+/* ---- which, compress ---- */
 
 /* Sums over the block, returned to all of its threads. */
 DEV u64 sum_of_block(u64 v)
@@ -349,8 +353,18 @@ DEV void which_count(const which_params &a)
     }
 }
 
-/* Writes positions in [begin, end) to out, behind the `done` positions before them. */
-DEV void write_positions(const which_params &a, i64 begin, i64 end, i64 done)
+/* Writes row number i of the result: position `at`, or the value there. */
+DEV void put_row(const which_params &a, i64 i, i64 at)
+{
+    if (a.values)
+        copy_element(a.value_size, a.out, (u64)i,
+                     (const char *)a.values + at * a.value_step * a.value_size);
+    else
+        ((i64 *)a.out)[i] = at;
+}
+
+/* Writes the rows of [begin, end) to out, behind the `done` rows before them. */
+DEV void write_rows(const which_params &a, i64 begin, i64 end, i64 done)
 {
     enum { EACH_LANE = ROUTINE_TILE / ROUTINE_THREADS, WARPS = ROUTINE_THREADS / 32 };
     __shared__ u32 sums[WARPS];
@@ -372,7 +386,7 @@ DEV void write_positions(const which_params &a, i64 begin, i64 end, i64 done)
         }
         _Pragma("unroll") for (u32 k = 0; k < EACH_LANE; k++) {
             const i64 here = to + __popc(set[k] & ((1u << lane) - 1));
-            if ((set[k] >> lane & 1) && here < a.m) ((i64 *)a.out)[here] = at + k * 32;
+            if ((set[k] >> lane & 1) && here < a.m) put_row(a, here, at + k * 32);
             to += __popc(set[k]);
         }
         __syncthreads();
@@ -389,10 +403,10 @@ DEV void which_write(const which_params &a)
         const i64 begin = (i64)b * a.piece, stop = begin + a.piece;
         n = 0;
         for (u64 k = threadIdx.x; k < b; k += ROUTINE_THREADS) n += count[k];
-        write_positions(a, begin, stop < a.n ? stop : a.n, (i64)sum_of_block(n));
+        write_rows(a, begin, stop < a.n ? stop : a.n, (i64)sum_of_block(n));
     }
     for (i64 i = all + (i64)first_of_grid(); i < a.m; i += (i64)all_of_grid())
-        ((i64 *)a.out)[i] = a.rest;
+        copy_element(a.value_size, a.out, (u64)i, (const char *)&a.rest);
 }
 
 /* ---- scatter ---- */

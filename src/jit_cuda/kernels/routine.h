@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * runtime/routine.h on a GPU: argsort, sort, topk, which, scatter_* and index_* as CUDA kernels,
- * with the bits of the CPU. Nothing here launches. A job with addresses of the device
+ * runtime/routine.h on a GPU: argsort, sort, topk, which, compress, scatter_* and index_* as CUDA
+ * kernels, with the bits of the CPU. Nothing here launches. A job with addresses of the device
  * becomes a list of launches for one stream, and a set of kernels becomes the text with
  * their entries. Needs neither a driver nor a GPU. Only df_cuda_routine_text allocates memory, for
  * its text. Any thread.
@@ -47,7 +47,8 @@
  *   sort_rows, sort_rows_64   argsort of short rows in shared memory; of dtypes of 8 bytes
  *   sort_count, _scan, _move  a pass of a radix sort: counts the digits of each piece, computes the
  *                             position of each digit, and moves the words there
- *   which_count, which_write  counts the elements found in each piece, and writes their positions
+ *   which_count, which_write  counts the elements found in each piece, and writes their positions,
+ *                             or the elements of another vector there
  *   scatter_begin, _check,    notes that no bad index is known, looks for the first, and reports it
  *   _tell                     to `fault`
  *   scatter_atomic            integers of 4 and 8 bytes: a thread for each value
@@ -112,11 +113,11 @@ typedef struct df_cuda_launches {
     df_cuda_launch at[DF_CUDA_ROUTINE_LAUNCHES];
 } df_cuda_launches;
 
-/* ---- argsort, topk, which ---- */
+/* ---- argsort, sort, topk, which, compress ---- */
 
 /* The bytes of workspace. The addresses of the job may still be 0. */
 size_t df_cuda_routine_work_size(const df_routine_job *job);
-/* Plans the launches of argsort, topk or which. work: address of the workspace on the device;
+/* Plans the launches of such a job. work: address of the workspace on the device;
  * ignored when its size is 0. Returns DEFT_E_LIMIT for rows of 2^32 - 1 or more elements to sort;
  * the list is then empty. */
 deft_status df_cuda_routine_plan(df_diag *d, const df_routine_job *job, uint64_t work,

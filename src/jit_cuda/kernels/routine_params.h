@@ -52,12 +52,15 @@ typedef struct sort_params {
     unsigned values;   /* the last pass writes elements, not indices as i64 */
 } sort_params;
 
-/* which: a vector in pieces. counts has one word per piece. */
+/* which, compress: a vector in pieces. counts has one word per piece. */
 typedef struct which_params {
     unsigned long long in, out, counts;
-    long long n, m, in_step, piece, n_pieces;
-    long long rest; /* value of the elements behind the last position */
+    unsigned long long values; /* compress: the vector whose elements are written; else 0 */
+    long long n, m, in_step, value_step, piece, n_pieces;
+    long long rest; /* which: value of the elements behind the last position */
     unsigned kind, size;
+    unsigned value_size; /* bytes of an element of the result */
+    unsigned unused;
 } which_params;
 
 /* How values are combined with elements: the values of df_scatter_how. */

@@ -99,6 +99,15 @@ typedef struct runs {
     deft_tensor *begins; /* bools */
 } runs;
 
+/* Whether element `sorted` of a vector in order differs from the one before. All NaNs are equal. */
+static deft_tensor *differs_from(deft_tensor *sorted, deft_tensor *before)
+{
+    const deft_dtype t = deft_dtype_of(sorted);
+    deft_tensor *const differs = deft_ne(sorted, before);
+    if (!df_is_float(t) && !df_is_complex(t)) return differs;
+    return deft_bitwise_and(differs, deft_eq(before, before));
+}
+
 /* The stable order of complex numbers by their real parts, then by their imaginary parts. Numbers
  * that are NaN in either part count as equal, and come last. */
 static deft_tensor *complex_order(deft_tensor *v)
@@ -112,16 +121,14 @@ static deft_tensor *complex_order(deft_tensor *v)
 
 static runs runs_of(deft_ctx *cx, deft_tensor *v)
 {
-    const deft_dtype t = deft_dtype_of(v);
-    runs r = { .order = df_is_complex(t) ? complex_order(v) : deft_argsort(v, 0, false) };
+    const bool is_complex = df_is_complex(deft_dtype_of(v));
+    runs r = { .order = is_complex ? complex_order(v) : deft_argsort(v, 0, false) };
     r.sorted = deft_take(v, r.order, 0);
     deft_tensor *const i = deft_iota(cx, deft_shape_get(v), 0);
-    /* The first element is compared with the last one, at -1, and begins a run anyway. */
+    /* The first element is compared with the last one, at -1, and begins a run anyway. Slices of
+     * `sorted` would be fetched from v once more. */
     deft_tensor *const before = deft_take(r.sorted, deft_sub(i, search_whole(cx, 1)), 0);
-    deft_tensor *differs = deft_ne(r.sorted, before);
-    if (df_is_float(t) || df_is_complex(t)) /* all NaNs are one run */
-        differs = deft_bitwise_and(differs, deft_eq(before, before));
-    r.begins = deft_bitwise_or(differs, deft_eq(i, search_whole(cx, 0)));
+    r.begins = deft_bitwise_or(differs_from(r.sorted, before), deft_eq(i, search_whole(cx, 0)));
     return r;
 }
 
@@ -146,7 +153,8 @@ static distinct distinct_of(deft_ctx *cx, deft_tensor *t, int64_t max)
     const deft_shape rows = { .rank = 1, .dim = { max } }, line = { .rank = 1, .dim = { n } };
     if (n == 0) return no_values(cx, t, max);
     const runs r = runs_of(cx, deft_flatten(t));
-    d.count = deft_sum(r.begins, (deft_axes){ .n = UINT32_MAX }, false);
+    d.values = deft_compress(r.sorted, r.begins, max, &d.count);
+    d.indices = deft_compress(r.order, r.begins, max, NULL);
     /* One row more than is wanted: the last run ends where the next one begins. */
     deft_tensor *const starts = deft_flatten(deft_nonzero(r.begins, max + 1, NULL));
     deft_tensor *const at = df_array_part(starts, 0, 0, max);
@@ -154,8 +162,6 @@ static distinct distinct_of(deft_ctx *cx, deft_tensor *t, int64_t max)
     deft_tensor *const row = deft_iota(cx, rows, 0), *const zero = search_whole(cx, 0);
     deft_tensor *const is = deft_lt(row, d.count);
     deft_tensor *const is_followed = deft_lt(deft_add(row, search_whole(cx, 1)), d.count);
-    d.values = deft_where(is, deft_take(r.sorted, at, 0), df_array_whole(cx, deft_dtype_of(t), 0));
-    d.indices = deft_where(is, deft_take(r.order, at, 0), zero);
     d.counts =
         deft_where(is, deft_sub(deft_where(is_followed, next, search_whole(cx, n)), at), zero);
     /* Memory is what limits these: short integers are half of it. */
@@ -187,15 +193,26 @@ static deft_tensor *unique_all(deft_ctx *cx, deft_tensor *t, int64_t max, deft_t
     return distinct_hand_out(&d, indices, inverse, counts, count);
 }
 
+static deft_tensor *values_alone(deft_ctx *cx, deft_tensor *t, int64_t max, deft_tensor **count)
+{
+    if (df_face_of(t) || deft_numel(t) == 0) return unique_all(cx, t, max, NULL, NULL, NULL, count);
+    const deft_shape one = { .rank = 1, .dim = { 1 } };
+    const int64_t n = deft_numel(t) - 1;
+    deft_tensor *const sorted = deft_sort(deft_flatten(t), 0, false);
+    deft_tensor *const both[2] = {
+        deft_ones(cx, one, DEFT_BOOL),
+        differs_from(df_array_part(sorted, 0, 1, n), df_array_part(sorted, 0, 0, n)),
+    };
+    return deft_compress(sorted, deft_concat(both, 2, 0), max, count);
+}
+
 deft_tensor *deft_unique(deft_tensor *t, int64_t max, deft_tensor **count)
 {
     df_shape s, room;
     if (count) *count = NULL;
-    const uintptr_t site = DF_SITE;
-    deft_ctx *const cx = df_array_begin_faced("unique", t, &s, site);
+    deft_ctx *const cx = df_array_begin_faced("unique", t, &s, DF_SITE);
     if (!cx || !df_check_room(cx, "unique", max, &room)) return NULL;
-    if (!df_face_of(t)) return df_unique(cx, df_node_of(cx, t), max, count, site);
-    DF_LAYER_RETURN(deft_tensor *, cx, unique_all(cx, t, max, NULL, NULL, NULL, count));
+    DF_LAYER_RETURN(deft_tensor *, cx, values_alone(cx, t, max, count));
 }
 
 deft_tensor *deft_unique_all(deft_tensor *t, int64_t max, deft_tensor **indices,

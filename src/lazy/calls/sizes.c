@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sorting, and results whose size depends on data: three trace ops that the runtime
- * executes as routines (argsort, topk, which), and the records around them. `which` gives
- * positions in a vector, and -1 or 0 where it found no more. So nothing that follows
- * needs the count, which is a separate reduction.
+ * Sorting, and results whose size depends on data: four trace ops that the runtime
+ * executes as routines (argsort, topk, which, compress), and the records around them. `which`
+ * gives positions in a vector, and `compress` elements. Both give 0 where they found no more. So
+ * nothing that follows needs the count, which is a separate reduction.
  */
 #include "lazy/calls/sizes.h"
 
@@ -136,38 +136,19 @@ static uint32_t flat(deft_ctx *cx, uint32_t a, uintptr_t site)
     return df_append(cx, DF_OP_reshape, df_dtype_at(cx, a), 0, &a, NULL, 0, &out, site);
 }
 
-/* The elements of a vector that are not 0: the positions of the first of them, and their
- * number. zeros: unused rows hold 0, not -1. The count is DF_NONE when it is not wanted. */
-typedef struct found {
-    uint32_t at, count;
-} found;
-
-static found which(deft_ctx *cx, uint32_t a, const df_shape *room, bool zeros, bool counted,
-                   uintptr_t site)
+/* The number of elements of a that are not 0. */
+static uint32_t n_nonzero(deft_ctx *cx, uint32_t a, uintptr_t site)
 {
-    found f = { DF_BAD, DF_NONE };
-    if (a == DF_BAD) return f;
-    f.at =
-        df_append(cx, DF_OP_which, DEFT_I64, zeros ? DF_WHICH_ZEROS : 0, &a, NULL, 0, room, site);
-    if (!counted) return f;
-    const uint32_t is = df_to(cx, a, DEFT_BOOL, site);
-    f.count = df_reduce(cx, DF_OP_sum, is, 1, false, site);
-    return f;
+    if (a == DF_BAD) return DF_BAD;
+    return df_reduce(cx, DF_OP_sum, df_to(cx, a, DEFT_BOOL, site), 1, false, site);
 }
 
-/* value where an element was found, else 0. */
-static uint32_t or_zero(deft_ctx *cx, const found *f, uint32_t value, uintptr_t site)
+/* Returns both results or neither. The values get that face. of: the vector whose elements that are
+ * not 0 are counted. */
+static deft_tensor *give(deft_ctx *cx, uint32_t node, df_face face, uint32_t of,
+                         deft_tensor **count, uintptr_t site)
 {
-    if (f->at == DF_BAD || value == DF_BAD) return DF_BAD;
-    const uint32_t is = df_map2(cx, DF_OP_le, df_cst(cx, DEFT_I64, 0, site), f->at, site);
-    return df_where(cx, is, value, df_cst(cx, df_dtype_at(cx, value), 0, site), site);
-}
-
-/* Returns both results or neither. The values get that face. */
-static deft_tensor *give(deft_ctx *cx, uint32_t node, df_face face, const found *f,
-                         deft_tensor **count)
-{
-    deft_tensor *const n = count && node != DF_BAD ? df_result(cx, f->count) : NULL;
+    deft_tensor *const n = count && node != DF_BAD ? df_result(cx, n_nonzero(cx, of, site)) : NULL;
     if (count && !n) return NULL;
     deft_tensor *const t = df_result_faced(cx, node, face);
     if (t && count) *count = n;
@@ -175,11 +156,10 @@ static deft_tensor *give(deft_ctx *cx, uint32_t node, df_face face, const found 
 }
 
 /* Row-major positions as indices of a tensor of shape s, [max, rank]. */
-static uint32_t unravel(deft_ctx *cx, const found *f, const df_shape *s, int64_t max,
-                        uintptr_t site)
+static uint32_t unravel(deft_ctx *cx, uint32_t at, const df_shape *s, int64_t max, uintptr_t site)
 {
     const df_shape out = { .rank = 2, .dim = { max, s->rank } }, one = { 2, { max, 1 } };
-    uint32_t rest = f->at, column[DEFT_MAX_RANK];
+    uint32_t rest = at, column[DEFT_MAX_RANK];
     if (s->rank == 0) return df_expand_to(cx, df_cst(cx, DEFT_I64, 0, site), &out, site);
     /* Not an unsqueeze: the fuser stores a reshape of a routine's result directly. */
     if (s->rank == 1) return df_append(cx, DF_OP_reshape, DEFT_I64, 0, &rest, NULL, 0, &out, site);
@@ -213,25 +193,20 @@ deft_tensor *deft_nonzero(deft_tensor *t, int64_t max, deft_tensor **count)
     if (!cx || !df_check_room(cx, "nonzero", max, &room)) return NULL;
     const uintptr_t site = DF_SITE;
     if (df_face_of(t)) a = df_complex_truth(cx, df_parts_of(cx, a, site), site);
-    const found f = which(cx, flat(cx, a, site), &room, true, count != NULL, site);
-    if (f.at == DF_BAD) return NULL;
-    return give(cx, unravel(cx, &f, &s, max, site), 0, &f, count);
+    const uint32_t v = flat(cx, a, site);
+    if (v == DF_BAD) return NULL;
+    const uint32_t at =
+        df_append(cx, DF_OP_which, DEFT_I64, DF_WHICH_ZEROS, &v, NULL, 0, &room, site);
+    if (at == DF_BAD) return NULL;
+    return give(cx, unravel(cx, at, &s, max, site), 0, v, count, site);
 }
 
-/* The elements of vector a at the positions that were found. */
-static uint32_t pick(deft_ctx *cx, uint32_t a, const found *f, uintptr_t site)
+/* The elements of a where vector m is not 0. */
+static uint32_t pick(deft_ctx *cx, uint32_t a, uint32_t m, const df_shape *room, uintptr_t site)
 {
-    if (a == DF_BAD || f->at == DF_BAD) return DF_BAD;
-    df_shape n, room;
-    df_rec_shape(&cx->rec, a, &n);
-    df_rec_shape(&cx->rec, f->at, &room);
-    /* Nothing can be taken from an empty vector, not even at -1, which otherwise is the
-     * last element. */
-    if (n.dim[0] == 0)
-        return df_expand_to(cx, df_cst(cx, df_dtype_at(cx, a), 0, site), &room, site);
-    const uint32_t src[2] = { a, f->at };
-    return or_zero(
-        cx, f, df_append(cx, DF_OP_take, df_dtype_at(cx, a), 0, src, NULL, 0, NULL, site), site);
+    const uint32_t src[2] = { flat(cx, a, site), m };
+    if (src[0] == DF_BAD || m == DF_BAD) return DF_BAD;
+    return df_append(cx, DF_OP_compress, df_dtype_at(cx, a), 0, src, NULL, 0, room, site);
 }
 
 deft_tensor *deft_compress(deft_tensor *t, deft_tensor *mask, int64_t max, deft_tensor **count)
@@ -249,48 +224,10 @@ deft_tensor *deft_compress(deft_tensor *t, deft_tensor *mask, int64_t max, deft_
     const uintptr_t site = DF_SITE;
     df_rec_shape(&cx->rec, m, &shape);
     if (!df_shape_equal(&s, &shape)) m = df_expand_to(cx, m, &s, site);
-    const found f = which(cx, flat(cx, m, site), &room, false, count != NULL, site);
-    if (!df_face_of(t)) return give(cx, pick(cx, flat(cx, a, site), &f, site), 0, &f, count);
+    m = flat(cx, m, site);
+    if (!df_face_of(t)) return give(cx, pick(cx, a, m, &room, site), 0, m, count, site);
     const df_parts z = df_parts_of(cx, a, site);
-    const df_parts picked = { pick(cx, flat(cx, z.re, site), &f, site),
-                              pick(cx, flat(cx, z.im, site), &f, site), false };
-    return give(cx, df_parts_join(cx, picked, site), df_face_of(t), &f, count);
-}
-
-/* Whether each element of sorted vector a is the first of its value. */
-static uint32_t begins(deft_ctx *cx, uint32_t a, uintptr_t site)
-{
-    df_shape s;
-    if (a == DF_BAD) return DF_BAD;
-    df_rec_shape(&cx->rec, a, &s);
-    const uint32_t i = df_iota_node(cx, &s, 0, site);
-    const uint32_t zero = df_cst(cx, DEFT_I64, 0, site);
-    uint32_t at = df_map2(cx, DF_OP_sub, i, df_cst(cx, DEFT_I64, 1, site), site);
-    if (at == DF_BAD) return DF_BAD;
-    const uint32_t src[2] = { a, at }; /* at -1 is the last element: the `or` below ignores it */
-    const uint32_t before =
-        df_append(cx, DF_OP_take, df_dtype_at(cx, a), 0, src, NULL, 0, NULL, site);
-    uint32_t differs = df_map2(cx, DF_OP_ne, a, before, site);
-    if (df_is_float(df_dtype_at(cx, a))) {
-        const uint32_t number = df_map2(cx, DF_OP_eq, before, before, site);
-        differs = df_map2(cx, DF_OP_bitwise_and, differs, number, site);
-    }
-    return df_map2(cx, DF_OP_bitwise_or, differs, df_map2(cx, DF_OP_eq, i, zero, site), site);
-}
-
-deft_tensor *df_unique(deft_ctx *cx, uint32_t a, int64_t max, deft_tensor **count, uintptr_t site)
-{
-    df_shape s;
-    const df_shape room = { .rank = 1, .dim = { max } };
-    int64_t n = 0;
-    df_rec_shape(&cx->rec, a, &s);
-    df_shape_numel(&s, &n);
-    uint32_t v = flat(cx, a, site);
-    if (n > 0 && v != DF_BAD) {
-        const uint32_t src[2] = { v, order(cx, v, false, site) };
-        if (src[1] == DF_BAD) return NULL;
-        v = df_append(cx, DF_OP_take, df_dtype_at(cx, v), 0, src, NULL, 0, NULL, site);
-    }
-    const found f = which(cx, n > 0 ? begins(cx, v, site) : v, &room, false, count != NULL, site);
-    return give(cx, pick(cx, v, &f, site), 0, &f, count);
+    const df_parts picked = { pick(cx, z.re, m, &room, site), pick(cx, z.im, m, &room, site),
+                              false };
+    return give(cx, df_parts_join(cx, picked, site), df_face_of(t), m, count, site);
 }

@@ -12,9 +12,6 @@
  * with the error recorded. */
 bool df_check_room(deft_ctx *cx, const char *what, int64_t max, df_shape *out);
 
-/* deft_unique of record a, which is not of complex numbers. max is checked. */
-deft_tensor *df_unique(deft_ctx *cx, uint32_t a, int64_t max, deft_tensor **count, uintptr_t site);
-
 /* The elements [first, first + m) along an axis of deft_sort(t, axis, false), without a sort of the
  * rest. The axis and the positions exist. */
 deft_tensor *df_order_part(deft_tensor *t, int axis, int64_t first, int64_t m);

@@ -243,10 +243,10 @@ bool df_grad_running_extremum(df_grad *w, uint32_t k, uint32_t g)
 
 /* ---- indexing ---- */
 
-/* Adds g to x's gradient at the elements that record k read. It is added into the
+/* Adds g to x's gradient at the elements that record k read at `index`. It is added into the
  * gradient so far, or into zeros. So a table that is also used elsewhere, such as in the
  * head of a network, needs no second gradient of its size and no sum of both. */
-static bool give_scattered(df_grad *w, uint32_t k, df_op op, uint32_t g)
+static bool give_scattered(df_grad *w, uint32_t k, uint32_t index, df_op op, uint32_t g)
 {
     const df_node n = w->cx->rec.nodes[k];
     const uint32_t x = n.src[0].i, sum = df_grad_of(w, x);
@@ -255,9 +255,9 @@ static bool give_scattered(df_grad *w, uint32_t k, df_op op, uint32_t g)
     const bool goes_on = sum != DF_BAD && t_sum == t;
     if (!df_grad_is_active(w, x)) return true;
     const uint32_t base = goes_on ? sum : df_grad_zeros(w->cx, x, w->site);
-    const uint32_t src[3] = { df_to(w->cx, base, t_sum, w->site), n.src[1].i,
+    const uint32_t src[3] = { df_to(w->cx, base, t_sum, w->site), index,
                               df_to(w->cx, g, t_sum, w->site) };
-    if (src[0] == DF_BAD || src[2] == DF_BAD) return false;
+    if (src[0] == DF_BAD || index == DF_BAD || src[2] == DF_BAD) return false;
     const uint32_t sums = df_append(w->cx, op, t_sum, n.attr, src, NULL, 0, NULL, w->site);
     if (!goes_on) return df_grad_give(w, x, df_to(w->cx, sums, t, w->site));
     w->sum[x - w->from] = sums;
@@ -266,12 +266,27 @@ static bool give_scattered(df_grad *w, uint32_t k, df_op op, uint32_t g)
 
 bool df_grad_take(df_grad *w, uint32_t k, uint32_t g)
 {
-    return give_scattered(w, k, DF_OP_index_add, g);
+    return give_scattered(w, k, w->cx->rec.nodes[k].src[1].i, DF_OP_index_add, g);
 }
 
 bool df_grad_gather(df_grad *w, uint32_t k, uint32_t g)
 {
-    return give_scattered(w, k, DF_OP_scatter_add, g);
+    return give_scattered(w, k, w->cx->rec.nodes[k].src[1].i, DF_OP_scatter_add, g);
+}
+
+/* Unused rows have the position -1, the last one, to which they add 0. */
+bool df_grad_compress(df_grad *w, uint32_t k, uint32_t g)
+{
+    deft_ctx *const cx = w->cx;
+    const uint32_t mask = cx->rec.nodes[k].src[1].i;
+    df_shape n, room;
+    df_rec_shape(&cx->rec, mask, &n);
+    if (n.dim[0] == 0) return true; /* there is no last position */
+    df_rec_shape(&cx->rec, k, &room);
+    const uint32_t at = df_append(cx, DF_OP_which, DEFT_I64, 0, &mask, NULL, 0, &room, w->site);
+    const uint32_t is = df_grad_map2(w, DF_OP_le, df_cst(cx, DEFT_I64, 0, w->site), at);
+    const uint32_t zero = df_cst(cx, (deft_dtype)cx->rec.nodes[k].dtype, 0, w->site);
+    return give_scattered(w, k, at, DF_OP_index_add, df_where(cx, is, g, zero, w->site));
 }
 
 /* The gradient of the added values is g at the elements to which they were added. */

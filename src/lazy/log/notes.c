@@ -96,8 +96,7 @@ static void touch_all(range *ranges, uint32_t launch, const df_plan *p, const df
     if (seg->kind == DF_SEG_KERNEL) return;
     touch(ranges, launch, &seg->a);
     touch(ranges, launch, &seg->c);
-    if (seg->kind == DF_SEG_MATMUL || df_op_writes_over((df_op)seg->op))
-        touch(ranges, launch, &seg->b);
+    touch(ranges, launch, &seg->b);
 }
 
 static void find_ranges(range *ranges, const df_plan *p)

@@ -340,3 +340,25 @@ uint32_t df_batch_which(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t ba
     };
     return df_slice_node(cx, on_slots(w, DF_OP_scatter_add, parts, 1), start, step, &all, site);
 }
+
+/* The elements at the positions of each example. Unused rows have the position -1. */
+uint32_t df_batch_compress(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t batched)
+{
+    deft_ctx *const cx = w->cx;
+    const df_shape n = df_vmap_shape_of(w, src[1]), all = df_vmap_shape_for_all(w, k);
+    const df_shape room = { .rank = 1, .dim = { all.dim[1] } };
+    const bool each = batched & 2; /* each example has a mask */
+    const uint32_t zero = df_cst(cx, df_dtype_at(cx, src[0]), 0, w->site);
+    const uint32_t at =
+        each ? df_batch_which(w, k, src + 1, 1)
+             : df_append(cx, DF_OP_which, DEFT_I64, 0, src + 1, NULL, 0, &room, w->site);
+    if (at == DF_BAD || zero == DF_BAD) return DF_BAD;
+    if (n.dim[n.rank - 1] == 0) return df_expand_to(cx, zero, &all, w->site);
+    const uint32_t both[2] = { batched & 1 ? src[0] : df_vmap_spread(w, src[0]), at };
+    if (both[0] == DF_BAD) return DF_BAD;
+    const uint32_t found = df_append(cx, each ? DF_OP_gather : DF_OP_take, df_dtype_at(cx, src[0]),
+                                     1, both, NULL, 0, NULL, w->site);
+    const uint32_t is = df_map2(cx, DF_OP_le, df_cst(cx, DEFT_I64, 0, w->site), at, w->site);
+    if (found == DF_BAD || is == DF_BAD) return DF_BAD;
+    return df_where(cx, is, found, zero, w->site);
+}

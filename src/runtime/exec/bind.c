@@ -120,7 +120,7 @@ static char *address(const df_bind *bind, deft_dtype t, const int64_t *slots, ch
 
 deft_dtype df_bind_routine_dtype(const df_seg *seg)
 {
-    return seg->op == DF_OP_sort ? seg->dtype : DEFT_I64;
+    return seg->op == DF_OP_sort || seg->op == DF_OP_compress ? seg->dtype : DEFT_I64;
 }
 
 df_routine_job df_bind_routine(const df_seg *seg, const int64_t *slots, char *const *origin)
@@ -141,8 +141,13 @@ df_routine_job df_bind_routine(const df_seg *seg, const int64_t *slots, char *co
     /* A trace that was written by hand may name a position behind the last one. */
     job.first = df_slot_value(slots, seg->k);
     job.first = df_max_i64(df_min_i64(job.first, job.n - job.m), 0);
+    if (seg->op == DF_OP_compress) {
+        job.mask_dtype = seg->b_dtype;
+        job.mask_step = df_slot_value(slots, seg->b.stride[0]);
+    }
     if (!origin) return job;
     job.in = address(&seg->a, seg->dtype, slots, origin);
+    if (seg->op == DF_OP_compress) job.mask = address(&seg->b, seg->b_dtype, slots, origin);
     job.out = (int64_t *)(void *)address(&seg->c, df_bind_routine_dtype(seg), slots, origin);
     return job;
 }

@@ -30,7 +30,8 @@ static uint64_t routine_bytes(const df_run *r, const df_seg *seg)
     for (uint32_t i = 0; i < seg->n_batch; i++) batch *= (uint64_t)df_run_slot(r, seg->batch[i]);
     /* scatter_add and index_add: each value is read, and its element is read and written. */
     if (df_op_writes_over((df_op)seg->op)) return 3 * batch * deft_dtype_size(seg->dtype);
-    return batch * ((uint64_t)df_run_slot(r, seg->n) * deft_dtype_size(seg->dtype) +
+    const size_t b_size = seg->op == DF_OP_compress ? deft_dtype_size(seg->b_dtype) : 0;
+    return batch * ((uint64_t)df_run_slot(r, seg->n) * (deft_dtype_size(seg->dtype) + b_size) +
                     (uint64_t)df_run_slot(r, seg->m) * deft_dtype_size(df_bind_routine_dtype(seg)));
 }
 

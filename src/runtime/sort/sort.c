@@ -152,17 +152,21 @@ void df_argsort(const df_routine_job *j, df_pool *pool, void *work)
 
 /* ---- routine.h ---- */
 
+/* Whether the routine is one of which.c. */
+static bool finds(const df_routine_job *j)
+{
+    return j->op == DF_OP_which || j->op == DF_OP_compress;
+}
+
 size_t df_routine_work_size(const df_routine_job *j, uint32_t n_threads)
 {
-    return j->op == DF_OP_which ? df_which_work_size(j, n_threads)
-                                : df_argsort_work_size(j, n_threads);
+    return finds(j) ? df_which_work_size(j, n_threads) : df_argsort_work_size(j, n_threads);
 }
 
 void df_routine_run(const df_routine_job *j, df_pool *pool, void *work)
 {
-    df_assert(j->op == DF_OP_argsort || j->op == DF_OP_sort || j->op == DF_OP_topk ||
-              j->op == DF_OP_which);
-    if (j->op == DF_OP_which)
+    df_assert(j->op == DF_OP_argsort || j->op == DF_OP_sort || j->op == DF_OP_topk || finds(j));
+    if (finds(j))
         df_which(j, pool, work);
     else
         df_argsort(j, pool, work);
