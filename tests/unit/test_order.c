@@ -387,7 +387,7 @@ Test(order, positions_and_elements_under_a_mask)
         for (int t = 0; t < DF_N_RECORDED; t++)
             for (int64_t one_in = 0; one_in <= 40; one_in = 3 * one_in + 1) {
                 const int64_t n = finds_lengths[i], rooms[] = { n, below(n + 1), n + 70000 };
-                if (n > 1000 && below(6) > 0) continue;
+                if (n > 1000 && below(12) > 0) continue;
                 df_routine_job j = { .op = below(3) ? DF_OP_compress : DF_OP_which,
                                      .attr = (uint32_t)below(2),
                                      .dtype = (deft_dtype)t,

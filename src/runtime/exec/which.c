@@ -58,6 +58,16 @@ static tested tested_by(const df_routine_job *j)
     return (tested){ j->in, j->dtype, j->in_step };
 }
 
+/* Whether the WORD bytes at `in` are 0. */
+static bool is_zero_word(const char *in)
+{
+    uint64_t v[WORD / 8];
+    memcpy(v, in, sizeof v);
+    uint64_t any = 0;
+    for (int i = 0; i < WORD / 8; i++) any |= v[i];
+    return any == 0;
+}
+
 /* Returns a word whose bit i is set when element at + i is not 0. Elements from `end` on are 0. */
 static uint64_t word_of(const tested *x, int64_t at, int64_t end)
 {
@@ -67,6 +77,7 @@ static uint64_t word_of(const tested *x, int64_t at, int64_t end)
         memset(b, 0, sizeof b);
         not_zero(x->dtype, in, x->step, (int)(end - at), b);
     } else if (x->step == 1) {
+        if (deft_dtype_size(x->dtype) == 1 && is_zero_word(in)) return 0;
         not_zero(x->dtype, in, 1, WORD, b);
     } else {
         not_zero(x->dtype, in, x->step, WORD, b);
@@ -80,15 +91,19 @@ static uint64_t word_of(const tested *x, int64_t at, int64_t end)
     return bits;
 }
 
-/* Copies the first n elements of [at, at + WORD) that have a bit. */
+/* Copies the first n elements of [at, at + WORD) that have a bit. Where most have one, each element
+ * up to the last that counts is written, and the next one overwrites it when it has no bit. */
 #define COPY(T)                                                                                    \
-    for (int64_t i = 0; i < n; i++, bits &= bits - 1)                                              \
+    for (int64_t i = 0, k = 0; is_dense && k < n; k += (int64_t)(bits >> i++ & 1))                 \
+        memcpy(out + k * (int64_t)sizeof(T), in + i * step, sizeof(T));                            \
+    for (int64_t i = 0; !is_dense && i < n; i++, bits &= bits - 1)                                 \
         memcpy(out + i * (int64_t)sizeof(T), in + df_ctz64(bits) * step, sizeof(T));               \
     return
 static void write_elements(const df_routine_job *j, int64_t at, uint64_t bits, int64_t n, char *out)
 {
     const int64_t size = (int64_t)deft_dtype_size(j->dtype), step = j->in_step * size;
     const char *const in = j->in + at * step;
+    const bool is_dense = n > WORD / 2;
     if (~bits == 0 && j->in_step == 1) {
         memcpy(out, in, (size_t)(n * size));
         return;
@@ -111,6 +126,15 @@ static void write_positions(int64_t at, uint64_t bits, int64_t n, int64_t *out)
         for (int64_t i = 0; i < n; i++, bits &= bits - 1) out[i] = at + df_ctz64(bits);
 }
 
+/* The number of set bits. Not every processor has an instruction for it. */
+static int64_t n_bits(uint64_t bits)
+{
+    bits -= bits >> 1 & 0x5555555555555555u;
+    bits = (bits & 0x3333333333333333u) + (bits >> 2 & 0x3333333333333333u);
+    bits = (bits + (bits >> 4)) & 0x0f0f0f0f0f0f0f0fu;
+    return (int64_t)(bits * 0x0101010101010101u >> 56);
+}
+
 static int64_t row_size(const df_routine_job *j)
 {
     return j->op == DF_OP_which ? (int64_t)sizeof *j->out : (int64_t)deft_dtype_size(j->dtype);
@@ -128,7 +152,7 @@ static int64_t write_rows(const df_routine_job *j, int64_t begin, int64_t end, i
     const tested x = tested_by(j);
     for (int64_t at = begin; at < end && done < j->m; at += WORD) {
         const uint64_t bits = word_of(&x, at, end);
-        const int64_t n = df_min_i64(__builtin_popcountll(bits), j->m - done);
+        const int64_t n = df_min_i64(n_bits(bits), j->m - done);
         if (n > 0 && j->op == DF_OP_which)
             write_positions(at, bits, n, j->out + done);
         else if (n > 0)
@@ -165,8 +189,7 @@ static void count_block(void *user, uint32_t i, uint32_t thread)
     const int64_t end = end_of(d, i);
     int64_t n = 0;
     (void)thread;
-    for (int64_t at = i * BLOCK; at < end; at += WORD)
-        n += __builtin_popcountll(word_of(&x, at, end));
+    for (int64_t at = i * BLOCK; at < end; at += WORD) n += n_bits(word_of(&x, at, end));
     d->first[i] = n;
 }
 
