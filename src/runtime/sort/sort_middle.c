@@ -4,14 +4,15 @@
  * "Expected Time Bounds for Selection", 1975).
  *
  * A sorted sample of the keys gives two keys between which those of the elements very probably are.
- * One pass over all keys counts those before the first of the two, and collects those between them,
- * which are then sorted. When the wanted keys are not among them, the caller sorts the row. Another
- * pass finds the index of each wanted key. Equal elements keep their order: the number of equal
- * keys before it says which of them is wanted.
+ * One pass makes all keys, counts those before the first of the two, and collects those between
+ * them, which are then sorted. When the wanted keys are not among them, the caller sorts the row.
+ * Another pass finds the index of each wanted key. Equal elements keep their order: the number of
+ * equal keys before it says which of them is wanted.
  */
 #include "runtime/sort/keys.h"
 
 enum { MAX_PIECES = 64, LEAST_SAMPLE = 64, MOST_SAMPLE = 4096, MOST_WANTED = 2 };
+enum { PART = 1024 }; /* elements of a part of the row, whose keys stay in the first cache */
 #define LEAST_ROW ((int64_t)512)       /* elements */
 #define LEAST_PIECE ((int64_t)1 << 14) /* elements */
 
@@ -54,13 +55,50 @@ static int64_t margin_of(int64_t s)
     return 3 * root / 2;
 }
 
+/* The n elements at `in`, which are `step` bytes apart, as keys. */
+static void load_keys(const middle *x, const char *in, int64_t step, int64_t n, char *to)
+{
+    const df_routine_job *const j = x->j;
+    const int64_t size = (int64_t)deft_dtype_size(j->dtype);
+    const uint64_t flip = df_order_flip(j);
+    if (size >= 4) {
+        if (step != size) df_order_copy((size_t)size, in, step, to, n);
+        x->ways->from_bits(j->dtype, flip, step == size ? in : to, to, n);
+        return;
+    }
+#define ROW(T)                                                                                     \
+    for (int64_t i = 0; i < n; i++) {                                                              \
+        const uint64_t key = df_order_key(T, in + i * step) ^ flip;                                \
+        const size_t bytes = df_bytes_of(T) == 8 ? 8 : 4;                                          \
+        memcpy(to + (size_t)i * bytes, &key, bytes);                                               \
+    }                                                                                              \
+    break
+#include "runtime/sort/order_each.def"
+}
+
+/* Whether the keys of the row stay in the first cache. Then they are written before the sample is
+ * taken from them. */
+static bool is_one_part(const df_routine_job *j)
+{
+    return j->n <= PART;
+}
+
+static int64_t step_of(const middle *x)
+{
+    return x->j->in_step * (int64_t)deft_dtype_size(x->j->dtype);
+}
+
+/* The sample is where keys are collected later: a row of LEAST_ROW elements has room for two. */
 static void choose_bounds(middle *x)
 {
     const df_routine_job *const j = x->j;
     const int64_t s = sample_size(j->n), margin = margin_of(s), bytes = s * (int64_t)x->size;
-    char some[2 * MOST_SAMPLE * sizeof(uint64_t)];
-    df_order_copy(x->size, x->keys, j->n / s * (int64_t)x->size, some, s);
-    const char *const sorted = x->ways->sort(x->size, some, some + bytes, s);
+    df_assert(2 * s <= j->n);
+    if (is_one_part(j))
+        df_order_copy(x->size, x->keys, j->n / s * (int64_t)x->size, x->found, s);
+    else
+        load_keys(x, x->in, j->n / s * step_of(x), s, x->found);
+    const char *const sorted = x->ways->sort(x->size, x->found, x->found + bytes, s);
     const double share = (double)s / (double)j->n;
     const int64_t low = (int64_t)((double)j->first * share) - margin;
     const int64_t high = (int64_t)((double)(j->first + j->m) * share) + margin;
@@ -68,53 +106,31 @@ static void choose_bounds(middle *x)
     x->high = high >= s ? UINT64_MAX : df_key_at(x->size, sorted, high);
 }
 
-/* ---- passes ---- */
+/* ---- the pass ---- */
 
 static int64_t begin_of(const middle *x, int64_t piece)
 {
     return df_order_piece(x->j->n, x->n, piece);
 }
 
-static void load_keys(void *user, uint32_t piece, uint32_t thread)
-{
-    const middle *const x = user;
-    const df_routine_job *const j = x->j;
-    const int64_t size = (int64_t)deft_dtype_size(j->dtype), step = j->in_step * size;
-    const int64_t begin = begin_of(x, piece), end = begin_of(x, piece + 1);
-    const uint64_t flip = df_order_flip(j);
-    (void)thread;
-    if (j->in_step == 1 && size >= 4) {
-        x->ways->from_bits(j->dtype, flip, x->in + begin * size, x->keys + begin * size,
-                           end - begin);
-        return;
-    }
-#define ROW(T)                                                                                     \
-    for (int64_t i = begin; i < end; i++) {                                                        \
-        const uint64_t key = df_order_key(T, x->in + i * step) ^ flip;                             \
-        const size_t bytes = df_bytes_of(T) == 8 ? 8 : 4;                                          \
-        memcpy(x->keys + (size_t)i * bytes, &key, bytes);                                          \
-    }                                                                                              \
-    break
-#include "runtime/sort/order_each.def"
-}
-
+/* Writes the keys of a piece, part by part, and collects those between the bounds while the part is
+ * in the first cache. */
 static void collect(void *user, uint32_t piece, uint32_t thread)
 {
     middle *const x = user;
-    const int64_t begin = begin_of(x, piece), at = begin * (int64_t)x->size;
+    const int64_t begin = begin_of(x, piece), end = begin_of(x, piece + 1), step = step_of(x);
+    const int64_t size = (int64_t)x->size;
+    int64_t n_found = 0, n_below = 0;
     (void)thread;
-    x->n_below[piece] = 0;
-    x->n_found[piece] =
-        x->ways->between(x->size, x->keys + at, x->found + at, begin_of(x, piece + 1) - begin,
-                         x->low, x->high, &x->n_below[piece]);
-}
-
-static void run(df_pool *pool, middle *x, void (*task)(void *, uint32_t, uint32_t))
-{
-    if (pool)
-        df_pool_run(pool, (uint32_t)x->n, task, x);
-    else
-        task(x, 0, 0);
+    for (int64_t at = begin; at < end; at += PART) {
+        const int64_t n = df_min_i64(end - at, PART);
+        char *const keys = x->keys + at * size;
+        if (!is_one_part(x->j)) load_keys(x, x->in + at * step, step, n, keys);
+        n_found += x->ways->between(x->size, keys, x->found + (begin + n_found) * size, n, x->low,
+                                    x->high, &n_below);
+    }
+    x->n_found[piece] = n_found;
+    x->n_below[piece] = n_below;
 }
 
 /* The index of the element whose key is at position `at` of the sorted keys. */
@@ -133,9 +149,12 @@ bool df_middle(const df_routine_job *j, df_pool *pool, const char *in, int64_t *
     x.size = (size_t)size;
     x.found = x.keys + j->n * size;
     if (pool) x.n = df_middle_pieces(j, df_pool_threads(pool));
-    run(pool, &x, load_keys);
+    if (is_one_part(j)) load_keys(&x, in, step_of(&x), j->n, x.keys);
     choose_bounds(&x);
-    run(pool, &x, collect);
+    if (pool)
+        df_pool_run(pool, (uint32_t)x.n, collect, &x);
+    else
+        collect(&x, 0, 0);
     int64_t n = 0, below = 0;
     for (int64_t i = 0; i < x.n; i++) {
         memmove(x.found + n * size, x.found + begin_of(&x, i) * size,
