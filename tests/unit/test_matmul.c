@@ -746,3 +746,58 @@ Test(matmul, widths_agree)
         }
     }
 }
+
+/* A chain of fused multiply-adds in the given dtype, which starts at *c. */
+static double chain(deft_dtype t, const double *a, const double *b, int64_t k, double c)
+{
+    for (int64_t p = 0; p < k; p++)
+        c = t == DEFT_F32 ? (double)fmaf((float)a[p], (float)b[p], (float)c) : fma(a[p], b[p], c);
+    return c;
+}
+
+static void put_all(deft_dtype t, char *to, const double *from, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) put(t, to + i * (int64_t)deft_dtype_size(t), from[i]);
+}
+
+/* Few rows times a transposed B have one chain per element, with any number of rows, columns and
+ * steps: whole runs of squares and what remains behind them. Nothing is written behind C. */
+Test(matmul, transposed_b_has_chains)
+{
+    enum { M = 18, N = 150, K = 150, PAD = 8 };
+    fixture f = { .random = 11 };
+    double *const a = malloc(M * K * sizeof *a), *const b = malloc(N * (K + PAD) * sizeof *b);
+    double *const c = malloc(M * (N + PAD) * sizeof *c);
+    char *const stored[] = { malloc(M * K * sizeof *a), malloc(N * (K + PAD) * sizeof *b),
+                             malloc(M * (N + PAD) * sizeof *c) };
+    for (int round = 0; round < 240; round++) {
+        const deft_dtype t = dtypes[round & 1];
+        const df_tiles *const tiles = df_tiles_pick(t);
+        const int64_t m = round % 5 ? 1 + draw(&f, 9) : 1 + draw(&f, M);
+        const int64_t n = 1 + draw(&f, N), k = 1 + draw(&f, K), c_row = n + PAD;
+        const int64_t b_col = k + (round & 2 ? PAD : 0);
+        const bool is_first = round & 4;
+        if (!tiles->dots) break;
+        for (int64_t i = 0; i < M * K; i++) a[i] = value(&f);
+        for (int64_t i = 0; i < N * (K + PAD); i++) b[i] = value(&f);
+        for (int64_t i = 0; i < M * (N + PAD); i++) c[i] = value(&f);
+        put_all(t, stored[0], a, M * K);
+        put_all(t, stored[1], b, N * (K + PAD));
+        put_all(t, stored[2], c, M * (N + PAD));
+        const df_block g = { m, n, k,     stored[0], stored[1], stored[2],
+                             K, 1, b_col, c_row,     is_first,  false };
+        tiles->dots(&g);
+        for (int64_t i = 0; i < m * c_row; i++) {
+            const int64_t row = i / c_row, x = i % c_row;
+            double want = c[i];
+            if (x < n) want = chain(t, a + row * K, b + x * b_col, k, is_first ? 0 : c[i]);
+            const double got = get(t, stored[2] + i * (int64_t)deft_dtype_size(t));
+            cr_assert(got == want, "%lld x %lld x %lld: %g, not %g, at %lld, %lld", (long long)m,
+                      (long long)n, (long long)k, got, want, (long long)row, (long long)x);
+        }
+    }
+    for (size_t i = 0; i < DF_LEN(stored); i++) free(stored[i]);
+    free(a);
+    free(b);
+    free(c);
+}

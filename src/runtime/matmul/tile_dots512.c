@@ -6,17 +6,14 @@
  * multiple of 4 KiB apart, all lines of a square belong to one set of the L1 cache. A line that was
  * loaded in pieces would then be evicted in between (8 GB/s instead of 42 on Zen 4).
  *
- * For two to seven rows, halves of lines are loaded, and merged in pairs by a mask. This takes no
- * shuffle. So a square of floats needs three shuffles per vector, and a square of doubles two,
- * instead of four and three. One row and eight rows load full lines (transpose512.h), because they
- * need as many loads of A.
+ * Zen 5 does four shuffles within 128-bit lanes per cycle, two of the others, and two
+ * multiply-adds. One of its pipes can do both of the latter. With few rows, a square takes 64
+ * shuffles, half of them within lanes, and 16 multiply-adds per row.
  */
 #include "runtime/matmul/tile.h"
 #include "runtime/matmul/transpose512.h"
 
 #include <stdalign.h>
-
-enum { SET_BYTES = 2048 }; /* columns that are a multiple apart share few sets of the L1 cache */
 
 #define AVX512 __attribute__((target("avx512f,avx512vl,avx512dq,avx2,fma")))
 
@@ -58,20 +55,53 @@ AVX512 DF_INLINE void turn_f64(__m512d y[4], const __m512d t[4])
     y[3] = _mm512_permutex2var_pd(u1, high, u3);
 }
 
+/* Does one of the 8 pieces of transposing a square of floats: loads four of the rows at *from, or
+ * stores some of the steps. With many rows of A, registers have room for half of a square only. */
+AVX512 DF_INLINE void turn_piece_f32(float *to, __m512 t[16], const float **from, int64_t row,
+                                     const int piece, const bool many_rows)
+{
+    const int half = piece / 4, part = piece % 4;
+    if (many_rows ? part < 2 : half == 0) {
+        df_square_rows_f32(t + part * 4, *from, row);
+        *from += 4 * row;
+        DF_OPAQUE(*from);
+    } else if (many_rows) {
+        df_half_square_steps_f32(to + half * 8, t, 2 * part - 4);
+        df_half_square_steps_f32(to + half * 8, t, 2 * part - 3);
+    } else
+        df_square_steps_f32(to, t, part);
+}
+
+/* Does one of the 4 pieces of transposing a square of doubles. */
+AVX512 DF_INLINE void turn_piece_f64(double *to, __m512d t[8], const double **from, int64_t row,
+                                     const int piece, const bool many_rows)
+{
+    (void)many_rows;
+    if (piece >= 2) {
+        df_square_steps_f64(to, t, piece - 2);
+        return;
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        df_square_rows_f64(t + piece * 4 + i * 2, *from, row);
+        *from += 2 * row;
+        DF_OPAQUE(*from);
+    }
+}
+
 #define T float
 #define V __m512
-#define HALF __m256
 #define W 16
 #define MASK __mmask16
 #define LOAD(p) _mm512_loadu_ps(p)
 #define STORE(p, v) _mm512_storeu_ps((p), (v))
 #define LOADM(p, m) _mm512_maskz_loadu_ps((m), (p))
 #define STOREM(p, m, v) _mm512_mask_storeu_ps((p), (m), (v))
-#define LOAD_HALF(p) _mm256_loadu_ps(p)
 #define LOAD_HALF_M(p, m) _mm256_maskz_loadu_ps((__mmask8)(m), (p))
 #define TWO_ROWS(low, high) two_rows_f32((low), (high))
 #define TURN(y, t) turn_f32((y), (t))
-#define SQUARE(y, from, row) df_square_f32((y), (from), (row))
+#define TURN_PIECE(to, t, from, row, piece, many)                                                  \
+    turn_piece_f32((to), (t), (from), (row), (piece), (many))
 #define SPLAT(p) _mm512_set1_ps(*(p))
 #define ZERO _mm512_setzero_ps()
 #define FMA(a, b, c) _mm512_fmadd_ps((a), (b), (c))
@@ -80,18 +110,17 @@ AVX512 DF_INLINE void turn_f64(__m512d y[4], const __m512d t[4])
 
 #define T double
 #define V __m512d
-#define HALF __m256d
 #define W 8
 #define MASK __mmask8
 #define LOAD(p) _mm512_loadu_pd(p)
 #define STORE(p, v) _mm512_storeu_pd((p), (v))
 #define LOADM(p, m) _mm512_maskz_loadu_pd((m), (p))
 #define STOREM(p, m, v) _mm512_mask_storeu_pd((p), (m), (v))
-#define LOAD_HALF(p) _mm256_loadu_pd(p)
 #define LOAD_HALF_M(p, m) _mm256_maskz_loadu_pd((__mmask8)(m), (p))
 #define TWO_ROWS(low, high) two_rows_f64((low), (high))
 #define TURN(y, t) turn_f64((y), (t))
-#define SQUARE(y, from, row) df_square_f64((y), (from), (row))
+#define TURN_PIECE(to, t, from, row, piece, many)                                                  \
+    turn_piece_f64((to), (t), (from), (row), (piece), (many))
 #define SPLAT(p) _mm512_set1_pd(*(p))
 #define ZERO _mm512_setzero_pd()
 #define FMA(a, b, c) _mm512_fmadd_pd((a), (b), (c))
