@@ -1,20 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What does a training step of a whole network cost: forward pass, gradients, AdamW, in f32, on one
- * batch again and again?
+ * What do steps of whole networks cost, in f32, on one batch again and again? Training steps are a
+ * forward pass, gradients and AdamW:
  *
- *   mlp    784-1024-1024-10, relu, 64 rows; mlp1 and mlp8 of 1 and 8 rows, on a GPU alone
- *   cnn    two 3x3 convolutions of 32 and 64 channels, each with relu and a 2x2 pool, and a layer
- *          of all that is left; 64 images of 28x28
- *   gpt    examples/transformer.h with 4 layers, 256 wide, 1024 tokens; 16 windows of 64
- *   tiny   8 words, each 16 numbers, relu, 10 classes; not without --case: it shows that all works
- *   gpt2   the same as GPT-2 has it, 124,439,808 parameters; 4 windows of 64
+ *   mlp       784-1024-1024-10, relu, 64 rows; mlp1 and mlp8 of 1 and 8 rows, on a GPU alone
+ *   cnn       two 3x3 convolutions of 32 and 64 channels, each with relu and a 2x2 pool, and a
+ *             layer of all that is left; 64 images of 28x28
+ *   resnet18  ResNet-18 with its batch normalization; 4 images of 224x224
+ *   lstm      10,000 words, two LSTM layers, 512 wide; 16 windows of 32
+ *   gpt       examples/transformer.h with 4 layers, 256 wide, 1024 tokens; 16 windows of 64
+ *   tiny      8 words, each 16 numbers, relu, 10 classes; not without --case: it shows that all
+ *             works
+ *   gpt2      the same as GPT-2 has it, 124,439,808 parameters; 4 windows of 64
+ *
+ * Others learn nothing:
+ *
+ *   resnet18-infer1, resnet18-infer8   scores of 1 and of 8 images
+ *   gpt-decode, gpt2-decode            one token after the other, each read by the program; keys
+ *                                      and values of earlier tokens stay in memory
  *
  * Every side is a process of its own (train_step.c, peers/train.py), so that memory can be told
  * apart: most resident bytes from before the model was built, less what there was then. All take
- * turns on the same cores. With --peers PyTorch is one of them, eager and compiled, with the
- * same parameters and batch; else steps are compared with how long their products would take at the
- * speed of one of 1024 x 1024 x 1024.
+ * turns on the same cores. With --peers PyTorch is one of them, eager and compiled, with the same
+ * parameters and batch. ONNX Runtime infers beside them. Else steps are compared with how long
+ * their products would take at the speed of one of 1024 x 1024 x 1024.
  *
  * With DEFT_DEVICE=cuda:0 all of it is on that GPU: memory is then what lies there. Steps are also
  * replayed as CUDA graphs (docs/graphs.md), PyTorch's too (mode="reduce-overhead"), and each side
@@ -33,6 +42,7 @@
 #include "bench.h"
 #include "peer.h"
 #include "train_gaps.h"
+#include "train_models.h"
 
 enum {
     ROUNDS = 11,
@@ -43,9 +53,12 @@ enum {
 static const double loss_bound = 1e-3, mib = 1 << 20;
 static const double compile_seconds = 60; /* until it is known */
 static const double graphs_idle = 0.1;    /* of a step, at most */
+static const double peak_goal = 0.7;      /* of the smallest peer's memory */
+static const double decode_goal = 1.5;    /* times the tokens of eager PyTorch */
 
 typedef struct model {
     const char *name;
+    train_work work;
     double gflop;                            /* of the products of a step: a multiply-add is 2 */
     int steps, warm_up;                      /* of a turn; before the first */
     int launches;                            /* at most */
@@ -53,19 +66,28 @@ typedef struct model {
     enum { ALWAYS, ON_A_GPU, BY_NAME } when; /* BY_NAME: only with --case, shows that all works */
 } model;
 
+#define RESNET18_FLOP 3.63e9 /* of one image's scores */
+
 static const model models[] = {
-    { "mlp", 6e-9 * 64 * (784 * 1024 + 1024 * 1024 + 1024 * 10), 20, 40, 16, 4, ALWAYS },
-    { "mlp1", 6e-9 * 1 * (784 * 1024 + 1024 * 1024 + 1024 * 10), 20, 40, 16, 64, ON_A_GPU },
-    { "mlp8", 6e-9 * 8 * (784 * 1024 + 1024 * 1024 + 1024 * 10), 20, 40, 16, 16, ON_A_GPU },
-    { "gpt", 6e-9 * 1024 * (4 * (12. * 256 * 256 + 2 * 64 * 256) + 1024. * 256), 5, 20, 120, 3,
+    { "mlp", TRAINS, 6e-9 * 64 * (784 * 1024 + 1024 * 1024 + 1024 * 10), 20, 40, 16, 4, ALWAYS },
+    { "mlp1", TRAINS, 6e-9 * 1 * (784 * 1024 + 1024 * 1024 + 1024 * 10), 20, 40, 16, 64, ON_A_GPU },
+    { "mlp8", TRAINS, 6e-9 * 8 * (784 * 1024 + 1024 * 1024 + 1024 * 10), 20, 40, 16, 16, ON_A_GPU },
+    { "gpt", TRAINS, 6e-9 * 1024 * (4 * (12. * 256 * 256 + 2 * 64 * 256) + 1024. * 256), 5, 20, 120,
+      3, ALWAYS },
+    { "tiny", TRAINS, 6e-9 * 8 * (16 * 16 + 16 * 10), 1, 2, 16, 1e6, BY_NAME },
+    { "gpt2", TRAINS, 6e-9 * 256 * (12 * (12. * 768 * 768 + 2 * 64 * 768) + 50257. * 768), 1, 3,
+      300, 2, ALWAYS },
+    { "cnn", TRAINS, 6e-9 * 64 * (784. * 9 * 32 + 196. * 288 * 64 + 3136 * 10), 5, 20, 40, 8,
       ALWAYS },
-    { "tiny", 6e-9 * 8 * (16 * 16 + 16 * 10), 1, 2, 16, 1e6, BY_NAME },
-    { "gpt2", 6e-9 * 256 * (12 * (12. * 768 * 768 + 2 * 64 * 768) + 50257. * 768), 1, 3, 300, 2,
-      ALWAYS },
-    { "cnn", 6e-9 * 64 * (784. * 9 * 32 + 196. * 288 * 64 + 3136 * 10), 5, 20, 40, 8, ALWAYS },
+    { "resnet18", TRAINS, 3e-9 * 4 * RESNET18_FLOP, 1, 3, 150, 3, ALWAYS },
+    { "resnet18-infer1", INFERS, 1e-9 * RESNET18_FLOP, 10, 20, 24, 3, ALWAYS },
+    { "resnet18-infer8", INFERS, 8e-9 * RESNET18_FLOP, 2, 4, 24, 3, ALWAYS },
+    { "lstm", TRAINS, 6e-9 * 512 * (2 * 8. * 512 * 512 + 512 * 10000.), 1, 3, 400, 3, ALWAYS },
+    { "gpt-decode", DECODES, 0, 40, 100, 60, 0, ALWAYS },
+    { "gpt2-decode", DECODES, 0, 4, 8, 150, 0, ALWAYS },
 };
 
-enum { FAST, STRICT, GRAPHS, EAGER, COMPILED, REDUCED, N_SIDES };
+enum { FAST, STRICT, GRAPHS, EAGER, COMPILED, REDUCED, ONNX, N_SIDES };
 
 typedef struct side {
     peer p;
@@ -82,9 +104,10 @@ static const char *gpu(void)
     return device && strcmp(device, "cpu") != 0 ? device : NULL;
 }
 
-static bool has_side(const bench *b, int i)
+static bool has_side(const bench *b, const model *m, int i)
 {
     if (i > GRAPHS && !b->peers) return false;
+    if (i == ONNX) return m->work == INFERS && !gpu();
     return (i != GRAPHS && i != REDUCED) || gpu();
 }
 
@@ -98,8 +121,8 @@ static void open_ours(side *s, const char *numerics, const char *threads)
     snprintf(s->label, sizeof s->label, "%s", numerics);
 }
 
-/* Installs PyTorch where need be: minutes. */
-static void open_torch(side *s, const char *name, const char *threads)
+/* Installs the library where need be: minutes. */
+static void open_peer(side *s, const char *name, const char *threads)
 {
     char peer_option[64], threads_option[64], device_option[64];
     char python[] = "python3", script[] = BENCH_SOURCE_ROOT "/bench/peers/train.py";
@@ -158,7 +181,7 @@ static void turns(side *sides, const model *m, int rounds)
 static void row(bench *b, const model *m, const char *what, double value, const char *unit,
                 const side *other, double its, bench_goal kind, double goal)
 {
-    char label[64];
+    char label[96];
     snprintf(label, sizeof label, "%s, %s", m->name, what);
     if (*other->p.why)
         bench_row_without(b, label, value, unit, other->label, other->p.why, goal);
@@ -166,7 +189,44 @@ static void row(bench *b, const model *m, const char *what, double value, const 
         bench_row(b, label, value, unit, other->label, its, kind, goal);
 }
 
-static const char *const step_of[] = { "step, fast", "step, strict", "step, graphs" };
+static const char *const work_names[] = {
+    [TRAINS] = "step", [INFERS] = "call", [DECODES] = "text"
+};
+
+/* What a step may take of a peer's time. An Intel guest has another share than an AMD guest. */
+static double time_goal(int which)
+{
+    char line[256];
+    bool is_amd = false;
+    if (gpu() || (which != COMPILED && which != REDUCED)) return 1;
+    FILE *const f = fopen("/proc/cpuinfo", "r");
+    while (f && !is_amd && fgets(line, sizeof line, f)) is_amd = strstr(line, "AuthenticAMD");
+    if (f) fclose(f);
+    return is_amd ? 0.6 : 0.75;
+}
+
+static void row_of_time(bench *b, const model *m, const side *ours, double ms, const side *other,
+                        double its_ms, int which)
+{
+    char what[48];
+    snprintf(what, sizeof what, "%s, %.32s", work_names[m->work], ours->label);
+    if (m->work == DECODES)
+        row(b, m, what, 1e3 / ms, "tokens/s", other, 1e3 / its_ms, BENCH_RATIO_AT_LEAST,
+            which == EAGER ? decode_goal : 1);
+    else
+        row(b, m, what, ms, "ms", other, its_ms, BENCH_RATIO_AT_MOST, time_goal(which));
+}
+
+static void row_of_peak(bench *b, const model *m, const side *sides)
+{
+    const side *least = NULL;
+    for (int i = EAGER; i < N_SIDES; i++)
+        if (sides[i].is_on && !*sides[i].p.why && (!least || sides[i].peak < least->peak))
+            least = &sides[i];
+    if (least)
+        row(b, m, "peak, fast", sides[FAST].peak / mib, "MiB", least, least->peak / mib,
+            BENCH_RATIO_AT_MOST, peak_goal);
+}
 
 static void rows_beside(bench *b, const model *m, side *sides, int rounds)
 {
@@ -178,21 +238,20 @@ static void rows_beside(bench *b, const model *m, side *sides, int rounds)
         const double apart = fabs(sides[FAST].loss - s->loss);
         row(b, m, "loss apart", apart, "", s, s->loss, BENCH_VALUE_AT_MOST, loss_bound);
         for (int j = FAST; j < EAGER; j++)
-            if (sides[j].is_on)
-                row(b, m, step_of[j], ms[j], "ms", s, ms[i], BENCH_RATIO_AT_MOST, 1);
-        row(b, m, "peak, fast", sides[FAST].peak / mib, "MiB", s, s->peak / mib,
-            BENCH_RATIO_AT_MOST, 1);
+            if (sides[j].is_on) row_of_time(b, m, &sides[j], ms[j], s, ms[i], i);
     }
+    row_of_peak(b, m, sides);
 }
 
 static void rows_alone(bench *b, const model *m, side *sides, int rounds, double gflops)
 {
-    char label[64];
+    char label[128];
     double launches = 0;
-    for (int i = FAST; i < EAGER; i++) {
+    for (int i = FAST; i < EAGER && m->work != DECODES; i++) {
         if (!sides[i].is_on) continue;
         const double ms = bench_median(sides[i].seconds, (size_t)rounds) * 1e3;
-        snprintf(label, sizeof label, "%s, %s", m->name, step_of[i]);
+        snprintf(label, sizeof label, "%s, %s, %.32s", m->name, work_names[m->work],
+                 sides[i].label);
         bench_row(b, label, ms, "ms", "its products, ms", m->gflop / gflops * 1e3,
                   BENCH_RATIO_AT_MOST, m->slower);
     }
@@ -239,17 +298,17 @@ static double products_gflops(deft_runtime *rt, int rounds)
     return 2e-9 * 1024 * 1024 * 1024 / seconds;
 }
 
-static void open_sides(side *sides, const bench *b, bool peers, const char *threads)
+static void open_sides(side *sides, const bench *b, const model *m, bool peers, const char *threads)
 {
-    static const char *const names[] = { "fast",  "strict",        "graphs",
-                                         "torch", "torch-compile", "torch-reduced" };
+    static const char *const names[] = { "fast",          "strict",        "graphs",     "torch",
+                                         "torch-compile", "torch-reduced", "onnxruntime" };
     for (int i = 0; i < N_SIDES; i++) {
         sides[i] = (side){ 0 };
-        if (!has_side(b, i) || (i >= EAGER && !peers)) continue;
+        if (!has_side(b, m, i) || (i >= EAGER && !peers)) continue;
         if (i < EAGER)
             open_ours(&sides[i], names[i], threads);
         else
-            open_torch(&sides[i], names[i], threads);
+            open_peer(&sides[i], names[i], threads);
     }
 }
 
@@ -268,7 +327,7 @@ static void one_model(bench *b, const model *m, const char *threads, double gflo
     static side sides[N_SIDES];
     const int rounds = b->quick ? ROUNDS_QUICK : ROUNDS;
     const char *const file = BENCH_BUILD_ROOT "/bench-train.safetensors";
-    open_sides(sides, b, peers, threads);
+    open_sides(sides, b, m, peers, threads);
     begin(sides, m, file);
     turns(sides, m, rounds);
     for (int i = FAST; i < EAGER; i++)

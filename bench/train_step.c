@@ -21,8 +21,8 @@
 
 #include "deft/deft.h"
 
-#include "../examples/transformer.h"
 #include "held.h"
+#include "train_models.h"
 
 #define TRY(call)                                                                                  \
     do {                                                                                           \
@@ -33,13 +33,9 @@
 typedef struct trainee {
     deft_ctx *cx;
     deft_nn *nn;
-    deft_optim *adamw;
-    deft_nn_linear dense[3];
-    deft_tensor *weight[2], *bias[2]; /* of convolutions */
-    deft_nn_embedding words;
-    transformer net;
-    deft_tensor *x, *labels, *loss;
-    deft_tensor *(*forward)(const struct trainee *t);
+    deft_optim *adamw; /* NULL: the model is not trained */
+    train_model *model;
+    deft_tensor *result;       /* of the latest step: what train_model_call returned */
     deft_tensor **grad;        /* owned */
     double before;             /* resident bytes before the model was built */
     uint64_t launches;         /* of the latest step */
@@ -55,126 +51,6 @@ static double now(void)
     timespec_get(&t, TIME_UTC);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
-
-/* ---- models ---- */
-
-static deft_tensor *mlp_loss(const trainee *t)
-{
-    deft_tensor *x = t->x;
-    for (int i = 0; i < 3; i++) {
-        x = deft_nn_linear_call(&t->dense[i], x);
-        if (i < 2) x = deft_relu(x);
-    }
-    return deft_cross_entropy(x, t->labels);
-}
-
-static void mlp_of(trainee *t, int64_t rows)
-{
-    static const int64_t widths[] = { 784, 1024, 1024, 10 };
-    for (int i = 0; i < 3; i++) {
-        char name[8];
-        snprintf(name, sizeof name, "%d", i);
-        deft_nn_linear_init(&t->dense[i], t->nn, name, widths[i], widths[i + 1], true);
-    }
-    t->x = deft_normal(t->cx, deft_nn_rng(t->nn), DEFT_SHAPE(rows, 784), DEFT_F32, 0, 1);
-    t->forward = mlp_loss;
-}
-
-static void mlp_init(trainee *t)
-{
-    mlp_of(t, 64);
-}
-
-static void mlp1_init(trainee *t)
-{
-    mlp_of(t, 1);
-}
-
-static void mlp8_init(trainee *t)
-{
-    mlp_of(t, 8);
-}
-
-static deft_tensor *tiny_loss(const trainee *t)
-{
-    deft_tensor *const x = deft_relu(deft_nn_embedding_call(&t->words, t->x));
-    return deft_cross_entropy(deft_nn_linear_call(&t->dense[0], x), t->labels);
-}
-
-static void tiny_init(trainee *t)
-{
-    enum { WORDS = 16 };
-    deft_nn_embedding_init(&t->words, t->nn, "0", WORDS, 16);
-    deft_nn_linear_init(&t->dense[0], t->nn, "1", 16, 10, true);
-    t->x = deft_randint(t->cx, deft_nn_rng(t->nn), DEFT_SHAPE(8), DEFT_I64, 0, WORDS);
-    t->forward = tiny_loss;
-}
-
-static deft_tensor *cnn_loss(const trainee *t)
-{
-    deft_tensor *x = t->x;
-    for (int i = 0; i < 2; i++) {
-        x = deft_conv2d(x, t->weight[i], DEFT_CONV2D(.padding = { 1, 1 }, .bias = t->bias[i]));
-        x = deft_max_pool2d(deft_relu(x), DEFT_POOL2D(.kernel = { 2, 2 }));
-    }
-    const int64_t n = deft_dim(x, 0);
-    x = deft_reshape(x, DEFT_SHAPE(n, deft_numel(x) / n));
-    return deft_cross_entropy(deft_nn_linear_call(&t->dense[0], x), t->labels);
-}
-
-static void cnn_init(trainee *t)
-{
-    static const int64_t channels[] = { 1, 32, 64 };
-    for (int i = 0; i < 2; i++) {
-        char name[8];
-        const double bound = 1 / sqrt(9 * (double)channels[i]);
-        const deft_init init = { DEFT_INIT_UNIFORM, -bound, bound };
-        snprintf(name, sizeof name, "%d", i);
-        deft_nn_push(t->nn, name);
-        t->weight[i] = deft_nn_parameter(t->nn, "weight",
-                                         DEFT_SHAPE(channels[i + 1], channels[i], 3, 3), init);
-        t->bias[i] = deft_nn_parameter(t->nn, "bias", DEFT_SHAPE(channels[i + 1]), init);
-        deft_nn_pop(t->nn);
-    }
-    deft_nn_linear_init(&t->dense[0], t->nn, "2", 64 * 7 * 7, 10, true);
-    t->x = deft_normal(t->cx, deft_nn_rng(t->nn), DEFT_SHAPE(64, 1, 28, 28), DEFT_F32, 0, 1);
-    t->forward = cnn_loss;
-}
-
-static deft_tensor *text_loss(const trainee *t)
-{
-    return transformer_loss(&t->net, t->x, t->labels);
-}
-
-static void text_init(trainee *t, const transformer_options *o, int64_t batch)
-{
-    const deft_shape s = DEFT_SHAPE(batch, 64);
-    transformer_init(&t->net, t->nn, o);
-    t->x = deft_randint(t->cx, deft_nn_rng(t->nn), s, DEFT_I64, 0, o->n_tokens);
-    t->labels = deft_keep(deft_randint(t->cx, deft_nn_rng(t->nn), s, DEFT_I64, 0, o->n_tokens));
-    t->forward = text_loss;
-}
-
-static void gpt_init(trainee *t)
-{
-    const transformer_options o = {
-        .n_tokens = 1024, .length = 64, .layers = 4, .width = 256, .heads = 4, .is_tied = true
-    };
-    text_init(t, &o, 16);
-}
-
-static void gpt2_init(trainee *t)
-{
-    const transformer_options o = transformer_gpt2();
-    text_init(t, &o, 4);
-}
-
-static const struct {
-    const char *name;
-    void (*init)(trainee *t);
-} models[] = { { "mlp", mlp_init },   { "mlp1", mlp1_init }, { "mlp8", mlp8_init },
-               { "tiny", tiny_init }, { "cnn", cnn_init },   { "gpt", gpt_init },
-               { "gpt2", gpt2_init } };
 
 /* ---- steps ---- */
 
@@ -207,57 +83,28 @@ static double peak(const trainee *t)
     return st == DEFT_OK ? (double)m.peak_bytes : NAN;
 }
 
-static deft_status save(trainee *t, const char *path)
+/* The gradients and the update of the parameters. */
+static void learn(trainee *t, deft_tensor *loss)
 {
-    const size_t n = deft_nn_n_parameters(t->nn);
-    deft_named *const list = calloc(n + 2, sizeof *list);
-    if (!list) return DEFT_E_MEMORY;
-    for (size_t i = 0; i < n; i++)
-        list[i] = (deft_named){ deft_nn_name_at(t->nn, i), deft_nn_parameter_at(t->nn, i) };
-    list[n] = (deft_named){ "x", t->x };
-    list[n + 1] = (deft_named){ "labels", t->labels };
-    const deft_status st = deft_save(t->cx, path, list, n + 2);
-    free(list);
-    return st;
-}
-
-static deft_status make(trainee *t, const char *model, const char *path)
-{
-    FILE *const clear = fopen("/proc/self/clear_refs", "w"); /* VmHWM starts again */
-    if (clear) fputs("5", clear), fclose(clear);
-    t->before = getenv("DEFT_DEVICE") ? 0 : resident("VmRSS");
-    deft_status st = DEFT_OK;
-    TRY(deft_nn_create(t->cx, NULL, &t->nn));
-    const deft_scope s = deft_scope_begin(t->cx);
-    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
-        if (!strcmp(models[i].name, model)) models[i].init(t);
-    if (t->x && !t->labels)
-        t->labels = deft_keep(deft_randint(t->cx, deft_nn_rng(t->nn), DEFT_SHAPE(deft_dim(t->x, 0)),
-                                           DEFT_I32, 0, 10));
-    t->x = deft_keep(t->x);
-    t->loss = deft_keep(deft_zeros(t->cx, DEFT_SHAPE(), DEFT_F32));
-    TRY(deft_scope_end(s));
-    TRY(deft_optim_create(t->nn, NULL, &t->adamw));
-    t->grad = calloc(deft_optim_n(t->adamw), sizeof *t->grad);
-    if (!t->grad) return DEFT_E_MEMORY;
-    if (strcmp(path, "-") != 0) TRY(save(t, path));
-done:
-    return st;
+    deft_grad(&loss, NULL, 1, deft_optim_parameters(t->adamw), deft_optim_n(t->adamw), NULL,
+              t->grad);
+    deft_optim_step(t->adamw, t->grad, rate);
 }
 
 static deft_status steps(trainee *t, long n)
 {
+    deft_tensor *const token = train_model_token(t->model);
     deft_status st = DEFT_OK;
     for (long i = 0; i < n; i++) {
         deft_stats before, after;
+        int64_t word = 0;
         deft_stats_read(t->cx, &before, sizeof before);
         const deft_scope s = deft_step_begin(t->cx);
-        deft_tensor *const l = t->forward(t);
-        deft_grad(&l, NULL, 1, deft_optim_parameters(t->adamw), deft_optim_n(t->adamw), NULL,
-                  t->grad);
-        deft_optim_step(t->adamw, t->grad, rate);
-        deft_assign(t->loss, l);
+        deft_tensor *const result = train_model_call(t->model);
+        if (t->adamw) learn(t, result);
+        deft_assign(t->result, result);
         TRY(deft_step_end(s));
+        if (token) TRY(deft_item(token, &word)); /* which a program would show */
         deft_stats_read(t->cx, &after, sizeof after);
         t->launches = after.launches - before.launches;
     }
@@ -265,10 +112,38 @@ done:
     return st;
 }
 
+/* N steps, and what is compared: the loss that the last of them began with, the cross entropy of
+ * its scores, or the score of the token it decoded. */
 static deft_status run(trainee *t, long n, float *loss)
 {
-    const deft_status st = steps(t, n);
-    return st == DEFT_OK ? deft_item(t->loss, loss) : st;
+    deft_status st = steps(t, n);
+    if (st != DEFT_OK) return st;
+    const deft_scope s = deft_scope_begin(t->cx);
+    deft_tensor *const y = t->result, *const labels = train_model_labels(t->model);
+    st = deft_item(deft_rank(y) ? deft_cross_entropy(y, labels) : y, loss);
+    const deft_status end = deft_scope_end(s);
+    return st != DEFT_OK ? st : end;
+}
+
+static deft_status make(trainee *t, const char *name, const char *path)
+{
+    FILE *const clear = fopen("/proc/self/clear_refs", "w"); /* VmHWM starts again */
+    if (clear) fputs("5", clear), fclose(clear);
+    t->before = getenv("DEFT_DEVICE") ? 0 : resident("VmRSS");
+    deft_status st = DEFT_OK;
+    TRY(deft_nn_create(t->cx, NULL, &t->nn));
+    const deft_scope s = deft_scope_begin(t->cx);
+    t->model = train_model_create(t->cx, t->nn, name);
+    if (t->model) t->result = deft_keep(deft_zeros(t->cx, train_model_result(t->model), DEFT_F32));
+    TRY(deft_scope_end(s));
+    if (!t->model) return DEFT_E_ARG;
+    if (strcmp(path, "-") != 0) TRY(deft_nn_save(t->nn, path, DEFT_NN_ALL));
+    if (train_model_work(t->model) != TRAINS) return DEFT_OK;
+    TRY(deft_optim_create(t->nn, NULL, &t->adamw));
+    t->grad = calloc(deft_optim_n(t->adamw), sizeof *t->grad);
+    if (!t->grad) return DEFT_E_MEMORY;
+done:
+    return st;
 }
 
 /* ---- the GPU's share of a step ---- */
@@ -406,6 +281,7 @@ done:
     if (st != DEFT_OK) printf("failed %s\n", deft_status_text(st));
     free(t.grad);
     deft_optim_destroy(&t.adamw);
+    train_model_destroy(&t.model);
     deft_nn_destroy(&t.nn);
     deft_ctx_destroy(&t.cx);
     deft_runtime_destroy(&rt);

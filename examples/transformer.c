@@ -86,13 +86,18 @@ static deft_tensor *gelu_tanh(deft_tensor *x)
     return deft_mul(x, deft_sigmoid(deft_mul(u, deft_const_f(cx, 1.5957691216057308))));
 }
 
+/* The second half of a block: x and what two layers make of it. */
+static deft_tensor *with_layers(const transformer_block *b, deft_tensor *x)
+{
+    deft_tensor *y = deft_nn_linear_call(&b->up, deft_nn_norm_call(&b->after, x));
+    y = deft_nn_linear_call(&b->down, gelu_tanh(y));
+    return deft_add(x, deft_nn_dropout_call(&b->drop, y));
+}
+
 static deft_tensor *block_call(const transformer_block *b, deft_tensor *x)
 {
     deft_tensor *y = deft_nn_self_attention_call(&b->attention, deft_nn_norm_call(&b->before, x));
-    x = deft_add(x, deft_nn_dropout_call(&b->drop, y));
-    y = deft_nn_linear_call(&b->up, deft_nn_norm_call(&b->after, x));
-    y = deft_nn_linear_call(&b->down, gelu_tanh(y));
-    return deft_add(x, deft_nn_dropout_call(&b->drop, y));
+    return with_layers(b, deft_add(x, deft_nn_dropout_call(&b->drop, y)));
 }
 
 deft_tensor *transformer_call(const transformer *t, deft_tensor *tokens)
@@ -109,4 +114,55 @@ deft_tensor *transformer_loss(const transformer *t, deft_tensor *tokens, deft_te
     deft_tensor *const scores = transformer_call(t, tokens);
     return deft_cross_entropy(deft_reshape(scores, DEFT_SHAPE(rows, t->o.n_tokens)),
                               deft_reshape(next, DEFT_SHAPE(rows)));
+}
+
+/* ---- one token after the other ---- */
+
+bool transformer_memory_init(transformer_memory *m, deft_ctx *cx, const transformer_options *o)
+{
+    const deft_shape s = DEFT_SHAPE(o->layers, o->heads, o->length, o->width / o->heads);
+    *m = (transformer_memory){ .keys = deft_keep(deft_zeros(cx, s, DEFT_F32)),
+                               .values = deft_keep(deft_zeros(cx, s, DEFT_F32)) };
+    return m->keys && m->values;
+}
+
+void transformer_memory_finish(transformer_memory *m)
+{
+    deft_drop(&m->keys);
+    deft_drop(&m->values);
+    m->n = 0;
+}
+
+/* Part k of the query, key and value of a token, [1, 3 width], head by head: [heads, 1, ..]. */
+static deft_tensor *of_heads(const transformer *t, deft_tensor *all, int64_t k)
+{
+    const int64_t width = t->o.width, heads = t->o.heads;
+    return deft_reshape(deft_slice(all, DEFT_FULL, DEFT_R(k * width, (k + 1) * width)),
+                        DEFT_SHAPE(heads, 1, width / heads));
+}
+
+/* Writes the key or value of token n of a layer. Returns those of all tokens up to it. */
+static deft_tensor *remember(deft_tensor *all, int64_t layer, int64_t n, deft_tensor *one)
+{
+    deft_assign(deft_slice(all, DEFT_AT(layer), DEFT_FULL, DEFT_R(n, n + 1)), one);
+    return deft_slice(all, DEFT_AT(layer), DEFT_FULL, DEFT_R(0, n + 1));
+}
+
+deft_tensor *transformer_next(const transformer *t, transformer_memory *m, deft_tensor *token)
+{
+    deft_tensor *const place = deft_slice(t->places.weight, DEFT_R(m->n, m->n + 1));
+    deft_tensor *x = deft_add(deft_nn_embedding_call(&t->tokens, token), place);
+    for (int64_t i = 0; i < t->o.layers; i++) {
+        const transformer_block *const b = &t->blocks[i];
+        deft_tensor *const all =
+            deft_nn_linear_call(&b->attention.in, deft_nn_norm_call(&b->before, x));
+        deft_tensor *const k = remember(m->keys, i, m->n, of_heads(t, all, 1));
+        deft_tensor *const v = remember(m->values, i, m->n, of_heads(t, all, 2));
+        deft_tensor *const y = deft_attention(of_heads(t, all, 0), k, v, NULL);
+        x = deft_add(
+            x, deft_nn_linear_call(&b->attention.out, deft_reshape(y, DEFT_SHAPE(1, t->o.width))));
+        x = with_layers(b, x);
+    }
+    m->n++;
+    return deft_nn_linear_call(&t->head, deft_nn_norm_call(&t->last, x));
 }

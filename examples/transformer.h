@@ -33,6 +33,12 @@ typedef struct transformer {
     deft_nn_linear head;
 } transformer;
 
+/* The keys and values of the tokens of one text, so that each token is computed once. */
+typedef struct transformer_memory {
+    deft_tensor *keys, *values; /* [layers, heads, length, width / heads], kept */
+    int64_t n;                  /* tokens so far, at most length */
+} transformer_memory;
+
 /* GPT-2 with 124,439,808 parameters. */
 transformer_options transformer_gpt2(void);
 
@@ -44,5 +50,15 @@ deft_tensor *transformer_call(const transformer *t, deft_tensor *tokens);
 
 /* The mean cross entropy of scores with the tokens that came: integers [batch, ..]. */
 deft_tensor *transformer_loss(const transformer *t, deft_tensor *tokens, deft_tensor *next);
+
+/* Makes an empty memory for one text. False: an error. */
+bool transformer_memory_init(transformer_memory *m, deft_ctx *cx, const transformer_options *o);
+
+/* Drops the tensors of the memory. */
+void transformer_memory_finish(transformer_memory *m);
+
+/* One more token, an integer [1], at place m->n, which must be below the length -> scores of the
+ * token after it, [1, n_tokens]. Inside a step, which writes key and value into the memory. */
+deft_tensor *transformer_next(const transformer *t, transformer_memory *m, deft_tensor *token);
 
 #endif

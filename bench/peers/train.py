@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's side of `deft-bench train --peers`: the training steps of bench/train_step.c.
+"""The peers' side of `deft-bench train --peers`: the steps of bench/train_step.c.
 
     train.py --venv build/peers --peer torch --threads 2 [--device cuda]
 
-Installs PyTorch into a virtual environment in that folder (the first time; with a device the Python at hand has to have
-it), then answers lines on standard input with lines on standard output, "ok ..." or "failed REASON":
+Installs PyTorch (or ONNX Runtime) into a virtual environment in that folder (the first time; with a device the Python at hand
+has to have it), then answers lines on standard input with lines on standard output, "ok ..." or "failed REASON":
 
     (nothing)          once the library is imported: ok VERSION
     load MODEL FILE    the safetensors file has the parameters and the batch: makes model and optimizer
-    loss N             N steps; the loss that the last of them began with
+    loss N             N steps; the loss that the last of them began with, the cross entropy of its scores, or the score of the
+                       token that it decoded
     time N             N steps: their seconds
     gap N              seconds that the GPU is busy with a step, those that the host takes to put one in, and 0; or nan
                        and why: bench/held.h. N is how many launches deft puts in ahead; here up to 32 steps, as many
@@ -25,67 +26,27 @@ import sys
 import time
 
 import serve
+import train_models
 
 RATE = 3e-4
 
 
-def read_safetensors(path, torch):
-    """Name to tensor, each read into its own memory."""
-    dtypes = {"F32": torch.float32, "I32": torch.int32, "I64": torch.int64}
-    tensors = {}
+def read_safetensors(path):
+    """Name to array, each read into its own memory; without the state of deft's random numbers."""
+    import numpy as np
+
+    dtypes = {"F32": np.float32, "I32": np.int32, "I64": np.int64}
+    arrays = {}
     with open(path, "rb") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
         start = file.tell()
         for name, entry in header.items():
-            if name == "__metadata__":
+            if name == "__metadata__" or name.startswith("rng."):
                 continue
-            tensor = torch.empty(entry["shape"], dtype=dtypes[entry["dtype"]])
+            arrays[name] = np.empty(entry["shape"], dtypes[entry["dtype"]])
             file.seek(start + entry["data_offsets"][0])
-            file.readinto(tensor.numpy().reshape(-1).view("u1"))
-            tensors[name] = tensor
-    return tensors
-
-
-def mlp(F, p, x, labels):
-    for i in range(3):
-        x = F.linear(x, p[f"{i}.weight"], p[f"{i}.bias"])
-        if i < 2:
-            x = F.relu(x)
-    return F.cross_entropy(x, labels)
-
-
-def cnn(F, p, x, labels):
-    for i in range(2):
-        x = F.max_pool2d(F.relu(F.conv2d(x, p[f"{i}.weight"], p[f"{i}.bias"], padding=1)), 2)
-    return F.cross_entropy(F.linear(x.flatten(1), p["2.weight"], p["2.bias"]), labels)
-
-
-def transformer(heads):
-    def loss(F, p, tokens, labels):
-        n, length = tokens.shape
-        width = p["tokens.weight"].shape[1]
-
-        def norm(name, x):
-            return F.layer_norm(x, (width,), p[name + ".weight"], p[name + ".bias"])
-
-        x = F.embedding(tokens, p["tokens.weight"]) + p["places.weight"][:length]
-        i = 0
-        while f"blocks.{i}.up.weight" in p:
-            b = f"blocks.{i}."
-            y = F.linear(norm(b + "before", x), p[b + "attention.in_proj_weight"], p[b + "attention.in_proj_bias"])
-            q, k, v = (a.view(n, length, heads, -1).transpose(1, 2) for a in y.split(width, 2))
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-            y = y.transpose(1, 2).reshape(n, length, width)
-            x = x + F.linear(y, p[b + "attention.out_proj.weight"], p[b + "attention.out_proj.bias"])
-            y = F.linear(norm(b + "after", x), p[b + "up.weight"], p[b + "up.bias"])
-            x = x + F.linear(F.gelu(y, approximate="tanh"), p[b + "down.weight"], p[b + "down.bias"])
-            i += 1
-        scores = F.linear(norm("last", x), p["tokens.weight"])
-        return F.cross_entropy(scores.flatten(0, 1), labels.flatten())
-    return loss
-
-
-LOSSES = {"mlp": mlp, "mlp1": mlp, "mlp8": mlp, "cnn": cnn, "gpt": transformer(4), "gpt2": transformer(12)}
+            file.readinto(arrays[name].reshape(-1).view("u1"))
+    return arrays
 
 
 def status_bytes(key):
@@ -93,6 +54,13 @@ def status_bytes(key):
         if line.startswith(key):
             return int(line.split()[1]) * 1024
     raise RuntimeError(f"/proc/self/status has no {key}")
+
+
+def resident_now():
+    """Resident bytes, from which the most resident bytes are counted again."""
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+    return status_bytes("VmRSS")
 
 
 class Torch:
@@ -119,32 +87,70 @@ class Torch:
     def load(self, model, path):
         torch = self.torch
         if self.device == "cpu":
-            with open("/proc/self/clear_refs", "w") as file:
-                file.write("5")      # VmHWM starts again
-            self.before = status_bytes("VmRSS")
+            self.before = resident_now()
         else:
             torch.cuda.reset_peak_memory_stats()
             self.before = torch.cuda.memory_allocated()
-        tensors = {name: a.to(self.device) for name, a in read_safetensors(path, torch).items()}
-        self.x, self.labels = tensors.pop("x"), tensors.pop("labels").long()
-        self.p = {name: a.requires_grad_() for name, a in tensors.items()}
-        loss = LOSSES[model]
-        self.adamw = torch.optim.AdamW(self.p.values(), lr=RATE, fused=True)
-        self.loss = self.built(lambda p, x, labels: loss(torch.nn.functional, p, x, labels))
+        self.p = {name: torch.from_numpy(a).to(self.device) for name, a in read_safetensors(path).items()}
+        self.x, self.labels = self.p.pop("x"), self.p.pop("labels")
+        if model in train_models.TRAINS:
+            self.load_training(train_models.TRAINS[model])
+        elif model in train_models.INFERS:
+            self.load_inference(train_models.INFERS[model])
+        else:
+            self.load_decoding(*train_models.DECODES[model])
 
-    def built(self, loss):
+    def load_training(self, loss):
+        torch = self.torch
+        parameters = [a.requires_grad_() for name, a in self.p.items() if ".running_" not in name]
+        self.adamw = torch.optim.AdamW(parameters, lr=RATE, fused=True)
+        self.loss = self.built(lambda p, x, labels: loss(torch.nn.functional, p, x, labels))
+        self.step = self.train
+
+    def load_inference(self, scores):
+        torch = self.torch
+        self.scores = self.built(lambda p, x: scores(torch.nn.functional, p, x, None))
+        self.step = self.infer
+
+    def load_decoding(self, next_token, heads):
+        torch = self.torch
+        length, width = self.p["places.weight"].shape
+        n = sum(1 for _ in train_models.blocks_of(self.p))
+        self.keys, self.values = torch.zeros(2, n, 1, heads, length, width // heads, device=self.device)
+        self.place = 0
+        self.next_token = self.built(lambda p, *rest: next_token(torch.nn.functional, p, *rest))
+        self.step = self.decode
+
+    def built(self, function):
+        return function
+
+    def train(self):
+        self.adamw.zero_grad()
+        loss = self.loss(self.p, self.x, self.labels)
+        loss.backward()
+        self.adamw.step()
         return loss
+
+    def infer(self):
+        with self.torch.inference_mode():
+            return self.scores(self.p, self.x)
+
+    def decode(self):
+        with self.torch.inference_mode():
+            self.place %= self.keys.shape[3]
+            self.x, score = self.next_token(self.p, self.x, self.place, self.keys, self.values)
+            self.place += 1
+            self.x.item()    # which a program would show
+        return score
 
     def steps(self, n):
         for _ in range(n):
-            self.adamw.zero_grad()
-            loss = self.loss(self.p, self.x, self.labels)
-            loss.backward()
-            self.adamw.step()
-        return loss
+            result = self.step()
+        return result
 
     def run(self, n):
-        return self.steps(n).item()
+        result = self.steps(n)
+        return result if result.numel() == 1 else self.torch.nn.functional.cross_entropy(result, self.labels)
 
     def spins_per_second(self):
         cuda, n = self.torch.cuda, 10_000_000
@@ -196,18 +202,50 @@ class TorchCompiled(Torch):
     """torch.compile in its default mode: forward and backward pass. The fused AdamW is one call, which was faster
     than the one that is compiled from its steps."""
 
-    def built(self, loss):
-        return self.torch.compile(loss)
+    def built(self, function):
+        return self.torch.compile(function)
 
 
 class TorchReduced(Torch):
     """torch.compile(mode="reduce-overhead"): CUDA graphs."""
 
-    def built(self, loss):
-        return self.torch.compile(loss, mode="reduce-overhead")
+    def built(self, function):
+        return self.torch.compile(function, mode="reduce-overhead")
 
 
-PEERS = {"torch": Torch, "torch-compile": TorchCompiled, "torch-reduced": TorchReduced}
+class OnnxRuntime:
+    """Scores alone, of a graph whose weights are constants, so that they are packed once."""
+
+    def __init__(self, threads, device):
+        import train_onnx
+
+        self.onnx, self.threads, self.version = train_onnx, threads, train_onnx.VERSION
+
+    def peak(self):
+        return status_bytes("VmHWM")
+
+    def finish(self):
+        pass
+
+    def load(self, model, path):
+        self.before = resident_now()
+        arrays = read_safetensors(path)
+        self.x, self.labels = arrays.pop("x"), arrays.pop("labels")
+        self.scores = self.onnx.session(arrays, self.x, self.threads)
+
+    def steps(self, n):
+        for _ in range(n):
+            result = self.scores(self.x)
+        return result
+
+    def run(self, n):
+        return self.onnx.cross_entropy(self.steps(n), self.labels)
+
+    def gap(self):
+        return "nan there is no GPU"
+
+
+PEERS = {"onnxruntime": OnnxRuntime, "torch": Torch, "torch-compile": TorchCompiled, "torch-reduced": TorchReduced}
 
 
 def answer(peer, line):
@@ -221,10 +259,10 @@ def answer(peer, line):
         return peer.gap()
     n = int(rest[0])
     if word == "loss":
-        return f"{peer.run(n):.9g}"
+        return f"{peer.run(n).item():.9g}"
     peer.finish()
     start = time.perf_counter()
-    peer.run(n)
+    peer.steps(n)
     peer.finish()
     return f"{time.perf_counter() - start:.9g}"
 
@@ -242,4 +280,4 @@ def add_device(parser):
 
 if __name__ == "__main__":
     # With a device, the Python at hand has PyTorch.
-    serve.main(__doc__, PEERS, lambda args: "torch", start, add_device, lambda args: args.device != "cpu")
+    serve.main(__doc__, PEERS, lambda args: "onnxruntime" if args.peer == "onnxruntime" else "torch", start, add_device, lambda args: args.device != "cpu")
