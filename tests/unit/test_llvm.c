@@ -1420,6 +1420,95 @@ Test(llvm, variants_contract_as_the_general_code_does)
     }
 }
 
+/* ---- rows whose divisions are computed ahead ---- */
+
+enum { AHEAD_ROWS = 3, AHEAD_MOST = 4200 };
+
+/* out[0][i], out[1][i]: the sums over j of (x[j] - x[i]) w[i][j] and of w[i][j], with w[i][j] being
+ * m[j] / sqrt((x[j] - x[i])^2 + 0.01)^3, for n elements. knows: compiled for n. */
+static void run_attraction(const df_compiler *c, uint8_t flags, bool knows, int64_t n, float *out)
+{
+    static float x[AHEAD_MOST], m[AHEAD_MOST];
+    const df_step along[5] = { DF_STEP_UNIT, DF_STEP_UNIT, DF_STEP_ZERO, DF_STEP_ZERO,
+                               DF_STEP_ZERO };
+    df_access access[5];
+    int64_t stride[10];
+    char *ptr[5] = { (char *)x, (char *)m, (char *)x, (char *)out, (char *)(out + AHEAD_ROWS) };
+    for (uint32_t a = 0; a < 5; a++) {
+        access[a] =
+            (df_access){ .kind = a < 3 ? DF_ACCESS_LOAD : DF_ACCESS_STORE,
+                         .dtype = DEFT_F32,
+                         .same_as = a,
+                         .step = { a < 2 ? DF_STEP_ZERO : DF_STEP_ANY, (uint8_t)along[a] } };
+        stride[2 * a] = a >= 2;
+        stride[2 * a + 1] = a < 2;
+    }
+    for (int i = 0; i < AHEAD_MOST; i++) {
+        x[i] = (float)(i * 7919 % 10007) / 1001;
+        m[i] = 1 + (float)(i * 104729 % 5003) / 30011;
+    }
+    const df_ins body[] = {
+        ins(DF_K_load, DEFT_F32, 0, DF_LEVEL_ELEM, 0, 0, 0),
+        ins(DF_K_load, DEFT_F32, 0, DF_LEVEL_ELEM, 0, 0, 1),
+        ins(DF_K_load, DEFT_F32, 0, DF_LEVEL_ELEM, 0, 0, 2),
+        ins(DF_K_const, DEFT_F32, 0, DF_LEVEL_ELEM, 0, 0, of_f32(0.01f)),
+        ins(DF_K_const, DEFT_F32, 0, DF_LEVEL_ELEM, 0, 0, of_f32(1)),
+        ins(DF_K_sub, DEFT_F32, 0, DF_LEVEL_ELEM, 0, 2, 0),
+        ins(DF_K_mul, DEFT_F32, 0, DF_LEVEL_ELEM, 5, 5, 0),
+        ins(DF_K_add, DEFT_F32, 0, DF_LEVEL_ELEM, 6, 3, 0),
+        ins(DF_K_sqrt, DEFT_F32, 0, DF_LEVEL_ELEM, 7, 0, 0),
+        ins(DF_K_div, DEFT_F32, 0, DF_LEVEL_ELEM, 4, 8, 0),
+        ins(DF_K_mul, DEFT_F32, 0, DF_LEVEL_ELEM, 9, 9, 0),
+        ins(DF_K_mul, DEFT_F32, 0, DF_LEVEL_ELEM, 10, 9, 0),
+        ins(DF_K_mul, DEFT_F32, 0, DF_LEVEL_ELEM, 11, 1, 0),
+        ins(DF_K_mul, DEFT_F32, 0, DF_LEVEL_ELEM, 5, 12, 0),
+        ins(DF_K_sum, DEFT_F32, 0, DF_LEVEL_ELEM, 13, 0, 0),
+        ins(DF_K_sum, DEFT_F32, 0, DF_LEVEL_ELEM, 12, 0, 0),
+        ins(DF_K_store, DEFT_F32, 1, DF_LEVEL_ROW, 14, 0, 3),
+        ins(DF_K_store, DEFT_F32, 1, DF_LEVEL_ROW, 15, 0, 4),
+    };
+    const df_kernel k = { .mode = DF_MODE_ROW,
+                          .n_axes = 2,
+                          .n_stages = 2,
+                          .flags = flags,
+                          .role = { DF_AXIS_OUTER, DF_AXIS_RED },
+                          .n_access = 5,
+                          .n_ins = DF_LEN(body),
+                          .access = access,
+                          .ins = body };
+    const int64_t extent[2] = { AHEAD_ROWS, n };
+    const df_kargs a = { .ptr = ptr, .stride = stride, .extent = extent };
+    const df_facts facts = { .rows = true, .all = true, .extent = { AHEAD_ROWS, n } };
+    const df_kernel *const one = &k;
+    df_diag d = { 0 };
+    df_code code = { 0 };
+    if (knows)
+        cr_assert(c->specialize(c->self, &d, &k, &facts, &code) == DEFT_OK, "%s", d.text);
+    else
+        compile_all(c, &one, 1, DF_OPT_O2, &code);
+    memset(out, 0, sizeof(float) * 2 * AHEAD_ROWS);
+    code.main(&a, 0, AHEAD_ROWS, 0, 1);
+    c->release(c->self, &code);
+}
+
+Test(llvm, divisions_ahead_change_no_bit, .timeout = 300)
+{
+    static const int64_t lengths[] = { 64, 255, 256, 320, 333, 1000, 1024, 4096, AHEAD_MOST };
+    float general[2 * AHEAD_ROWS], variant[2 * AHEAD_ROWS];
+    for (int v = 0; v < 3; v++) {
+        df_compiler c = open_compiler(widths[v]);
+        for (uint32_t i = 0; i < DF_LEN(lengths); i++)
+            for (int fast = 0; fast < 2; fast++) {
+                const uint8_t flags = fast ? DF_KERNEL_FAST : 0;
+                run_attraction(&c, flags, false, lengths[i], general);
+                run_attraction(&c, flags, true, lengths[i], variant);
+                cr_assert(memcmp(general, variant, sizeof variant) == 0,
+                          "%s, %lld elements, fast %d", c.name, (long long)lengths[i], fast);
+            }
+        c.destroy(c.self);
+    }
+}
+
 /* ---- rows that share loads ---- */
 
 enum { SHARED_PLANES = 2, SHARED_MOST_ROWS = 5, SHARED_MOST_LANES = 200 };

@@ -7,6 +7,7 @@
  *   iterate.c   rows of LOOP
  *   col.c       rows of COL: reductions across the lanes
  *   row.c       reductions along the lanes, for ROW
+ *   ahead.c     rows of ROW whose divisions are computed some vectors ahead
  *   reduce.c    what both kinds of reductions share: the order
  *   tiles.c     rows of MAP with transposed operands, block by block
  *   squares.c   the same, square by square in registers
@@ -173,6 +174,29 @@ df_lanes df_jam_cut(df_gen *g);
 void df_jam_row(df_gen *g, const df_nest *rows, const df_lanes *l, const df_lanes *pair);
 /* Whether the copy that is selected belongs to the second row of a pair. */
 bool df_jam_is_next(const df_gen *g);
+
+/* ---- ahead.c ---- */
+
+/* A body of ROW that is software-pipelined: its early part is computed DF_COPIES vectors ahead of
+ * its late part. */
+typedef struct df_ahead {
+    uint32_t n_vec;                /* vectors per iteration */
+    uint32_t carried;              /* the early instruction whose vectors the late part reads */
+    LLVMValueRef value[DF_COPIES]; /* its vectors, for the vectors whose late part comes next */
+    uint8_t *part;                 /* per instruction: which parts it belongs to */
+} df_ahead;
+/* Whether the marked body is pipelined for the elements [from, to) of a row, which are a whole
+ * number of iterations of n_vec vectors. Sets *a if it is. */
+bool df_ahead_find(df_gen *g, LLVMValueRef from, LLVMValueRef to, uint32_t n_vec, df_ahead *a);
+/* The element at which the iterations of df_ahead_step end. df_ahead_end continues there. */
+LLVMValueRef df_ahead_until(const df_gen *g, LLVMValueRef to);
+/* Writes the early part of the first vectors, from element `from` on. */
+void df_ahead_begin(df_gen *g, df_ahead *a, LLVMValueRef from);
+/* Writes an iteration: the late part of n_vec vectors from `at` on, and the early part of as many
+ * vectors. Accumulators must be in registers. */
+void df_ahead_step(df_gen *g, df_ahead *a, LLVMValueRef at);
+/* Writes the late part of the last vectors, from `at` on. */
+void df_ahead_end(df_gen *g, df_ahead *a, LLVMValueRef at);
 
 /* ---- iterate.c ---- */
 

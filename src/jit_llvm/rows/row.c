@@ -107,14 +107,42 @@ static bool unrolls(df_gen *g, uint32_t stage)
     return regs <= UNROLL_REGS && size * n_vec <= UNROLL_BODY;
 }
 
+/* Sets the accumulators of the stage, which a loop has carried, to from[]. */
+static void take_accumulators(df_gen *g, uint32_t stage, uint32_t n_vec, LLVMValueRef *from)
+{
+    uint32_t n = 0;
+    DF_FOR_REDS(r, g, stage)
+    for (uint32_t j = 0; j < n_vec; j++) {
+        r->reg[j] = from[n++];
+        if (r->is_arg) r->reg_idx[j] = from[n++];
+    }
+}
+
+/* Writes the body for one group of vectors from `at` on. */
+static void one_group(df_gen *g, uint32_t stage, LLVMValueRef at, uint32_t n_vec)
+{
+    for (uint32_t j = 0; j < n_vec; j++) {
+        g->reg = j;
+        g->red_at = LLVMBuildAdd(g->b, at, df_gen_i64(g, j * g->w), "");
+        df_gen_lanes_begin(g, g->red_at, NULL);
+        row_body(g, stage);
+    }
+}
+
 /* Reduces the whole groups of vectors in [r0, to), with the accumulators in registers. They stay
  * there, or are stored to memory. Accumulators beyond 64 elements are joined to the others. */
 static void whole_groups(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMValueRef to, bool stores)
 {
     const uint32_t n_vec = vectors_of_group(g, stage), n_kept = DF_LANES / g->w;
     df_loop l;
+    df_ahead ahead;
+    const bool is_ahead = df_ahead_find(g, r0, to, n_vec, &ahead);
+    if (is_ahead) {
+        df_ahead_begin(g, &ahead, r0);
+        to = df_ahead_until(g, to);
+    }
     df_loop_begin(g, &l, r0, to, df_gen_i64(g, n_vec * g->w),
-                  2 * n_vec * df_reduce_count(g, stage));
+                  2 * n_vec * df_reduce_count(g, stage) + (is_ahead ? DF_COPIES : 0));
     /* Positions are computed before the loop. */
     LLVMBasicBlockRef body = LLVMGetInsertBlock(g->b);
     DF_FOR_REDS(r, g, stage)
@@ -132,29 +160,29 @@ static void whole_groups(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMValueRe
             if (r->is_arg) r->reg_idx[j] = df_loop_carry(g, &l, first);
         }
     }
+    for (uint32_t c = 0; c < DF_COPIES && is_ahead; c++)
+        ahead.value[c] = df_loop_carry(g, &l, ahead.value[c]);
     g->in_regs = true;
-    for (uint32_t j = 0; j < n_vec; j++) {
-        LLVMValueRef at = LLVMBuildAdd(g->b, l.i, df_gen_i64(g, j * g->w), "");
-        g->reg = j;
-        g->red_at = at;
-        df_gen_lanes_begin(g, at, NULL);
-        row_body(g, stage);
-    }
-    g->in_regs = false;
+    if (is_ahead)
+        df_ahead_step(g, &ahead, l.i);
+    else
+        one_group(g, stage, l.i, n_vec);
     uint32_t n = 0;
     DF_FOR_REDS(r, g, stage)
     for (uint32_t j = 0; j < n_vec; j++) {
         l.next[n++] = r->reg[j];
         if (r->is_arg) l.next[n++] = r->reg_idx[j];
     }
+    for (uint32_t c = 0; c < DF_COPIES && is_ahead; c++) l.next[n + c] = ahead.value[c];
     df_loop_end(g, &l);
-    n = 0;
+    take_accumulators(g, stage, n_vec, l.out);
+    if (is_ahead) {
+        for (uint32_t c = 0; c < DF_COPIES; c++) ahead.value[c] = l.out[n + c];
+        df_ahead_end(g, &ahead, to);
+    }
+    g->in_regs = false;
     DF_FOR_REDS(r, g, stage)
     {
-        for (uint32_t j = 0; j < n_vec; j++) {
-            r->reg[j] = l.out[n++];
-            if (r->is_arg) r->reg_idx[j] = l.out[n++];
-        }
         for (uint32_t j = n_vec; j-- > n_kept;) {
             const df_pair into = { r->reg[j - n_kept], NULL }, from = { r->reg[j], NULL };
             r->reg[j - n_kept] = df_reduce_join(g, r, into, from).v;
