@@ -26,6 +26,7 @@
 #include <string.h>
 
 #include "runtime/os.h"
+#include "runtime/row_copies.h"
 
 /* A run layout with more work memory than MAX_KEPT_FRAME bytes is not kept. */
 enum { MAX_KEPT_FRAME = 64 << 20 };
@@ -112,7 +113,7 @@ static void exec_choose_variants(df_run *r)
     for (uint32_t i = 0; i < r->plan->n_segs; i++) {
         df_seg_run *const s = &r->segs[i];
         if (r->plan->segs[i].kind != DF_SEG_KERNEL || !s->code || s->split) continue;
-        if (s->rides || s->n_items == 0) continue;
+        if (s->rides || s->n_items == 0 || s->copies_rows) continue;
         const bool has_riders = s->riders != DF_NONE;
         const df_call c = call_of(s, has_riders ? rides_whole(s) : s->n_items == 1);
         s->code = df_tiers_choose(r->x->tiers, r->plan->execs[r->plan->segs[i].kernel.i], s->code,
@@ -138,6 +139,31 @@ static df_kargs thread_args(const df_run *r, const df_seg_run *s, uint32_t threa
     return a;
 }
 
+static df_row_copy row_copy(const df_seg_run *s)
+{
+    const int64_t *const stride = s->args.stride;
+    return (df_row_copy){ .from = s->args.ptr[0],
+                          .to = s->args.ptr[1],
+                          .from_stride = stride,
+                          .to_stride = stride + s->kernel->n_axes,
+                          .n = (size_t)s->n_inner,
+                          .size = deft_dtype_size((deft_dtype)s->kernel->access[0].dtype) };
+}
+
+/* Copies rows [row, end) of s and of the co-scheduled segments that copy rows, too. */
+static void copy_rows_together(const df_run *r, const df_seg_run *s, int64_t row, int64_t end)
+{
+    df_row_copy list[DF_MOST_ROW_COPIES];
+    uint32_t n = 0;
+    list[n++] = row_copy(s);
+    for (uint32_t i = s->riders; i != DF_NONE; i = r->segs[i].next_rider) {
+        if (!r->segs[i].copies_rows) continue;
+        df_assert(n < DF_MOST_ROW_COPIES);
+        list[n++] = row_copy(&r->segs[i]);
+    }
+    df_copy_rows(list, n, s->args.extent, s->kernel->n_axes - 1u, row, end);
+}
+
 /* Runs rows [row, end) of s and of its co-scheduled segments, a few rows at a time. */
 static void run_rows(const df_run *r, const df_seg_run *s, df_kargs *a, uint32_t thread,
                      int64_t row, int64_t end)
@@ -145,9 +171,13 @@ static void run_rows(const df_run *r, const df_seg_run *s, df_kargs *a, uint32_t
     const int64_t step = df_max_i64(RIDE_ELEMENTS / s->n_inner, 1);
     for (int64_t next; row < end; row = next) {
         next = df_min_i64(row + step, end);
-        df_run_main(r, s, a, thread, row, next, 0, s->n_inner);
+        if (s->copies_rows)
+            copy_rows_together(r, s, row, next);
+        else
+            df_run_main(r, s, a, thread, row, next, 0, s->n_inner);
         for (uint32_t i = s->riders; i != DF_NONE; i = r->segs[i].next_rider) {
             const df_seg_run *const rider = &r->segs[i];
+            if (rider->copies_rows) continue;
             df_kargs b = thread_args(r, rider, thread);
             df_run_main(r, rider, &b, thread, row, next, 0, rider->n_inner);
         }
@@ -233,6 +263,7 @@ static void run_launch(df_run *r, const df_launch *l, df_run_stats *stats)
         stats->forks += seg->kind != DF_SEG_KERNEL;
         stats->interpreted_segments += s->kernel && !s->code;
         stats->streamed_segments += s->args.streams;
+        stats->copied_segments += s->copies_rows;
     }
     stats->launches++;
     stats->segments += l->n;

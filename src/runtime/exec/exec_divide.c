@@ -4,6 +4,7 @@
  * tasks (exec.c).
  */
 #include "runtime/exec/exec_run.h"
+#include "runtime/row_copies.h"
 
 #include <math.h>
 
@@ -26,6 +27,13 @@ enum { MAP_GRAIN = 4096, COL_GRAIN = 256 };
  * row are then written by the same thread as the rest of the row, while its cache lines are
  * in the cache. */
 enum { THIN = 16 };
+
+/* Segments that only copy, and into the same rows, are co-scheduled, too (row_copies.h). The pieces
+ * of a concatenation do so, and those of rolled and of padded arrays. Fewer rows than FEW_ROWS are
+ * not divided evenly, and longer ones than LONG_ROW_BYTES share few lines. */
+enum { FEW_ROWS = 64, LONG_ROW_BYTES = 65536 };
+
+enum { FROM, TO }; /* the accesses of a kernel that copies */
 
 /* Rows of a kernel with transposed operands are computed in strips of so many rows
  * (jit_llvm/rows/squares.c), and strips of fewer rows more slowly. */
@@ -67,31 +75,116 @@ static bool segment_has_rows(const df_seg_run *s)
     return s->kernel && s->kernel->mode == DF_MODE_MAP && s->n_outer > 1 && s->n_inner > 0;
 }
 
-/* The latest wide segment from `first` up to but excluding `end` that has as many rows as s, or
- * NULL. The faces of a cube come between its inside and its border columns. */
-static df_seg_run *wide_segment(df_run *r, uint32_t first, uint32_t end, const df_seg_run *s)
+/* A segment other than i, from `first` up to but excluding `end`, that is wide and has as many rows
+ * as segment i: the latest before i, else the first behind it. NULL: there is none. The faces of a
+ * cube come between its inside and its border columns. */
+static df_seg_run *wide_segment(df_run *r, uint32_t first, uint32_t end, uint32_t i)
 {
-    for (uint32_t i = end; i-- > first;) {
-        df_seg_run *const u = &r->segs[i];
-        if (r->plan->segs[i].kind == DF_SEG_KERNEL && u->n_inner > THIN &&
-            u->n_outer == s->n_outer && segment_has_rows(u))
-            return u;
+    df_seg_run *behind = NULL;
+    for (uint32_t k = end; k-- > first;) {
+        df_seg_run *const u = &r->segs[k];
+        if (k == i || r->plan->segs[k].kind != DF_SEG_KERNEL || u->rides || u->n_inner <= THIN ||
+            u->n_outer != r->segs[i].n_outer || !segment_has_rows(u))
+            continue;
+        if (k < i) return u;
+        behind = u;
     }
-    return NULL;
+    return behind;
+}
+
+static uint32_t count_riders(const df_run *r, const df_seg_run *s)
+{
+    uint32_t n = 0;
+    for (uint32_t i = s->riders; i != DF_NONE; i = r->segs[i].next_rider) n++;
+    return n;
+}
+
+static int64_t copy_stride(const df_run *r, const df_seg *seg, uint32_t access, uint32_t axis)
+{
+    return df_run_slot(r, seg->bind[access].stride[axis]);
+}
+
+/* Whether the kernel stores what it loads. A bool is stored as 0 or 1, whatever it was. */
+static bool kernel_copies(const df_kernel *k)
+{
+    return k->mode == DF_MODE_MAP && k->n_ins == 2 && k->n_access == 2 &&
+           k->ins[0].op == DF_K_load && k->ins[0].imm == FROM && k->ins[1].op == DF_K_store &&
+           k->ins[1].imm == TO && k->access[FROM].kind == DF_ACCESS_LOAD &&
+           k->access[FROM].dtype == k->access[TO].dtype && k->access[TO].dtype != DEFT_BOOL;
+}
+
+/* Whether segment i only copies rows, which are short, through the caches. */
+static bool copies_rows(const df_run *r, uint32_t i)
+{
+    const df_seg *const seg = &r->plan->segs[i];
+    const df_seg_run *const s = &r->segs[i];
+    if (seg->kind != DF_SEG_KERNEL || !segment_has_rows(s) || !kernel_copies(s->kernel) ||
+        s->may_stream)
+        return false;
+    const uint32_t inner = s->kernel->n_axes - 1u;
+    const int64_t size = (int64_t)deft_dtype_size((deft_dtype)s->kernel->access[TO].dtype);
+    const int64_t pitch = copy_stride(r, seg, TO, inner - 1);
+    return copy_stride(r, seg, TO, inner) == 1 && pitch > 0 && pitch <= LONG_ROW_BYTES / size &&
+           (copy_stride(r, seg, FROM, inner) == 1 || s->n_inner <= THIN);
+}
+
+/* Whether segments i and j, which copy rows, copy into the same rows. */
+static bool have_same_rows(const df_run *r, uint32_t i, uint32_t j)
+{
+    const df_seg *const a = &r->plan->segs[i], *const b = &r->plan->segs[j];
+    const uint32_t n_axes = r->segs[i].kernel->n_axes;
+    if (r->segs[j].kernel->n_axes != n_axes || a->bind[TO].buf.i != b->bind[TO].buf.i) return false;
+    for (uint32_t x = 0; x + 1 < n_axes; x++)
+        if (df_run_slot(r, a->extent[x]) != df_run_slot(r, b->extent[x]) ||
+            copy_stride(r, a, TO, x) != copy_stride(r, b, TO, x))
+            return false;
+    return true;
+}
+
+/* The segment with which segment i, which copies rows, is co-scheduled: the first wide one from
+ * `first` up to but excluding `end` that copies into the same rows, else the first thin one before
+ * i. A wide segment looks only before itself. NULL: there is none. */
+static df_seg_run *joined_segment(df_run *r, uint32_t first, uint32_t end, uint32_t i)
+{
+    df_seg_run *const s = &r->segs[i], *thin = NULL;
+    if (s->n_outer < FEW_ROWS || !copies_rows(r, i)) return NULL;
+    if (s->n_inner > THIN) end = i;
+    for (uint32_t k = first; k < end; k++) {
+        df_seg_run *const u = &r->segs[k];
+        if (k == i || u->rides || !copies_rows(r, k) || !have_same_rows(r, i, k) ||
+            count_riders(r, u) + 1 >= DF_MOST_ROW_COPIES)
+            continue;
+        if (u->n_inner > THIN) return u;
+        if (k < i && !thin) thin = u;
+    }
+    return thin;
+}
+
+static void add_rider(df_run *r, df_seg_run *under, uint32_t i)
+{
+    df_seg_run *const s = &r->segs[i];
+    df_assert(under != s && !under->rides && s->riders == DF_NONE);
+    uint32_t *last = &under->riders;
+    while (*last != DF_NONE) last = &r->segs[*last].next_rider;
+    *last = i;
+    s->rides = true;
+    s->next_rider = DF_NONE;
+    under->ns += s->ns;
+    under->code_ns += s->code_ns;
 }
 
 static void find_riders(df_run *r, const df_launch *l, uint32_t n)
 {
-    for (uint32_t i = l->first; i < l->first + n; i++) {
+    const uint32_t end = l->first + n;
+    for (uint32_t i = l->first; i < end; i++) {
         df_seg_run *const s = &r->segs[i];
         if (r->plan->segs[i].kind != DF_SEG_KERNEL || !segment_has_rows(s)) continue;
-        df_seg_run *const u = s->n_inner > THIN ? NULL : wide_segment(r, l->first, i, s);
-        if (!u) continue;
-        s->rides = true;
-        s->next_rider = u->riders;
-        u->riders = i;
-        u->ns += s->ns;
-        u->code_ns += s->code_ns;
+        df_seg_run *u = joined_segment(r, l->first, end, i);
+        if (u)
+            u->copies_rows = s->copies_rows = true;
+        else if (s->n_inner <= THIN)
+            u = wide_segment(r, l->first, end, i);
+        if (u) add_rider(r, u, i);
     }
 }
 
