@@ -22,6 +22,11 @@
  * before it reads n_asleep. Both are sequentially consistent, so that no wake-up is lost. The
  * caller spins and then sleeps on n_done in the same way, but spins longer.
  *
+ * How long workers take to start varies fivefold with the caches that their processors share, and
+ * a virtual machine's host changes that while programs run. So a few regions in a hundred are
+ * timed: each worker notes when it begins its first task. This start delay is some 130 ns for near
+ * processors, and 400 ns for far ones. df_pool_share is the only place that uses it to decide.
+ *
  * Workers are pinned, and callers are not. When the system has put a caller on the processor of a
  * worker, that worker moves to the processor that no worker uses. Otherwise both would share one
  * processor until the system moves the caller, which takes milliseconds.
@@ -41,10 +46,18 @@
  * next region then has to wake them, its last task ends late, and so on. */
 #define CALLER_SPIN_NS 200000
 #define MOVE_NS 1000000 /* the shortest time between two moves of workers */
-/* Waking workers costs the caller some 5 us. A short region without workers loses some 0.5 us.
- * After this many such regions, the sleeping workers have cost as much as waking them does. */
+/* Waking workers costs the caller some 7 us, and they begin some 25 us later. Short work without
+ * workers loses some 0.5 us. After this many pieces of it, the sleeping workers have cost as much
+ * as waking them does. */
 #define SHORT_UNTIL_WAKE 16
-enum { MAX_THREADS = 1024, MAX_RANGES = 16 };
+/* A region is worth its cost when each thread has work for this many start delays. Announcing a
+ * region and reporting its end take about two of them, and fetching its data takes more. */
+#define WORTH_DELAYS 4
+#define NEAR_NS 100 /* the least start delay that is believed, and the one of an unmeasured pool */
+/* The start delay is the least of N_SAMPLES regions, because the system may interrupt a worker in
+ * any of them. It is measured again every SAMPLE_PERIOD regions. When it is so long that work is
+ * not divided, it is forgotten, and so measured again, after FAR_PERIOD such pieces of work. */
+enum { MAX_THREADS = 1024, MAX_RANGES = 16, N_SAMPLES = 8, SAMPLE_PERIOD = 256, FAR_PERIOD = 2048 };
 
 typedef void (*task_fn)(void *user, uint32_t i, uint32_t thread);
 
@@ -70,7 +83,13 @@ struct df_pool {
     uint32_t n_tried;           /* workers that were tried to start; no second try. 0: not yet */
     df_fork_detector mark;
     _Atomic uint32_t busy;     /* 1 while a thread runs a region on the pool: that thread owns it */
-    _Atomic uint32_t n_missed; /* short regions without workers, since the last with workers */
+    _Atomic uint32_t n_missed; /* pieces of short work, since the workers fell asleep */
+    _Atomic uint32_t n_far;    /* pieces of work that were not divided because of start_ns */
+    _Atomic uint32_t start_ns; /* the start delay; 0: not measured */
+    uint32_t n_samples;        /* timed regions since start_ns was written; for the owner of busy */
+    uint32_t sample_ns;        /* the least start delay of these; as n_samples */
+    uint32_t n_untimed;        /* regions since then that were not timed; as n_samples */
+    uint64_t (*now_ns)(void);  /* the clock of timed regions */
     int caller_cpu;            /* processor of the caller in the last region */
     int free_cpu;              /* no worker is pinned there; -1: workers are not pinned */
     uint64_t moved_ns;         /* when a worker was moved last */
@@ -80,11 +99,24 @@ struct df_pool {
     uint32_t n;                          /* tasks of the region; only owners of a task read it */
     task_fn task;                        /* as for n */
     void *user;                          /* as for n */
+    uint64_t opened_ns;                  /* when the region was opened, if it is timed, else 0 */
     _Atomic uint32_t n_asleep;
     _Atomic bool stop;
     alignas(64) _Atomic uint32_t n_done;
     _Atomic bool caller_asleep;
+    _Atomic uint32_t late_ns; /* longest delay of a worker in a timed region; 0: none took part */
 };
+
+/* Notes that a worker begins its first task of a timed region. */
+static void note_start(df_pool *p)
+{
+    const uint64_t ns = p->now_ns() - p->opened_ns;
+    const uint32_t late = ns == 0 ? 1 : ns < UINT32_MAX ? (uint32_t)ns : UINT32_MAX;
+    uint32_t seen = atomic_load_explicit(&p->late_ns, memory_order_relaxed);
+    while (seen < late && !atomic_compare_exchange_weak_explicit(
+                              &p->late_ns, &seen, late, memory_order_relaxed, memory_order_relaxed))
+        ;
+}
 
 /* Runs tasks of the current region until none is left. */
 static void take_part(df_pool *p, uint32_t thread)
@@ -97,6 +129,7 @@ static void take_part(df_pool *p, uint32_t thread)
             const uint64_t ticket = atomic_fetch_add_explicit(&r->ticket, 1, memory_order_acquire);
             const uint64_t bounds = atomic_load_explicit(&r->bounds, memory_order_acquire);
             if (ticket >> 32 != bounds >> 32 || (uint32_t)ticket >= (uint32_t)bounds) break;
+            if (p->opened_ns && mine == 0 && thread > 0) note_start(p);
             p->task(p->user, (uint32_t)ticket, thread);
             n = p->n;
             mine++;
@@ -129,7 +162,7 @@ static bool wait_region(df_pool *p, uint32_t *seen)
     }
 }
 
-static void *work(void *user)
+static void *pool_work(void *user)
 {
     worker *const w = user;
     uint32_t seen = w->seen;
@@ -151,7 +184,7 @@ static void start_workers(df_pool *p)
         worker *const w = &p->workers[i];
         /* With more threads than processors, which only tests ask for, nothing is pinned. */
         *w = (worker){ .pool = p, .thread = i + 1, .seen = seen, .cpu = pin ? cpus[i] : -1 };
-        if (!df_os_thread(&w->handle, work, w, w->cpu)) break;
+        if (!df_os_thread(&w->handle, pool_work, w, w->cpu)) break;
         p->n_started++;
     }
     p->free_cpu = pin ? cpus[n - 1] : -1;
@@ -187,7 +220,38 @@ static void restart_after_fork(df_pool *p)
     atomic_store(&p->n_asleep, 0);
     atomic_store(&p->caller_asleep, false);
     atomic_store(&p->busy, 0);
+    atomic_store(&p->start_ns, 0);
+    p->n_samples = 0;
     df_fork_detector_done(&p->mark);
+}
+
+/* Whether workers exist, and all of them spin or work. They may fall asleep at any time. */
+static bool is_awake(const df_pool *p)
+{
+    return atomic_load_explicit(&p->n_started, memory_order_relaxed) > 0 &&
+           atomic_load_explicit(&p->n_asleep, memory_order_relaxed) == 0;
+}
+
+/* Returns true when the next region shall be timed. Workers that sleep would make it a measure of
+ * the system. The caller owns busy. */
+static bool is_time_due(df_pool *p)
+{
+    if (!is_awake(p)) return false;
+    if (atomic_load_explicit(&p->start_ns, memory_order_relaxed) == 0 || p->n_samples > 0)
+        return true;
+    return ++p->n_untimed > SAMPLE_PERIOD;
+}
+
+/* Takes the start delay of the timed region that has just ended. When no worker took part, the
+ * workers would have started later than now. The caller owns busy. */
+static void sample_start(df_pool *p)
+{
+    if (atomic_load_explicit(&p->late_ns, memory_order_relaxed) == 0) note_start(p);
+    const uint32_t late = atomic_load_explicit(&p->late_ns, memory_order_relaxed);
+    if (p->n_samples == 0 || late < p->sample_ns) p->sample_ns = late;
+    if (++p->n_samples < N_SAMPLES) return;
+    atomic_store_explicit(&p->start_ns, p->sample_ns, memory_order_relaxed);
+    p->n_samples = p->n_untimed = 0;
 }
 
 static void open_region(df_pool *p, uint32_t n, task_fn task, void *user)
@@ -198,6 +262,11 @@ static void open_region(df_pool *p, uint32_t n, task_fn task, void *user)
     p->task = task;
     p->user = user;
     p->n = n;
+    p->opened_ns = 0;
+    if (is_time_due(p)) {
+        atomic_store_explicit(&p->late_ns, 0, memory_order_relaxed);
+        p->opened_ns = p->now_ns();
+    }
     for (uint32_t i = 0; i < p->n_ranges; i++) {
         range *const r = &p->ranges[i];
         const uint64_t begin = (uint64_t)n * i / p->n_ranges;
@@ -223,7 +292,7 @@ static void wait_done(df_pool *p, uint32_t n)
     atomic_store(&p->caller_asleep, false);
 }
 
-static void *aligned(void *raw)
+static void *pool_align(void *raw)
 {
     return (void *)(((uintptr_t)raw + alignof(df_pool) - 1) & ~(uintptr_t)(alignof(df_pool) - 1));
 }
@@ -244,8 +313,9 @@ deft_status df_pool_create(df_diag *d, const df_mem *mem, uint32_t n_threads, df
             return st;
         }
     }
-    df_pool *const p = aligned(raw);
+    df_pool *const p = pool_align(raw);
     *p = (df_pool){ .mem = mem, .raw = raw, .workers = workers, .n_threads = n_threads };
+    p->now_ns = df_os_now_ns;
     p->n_ranges = n_threads < MAX_RANGES ? n_threads : MAX_RANGES;
     df_fork_detector_init(&p->mark);
     *out = p;
@@ -286,6 +356,7 @@ void df_pool_run(df_pool *p, uint32_t n, task_fn task, void *user)
             open_region(p, n, task, user);
             take_part(p, 0);
             wait_done(p, n);
+            if (p->opened_ns) sample_start(p);
             atomic_store_explicit(&p->busy, 0, memory_order_release);
             return;
         }
@@ -293,21 +364,39 @@ void df_pool_run(df_pool *p, uint32_t n, task_fn task, void *user)
     for (uint32_t i = 0; i < n; i++) task(user, i, 0);
 }
 
-bool df_pool_is_awake(const df_pool *p)
+uint32_t df_pool_start_ns(const df_pool *p)
 {
-    return atomic_load_explicit(&p->n_started, memory_order_relaxed) > 0 &&
-           atomic_load_explicit(&p->n_asleep, memory_order_relaxed) == 0;
+    const uint32_t ns = atomic_load_explicit(&p->start_ns, memory_order_relaxed);
+    return ns > NEAR_NS ? ns : NEAR_NS;
 }
 
-void df_pool_run_short(df_pool *p, uint32_t n, task_fn task, void *user)
+/* Returns how many threads have enough to do when they share work that takes `ns`. */
+static uint32_t threads_worth(const df_pool *p, double ns, uint32_t start_ns)
 {
-    if (n > 1 && p->n_threads > 1) {
-        if (df_pool_is_awake(p) ||
-            atomic_fetch_add_explicit(&p->n_missed, 1, memory_order_relaxed) >= SHORT_UNTIL_WAKE) {
-            atomic_store_explicit(&p->n_missed, 0, memory_order_relaxed);
-            df_pool_run(p, n, task, user);
-            return;
-        }
+    const double n = ns / (WORTH_DELAYS * (double)start_ns);
+    return n < 2 ? 1 : n < p->n_threads ? (uint32_t)n : p->n_threads;
+}
+
+uint32_t df_pool_share(df_pool *p, double ns)
+{
+    const bool is_long = ns > DF_POOL_LONG_NS;
+    const uint32_t n = threads_worth(p, ns, is_long ? NEAR_NS : df_pool_start_ns(p));
+    if (is_long || p->n_threads == 1 || threads_worth(p, ns, NEAR_NS) == 1) return n;
+    if (n == 1) {
+        if (atomic_fetch_add_explicit(&p->n_far, 1, memory_order_relaxed) + 1 < FAR_PERIOD)
+            return 1;
+        atomic_store_explicit(&p->n_far, 0, memory_order_relaxed);
+        atomic_store_explicit(&p->start_ns, 0, memory_order_relaxed);
+        return 1;
     }
-    for (uint32_t i = 0; i < n; i++) task(user, i, 0);
+    if (!is_awake(p) &&
+        atomic_fetch_add_explicit(&p->n_missed, 1, memory_order_relaxed) < SHORT_UNTIL_WAKE)
+        return 1;
+    atomic_store_explicit(&p->n_missed, 0, memory_order_relaxed);
+    return n;
+}
+
+void df_pool_use_clock(df_pool *p, uint64_t (*now_ns)(void))
+{
+    p->now_ns = now_ns;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The pool alone: each task once whatever their number and that of the threads; home ranges, in
- * order, and helping in others; workers that come late; short regions; which signals threads of the
- * library block.
+ * order, and helping in others; workers that come late; short work; how long workers take to start,
+ * and what that decides; which signals threads of the library block.
  */
 #include <criterion/criterion.h>
 
@@ -62,14 +62,38 @@ static void run_counted(df_pool *p, uint32_t n, pool_run run)
                      r.count[i]);
 }
 
+static uint64_t stopped_clock(void)
+{
+    return 0;
+}
+
+/* With a stopped clock, workers seem to start at once. */
+static df_pool *make_near_pool(uint32_t n_threads)
+{
+    df_pool *const p = make_pool(n_threads);
+    df_pool_use_clock(p, stopped_clock);
+    return p;
+}
+
+/* Work for all threads of a near pool, which does not wake sleeping ones at once. */
+static const double SHORT_NS = DF_POOL_LONG_NS - 1;
+
+static void run_short(df_pool *p, uint32_t n, void (*task)(void *, uint32_t, uint32_t), void *user)
+{
+    if (df_pool_share(p, SHORT_NS) > 1)
+        df_pool_run(p, n, task, user);
+    else
+        for (uint32_t i = 0; i < n; i++) task(user, i, 0);
+}
+
 /* From fewer ranges than threads to more, and from fewer tasks than ranges to more. */
 Test(pool, each_task_runs_once)
 {
     for (uint32_t n_threads = 1; n_threads <= 32; n_threads++) {
-        df_pool *p = make_pool(n_threads);
+        df_pool *p = make_near_pool(n_threads);
         for (uint32_t n = 0; n <= MAX_TASKS; n += n < 40 || n_threads % 8 < 2 ? 1 : 7) {
             run_counted(p, n, df_pool_run);
-            run_counted(p, n, df_pool_run_short);
+            run_counted(p, n, run_short);
         }
         df_pool_destroy(&p);
         cr_assert_null(p);
@@ -169,7 +193,7 @@ Test(pool, late_workers_run_nothing_twice)
     }
 }
 
-/* ---- short regions ---- */
+/* ---- short work ---- */
 
 static void who_task(void *user, uint32_t i, uint32_t thread)
 {
@@ -183,16 +207,16 @@ static int calls_until_helped(df_pool *p)
 {
     _Atomic uint32_t who = 0;
     int n = 0;
-    while (who <= 1 && n < 5000) df_pool_run_short(p, 8, who_task, &who), n++;
+    while (who <= 1 && n < 5000) run_short(p, 8, who_task, &who), n++;
     cr_assert_lt(n, 5000);
     return n;
 }
 
-Test(pool, short_regions_wake_after_a_while)
+Test(pool, short_work_wakes_after_a_while)
 {
-    df_pool *p = make_pool(3);
+    df_pool *p = make_near_pool(3);
     _Atomic uint32_t who = 0;
-    df_pool_run_short(p, 8, who_task, &who);
+    run_short(p, 8, who_task, &who);
     cr_expect_eq(who, 1, "nobody is started for one");
     for (int round = 0; round < 3; round++) {
         (void)calls_until_helped(p); /* the count begins anew */
@@ -200,6 +224,75 @@ Test(pool, short_regions_wake_after_a_while)
         const int n = calls_until_helped(p);
         cr_expect_gt(n, 16, "sleeping workers were woken at call %d", n);
     }
+    df_pool_destroy(&p);
+}
+
+/* ---- the start delay ---- */
+
+/* A clock that goes on by a step each time it is read. A timed region of two threads reads it
+ * twice: when it is opened, and when the worker begins. */
+static _Atomic uint64_t clock_ns, clock_step;
+
+static uint64_t stepping_clock(void)
+{
+    return atomic_fetch_add(&clock_ns, atomic_load(&clock_step));
+}
+
+/* Runs regions in which both threads have a task, until the start delay is `want`. */
+static void run_until_start_is(df_pool *p, uint32_t want)
+{
+    int n = 0;
+    for (; n < 20000 && df_pool_start_ns(p) != want; n++) {
+        trail t = { .n_threads = 2 };
+        df_pool_run(p, 2, trail_task, &t);
+        cr_assert_not(t.gave_up, "a thread had no task");
+    }
+    cr_assert_eq(df_pool_start_ns(p), want, "%u ns instead, after %d regions", df_pool_start_ns(p),
+                 n);
+}
+
+/* Asks so often that sleeping workers are woken. */
+static uint32_t share_of(df_pool *p, double ns)
+{
+    uint32_t n = 1;
+    for (int i = 0; i < 20 && n == 1; i++) n = df_pool_share(p, ns);
+    return n;
+}
+
+Test(pool, work_is_shared_only_when_it_takes_several_start_delays)
+{
+    enum { NEAR = 150, FAR = 5000 };
+    const double work = 2000;
+    df_pool *p = make_pool(2);
+    df_pool_use_clock(p, stepping_clock);
+    atomic_store(&clock_step, NEAR);
+    run_until_start_is(p, NEAR);
+    cr_expect_eq(share_of(p, work), 2);
+    cr_expect_eq(share_of(p, work / 4), 1, "the parts are too short for any pool");
+    /* The processors move apart: later regions show it. */
+    atomic_store(&clock_step, FAR);
+    run_until_start_is(p, FAR);
+    for (int i = 0; i < 1000; i++) cr_assert_eq(df_pool_share(p, work), 1, "question %d", i);
+    cr_expect_eq(share_of(p, 8.0 * FAR), 2, "this work takes long enough");
+    atomic_store(&clock_step, 4 * FAR);
+    run_until_start_is(p, 4 * FAR);
+    cr_expect_eq(share_of(p, DF_POOL_LONG_NS), 1);
+    cr_expect_eq(df_pool_share(p, DF_POOL_LONG_NS + 1), 2, "long work is always shared");
+    /* They come back: the pool tries such work again after a while, and measures. */
+    atomic_store(&clock_step, NEAR);
+    int n = 0;
+    while (n < 5000 && df_pool_share(p, work) == 1) n++;
+    cr_expect_lt(n, 5000, "far processors are far for ever");
+    run_until_start_is(p, NEAR);
+    cr_expect_eq(share_of(p, work), 2);
+    df_pool_destroy(&p);
+}
+
+Test(pool, a_pool_of_one_thread_shares_nothing)
+{
+    df_pool *p = make_pool(1);
+    cr_expect_eq(share_of(p, SHORT_NS), 1);
+    cr_expect_eq(share_of(p, 1e9), 1);
     df_pool_destroy(&p);
 }
 

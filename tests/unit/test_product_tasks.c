@@ -3,11 +3,14 @@
  * runtime/matmul/matmul.c: how the columns of a product are divided among threads. The first and
  * the second half of the tasks, which are the shares of two threads, have nearly equally many
  * columns. The epilogue shows the tasks. Products here are so small that each task calls it once.
+ * Also when threads share small products (small.c), which must show in no bit.
  */
 #include <criterion/criterion.h>
 
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "runtime/matmul.h"
 #include "runtime/matmul/windows.h"
@@ -105,4 +108,87 @@ Test(product_tasks, two_threads_have_nearly_equally_many_columns)
                       (long long)side, (long long)half, (long long)n);
     }
     df_pool_destroy(&pool);
+}
+
+/* ---- small products ---- */
+
+static _Atomic uint64_t n_readings, clock_ns, clock_step;
+
+/* Goes on by clock_step each time it is read, and counts that. */
+static uint64_t stepping_clock(void)
+{
+    atomic_fetch_add(&n_readings, 1);
+    return atomic_fetch_add(&clock_ns, atomic_load(&clock_step));
+}
+
+static void wait_for_both(void *user, uint32_t i, uint32_t thread)
+{
+    _Atomic uint32_t *const n = user;
+    (void)i, (void)thread;
+    atomic_fetch_add(n, 1);
+    while (atomic_load(n) < 2) sched_yield();
+}
+
+/* Runs regions until the pool has measured that workers take so long to start. */
+static void set_start(df_pool *pool, uint32_t ns)
+{
+    atomic_store(&clock_step, ns);
+    for (int i = 0; i < 20000 && df_pool_start_ns(pool) != ns; i++) {
+        _Atomic uint32_t n = 0;
+        df_pool_run(pool, 2, wait_for_both, &n);
+    }
+    cr_assert_eq(df_pool_start_ns(pool), ns);
+}
+
+enum { SIDE = 64 };
+
+static void multiply_small(df_pool *pool, const float *a, const float *b, float *c)
+{
+    const df_matmul_job job = { .dtype = DEFT_F32,
+                                .m = SIDE,
+                                .n = SIDE,
+                                .k = SIDE,
+                                .n_batch = 1,
+                                .a = (const char *)a,
+                                .b = (const char *)b,
+                                .c = (char *)c,
+                                .c_row = SIDE,
+                                .a_row = SIDE,
+                                .a_col = 1,
+                                .b_row = SIDE,
+                                .b_col = 1 };
+    df_matmul_run(&job, NULL, NULL, pool, NULL);
+}
+
+/* The pool reads its clock only in regions. It times each region while no start delay is known. */
+Test(product_tasks, small_products_are_divided_by_near_threads_alone)
+{
+    static float a[SIDE * SIDE], b[SIDE * SIDE], want[SIDE * SIDE], c[SIDE * SIDE];
+    df_pool *pool = NULL, *alone = NULL;
+    cr_assert_eq(df_pool_create(NULL, &df_mem_system, 2, &pool), DEFT_OK);
+    cr_assert_eq(df_pool_create(NULL, &df_mem_system, 1, &alone), DEFT_OK);
+    for (int i = 0; i < SIDE * SIDE; i++) {
+        a[i] = (float)(i % 17) * 0.1f - 0.7f;
+        b[i] = (float)(i % 13) * 0.3f - 1.1f;
+    }
+    multiply_small(alone, a, b, want);
+    df_pool_use_clock(pool, stepping_clock);
+    set_start(pool, 100000);
+    const uint64_t before = atomic_load(&n_readings);
+    for (int i = 0; i < 1000; i++) {
+        memset(c, 0, sizeof c);
+        multiply_small(pool, a, b, c);
+        cr_assert_eq(memcmp(c, want, sizeof c), 0);
+    }
+    cr_expect_eq(atomic_load(&n_readings), before, "a region was opened for far threads");
+    /* After a while the pool tries again, and then finds that the threads are near. */
+    atomic_store(&clock_step, 200);
+    for (int i = 0; i < 100000 && df_pool_start_ns(pool) != 200; i++) {
+        memset(c, 0, sizeof c);
+        multiply_small(pool, a, b, c);
+        cr_assert_eq(memcmp(c, want, sizeof c), 0);
+    }
+    cr_expect_gt(atomic_load(&n_readings), before, "near threads share nothing");
+    df_pool_destroy(&pool);
+    df_pool_destroy(&alone);
 }

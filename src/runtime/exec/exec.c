@@ -247,7 +247,8 @@ static void run_launch(df_run *r, const df_launch *l, df_run_stats *stats)
 {
     r->launch = l;
     const df_seg_run *const first = &r->segs[l->first];
-    const bool parallel = first->parallel && (!first->is_short || df_pool_is_awake(r->x->pool));
+    const bool parallel =
+        first->parallel && (!first->is_short || df_pool_share(r->x->pool, first->launch_ns) > 1);
     const uint32_t n_tasks = parallel ? df_run_make_tasks(r, l) : 0;
     if (n_tasks > 1) df_pool_run(r->x->pool, n_tasks, run_task, r);
     /* Whether short launches fork depends on the time, so they are not counted. */

@@ -8,12 +8,11 @@
 
 #include <math.h>
 
-/* A launch that takes more than PARALLEL_NS runs in parallel. A task should take at least TASK_NS.
- * Waking a worker costs up to 25 us. */
-#define PARALLEL_NS 40e3
+/* A launch that takes more than DF_POOL_LONG_NS runs in parallel. A task should take at least
+ * TASK_NS. */
 #define TASK_NS 12e3
 /* The same for a launch in a plan that wakes the workers in other launches. Such a launch runs in
- * parallel while they are awake. */
+ * parallel when df_pool_share says so. */
 #define AWAKE_NS 10e3
 #define AWAKE_TASK_NS 4e3
 #define TASKS_PER_THREAD 8
@@ -202,7 +201,7 @@ static bool wakes_workers(const df_run *r)
 {
     for (uint32_t i = 0; i < r->plan->n_launches; i++) {
         const df_launch *const l = &r->plan->launches[i];
-        if (sum_launch_ns(r, l) > PARALLEL_NS) return true;
+        if (sum_launch_ns(r, l) > DF_POOL_LONG_NS) return true;
         for (uint32_t j = l->first; j < l->first + l->n; j++)
             if (r->plan->segs[j].kind == DF_SEG_MATMUL) return true;
     }
@@ -216,7 +215,7 @@ static uint32_t divide_launch(df_run *r, const df_launch *l, uint32_t pool_threa
     const uint32_t n_beside = l->n - l->n_after;
     if (n_beside > 1) find_riders(r, l, n_beside);
     const double total = sum_launch_ns(r, l);
-    const bool is_short = total <= PARALLEL_NS;
+    const bool is_short = total <= DF_POOL_LONG_NS;
     const bool parallel = pool_threads > 1 && (!is_short || (wakes && total > AWAKE_NS));
     const double least = is_short ? AWAKE_TASK_NS : TASK_NS;
     double target = total / (pool_threads * TASKS_PER_THREAD);
@@ -234,6 +233,7 @@ static uint32_t divide_launch(df_run *r, const df_launch *l, uint32_t pool_threa
     if (l->n > 0) {
         r->segs[l->first].parallel = parallel && n_items > 1;
         r->segs[l->first].is_short = is_short;
+        r->segs[l->first].launch_ns = total;
     }
     return parallel ? n_items : 0;
 }

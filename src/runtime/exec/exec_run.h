@@ -49,7 +49,8 @@ typedef struct df_seg_run {
     bool copies_rows;             /* its rows are copied with those of others (row_copies.h) */
     bool is_idle;                 /* all buffers that it writes are empty: it is skipped */
     bool parallel;                /* the launch that begins with this segment runs in parallel */
-    bool is_short;                /* that launch does so only while the workers are awake */
+    bool is_short;                /* that launch does so only when df_pool_share says so */
+    double launch_ns;             /* estimated time of that launch on one thread */
     uint32_t first_item, n_items; /* within its launch */
     uint64_t *partial;
     int64_t partial_row; /* words of `partial` per row */

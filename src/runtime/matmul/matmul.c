@@ -644,8 +644,9 @@ static void matmul_run_job(const df_matmul_job *job, const df_gemm_kernel *g, df
     const uint32_t n_threads = df_pool_threads(pool);
     const cut w = plan(job, g, n_threads);
     const df_matmul_job *const j = &w.job;
-    const bool alone =
-        n_threads == 1 || df_matmul_cost(j) * (double)j->n_batch <= DF_MATMUL_REGION_MACS;
+    const double macs = df_matmul_cost(j) * (double)j->n_batch;
+    const bool alone = n_threads == 1 || macs <= DF_MATMUL_REGION_MACS ||
+                       df_pool_share(pool, df_matmul_ns(macs, w.tiles)) == 1;
 
     region r = { .w = &w };
     char *const aligned = (char *)(((uintptr_t)work + ALIGN - 1) / ALIGN * ALIGN);

@@ -11,7 +11,7 @@
 
 enum {
     DF_MATMUL_WELL_BYTES = 512 << 10, /* a B up to this size stays in L2, beside A and C */
-    DF_MATMUL_REGION_MACS = 1000000   /* least product that wakes sleeping threads */
+    DF_MATMUL_REGION_MACS = 1000000   /* least product that is planned for several threads */
 };
 
 /* Returns true when the rows of B are contiguous, so that B can be read without packing. */
@@ -37,6 +37,9 @@ bool df_matmul_wants_blas(const df_matmul_job *j);
 /* Returns the multiply-adds that take as long as one batch entry of this product. Reading an
  * element of B takes as long as some multiply-adds, which matters for few rows. */
 double df_matmul_cost(const df_matmul_job *j);
+
+/* Returns the estimated time of so many multiply-adds on one thread. */
+double df_matmul_ns(double macs, const df_tiles *t);
 
 /* Returns true for a product that is one block without packing. To plan its division would take as
  * long as to compute it. */
