@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "runtime/matmul.h"
+#include "runtime/matmul/small.h"
 #include "runtime/matmul/windows.h"
 
 enum { TAPS = 9, CHANNELS = 8, ROWS = 96, MR = 8, NR = 48, MOST_TASKS = 256 };
@@ -158,6 +159,29 @@ static void multiply_small(df_pool *pool, const float *a, const float *b, float 
                                 .b_row = SIDE,
                                 .b_col = 1 };
     df_matmul_run(&job, NULL, NULL, pool, NULL);
+}
+
+/* The end of the last thread, in the time of one row or column. */
+static int64_t end_of(int64_t extent, int64_t parts, int64_t head, int64_t part)
+{
+    return df_max_i64(extent - (parts - 1) * part, part + head);
+}
+
+Test(product_tasks, parts_of_small_products_end_as_soon_as_any)
+{
+    for (int64_t extent = 1; extent <= 300; extent += extent < 70 ? 1 : 7)
+        for (int64_t unit = 1; unit <= 16; unit += 5)
+            for (int64_t parts = 2; parts <= 9; parts++)
+                for (int64_t head = 0; head <= extent / 2; head += 1 + extent / 9) {
+                    const int64_t part = df_matmul_part_of_worker(extent, unit, parts, head);
+                    int64_t least = end_of(extent, parts, head, 0);
+                    for (int64_t other = 0; (parts - 1) * other < extent; other += unit)
+                        least = df_min_i64(least, end_of(extent, parts, head, other));
+                    cr_assert(part >= 0 && part % unit == 0 && (parts - 1) * part < extent);
+                    cr_assert_eq(part > 0 ? end_of(extent, parts, head, part) : least, least,
+                                 "%lld in %lld parts: %lld", (long long)extent, (long long)parts,
+                                 (long long)part);
+                }
 }
 
 /* The pool reads its clock only in regions. It times each region while no start delay is known. */

@@ -61,6 +61,15 @@ bool df_matmul_is_small(const df_matmul_job *j)
            df_matmul_wants_dots(j, df_tiles_pick(j->dtype));
 }
 
+int64_t df_matmul_part_of_worker(int64_t extent, int64_t unit, int64_t parts, int64_t head)
+{
+    df_assert(parts > 1 && head >= 0 && unit > 0);
+    /* With this part the caller ends last. One unit more for each worker may end sooner. */
+    const int64_t part = df_max_i64(extent - head, 0) / parts / unit * unit, more = part + unit;
+    const int64_t first = extent - (parts - 1) * part, less = extent - (parts - 1) * more;
+    return less > 0 && df_max_i64(less, more + head) < first ? more : part;
+}
+
 /* A small product that threads share. It is two cache lines, which other threads fetch. */
 typedef struct small_product {
     df_block g;
@@ -119,7 +128,7 @@ void df_matmul_run_small(const df_matmul_job *j, char *c, int64_t c_row, df_pool
     if (parts > 1) {
         const int64_t unit = !by_columns ? (t->mr + 1) / 2 : j->packed ? t->nr : t->nr / 3;
         const int64_t head = df_pool_start_ns(pool) * RATE * (int64_t)t->nr / (macs / extent);
-        s.part = (extent - head) / parts / unit * unit;
+        s.part = df_matmul_part_of_worker(extent, unit, parts, head);
         s.first = extent - (parts - 1) * s.part;
         if (s.part < (j->packed ? unit : 2 * unit)) parts = 1;
         /* Parts begin with a panel, so that the last one is shorter. */

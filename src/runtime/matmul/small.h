@@ -45,6 +45,11 @@ double df_matmul_ns(double macs, const df_tiles *t);
  * long as to compute it. */
 bool df_matmul_is_small(const df_matmul_job *j);
 
+/* Divides `extent` rows or columns among the caller and parts - 1 workers, which start so late that
+ * the caller does `head` of them meanwhile. Returns how many each worker gets: a multiple of unit,
+ * with which the last of them ends soonest. The rest, at least one, is the caller's. */
+int64_t df_matmul_part_of_worker(int64_t extent, int64_t unit, int64_t parts, int64_t head);
+
 /* Computes a small product into c, whose rows are c_row elements apart. Runs no epilogue. */
 void df_matmul_run_small(const df_matmul_job *j, char *c, int64_t c_row, df_pool *pool);
 
