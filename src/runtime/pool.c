@@ -51,8 +51,10 @@
  * as waking them does. */
 #define SHORT_UNTIL_WAKE 16
 /* A region is worth its cost when each thread has work for this many start delays. Announcing a
- * region and reporting its end take about two of them, and fetching its data takes more. */
+ * region and reporting its end take about two of them, and fetching its data takes more. From
+ * FAR_NS on, the processors share no cache. Data then takes so long that each ns counts as four. */
 #define WORTH_DELAYS 4
+#define FAR_NS 200
 #define NEAR_NS 100 /* the least start delay that is believed, and the one of an unmeasured pool */
 /* The start delay is the least of N_SAMPLES regions, because the system may interrupt a worker in
  * any of them. It is measured again every SAMPLE_PERIOD regions. When it is so long that work is
@@ -373,7 +375,8 @@ uint32_t df_pool_start_ns(const df_pool *p)
 /* Returns how many threads have enough to do when they share work that takes `ns`. */
 static uint32_t threads_worth(const df_pool *p, double ns, uint32_t start_ns)
 {
-    const double n = ns / (WORTH_DELAYS * (double)start_ns);
+    const double start = start_ns, beyond = start > FAR_NS ? start - FAR_NS : 0;
+    const double n = ns / (WORTH_DELAYS * (start + 3 * beyond));
     return n < 2 ? 1 : n < p->n_threads ? (uint32_t)n : p->n_threads;
 }
 

@@ -261,7 +261,7 @@ static uint32_t share_of(df_pool *p, double ns)
 
 Test(pool, work_is_shared_only_when_it_takes_several_start_delays)
 {
-    enum { NEAR = 150, FAR = 5000 };
+    enum { NEAR = 150, FAR = 1000 };
     const double work = 2000;
     df_pool *p = make_pool(2);
     df_pool_use_clock(p, stepping_clock);
@@ -273,7 +273,8 @@ Test(pool, work_is_shared_only_when_it_takes_several_start_delays)
     atomic_store(&clock_step, FAR);
     run_until_start_is(p, FAR);
     for (int i = 0; i < 1000; i++) cr_assert_eq(df_pool_share(p, work), 1, "question %d", i);
-    cr_expect_eq(share_of(p, 8.0 * FAR), 2, "this work takes long enough");
+    cr_expect_eq(share_of(p, 20.0 * FAR), 1, "far processors fetch the data slowly, too");
+    cr_expect_eq(share_of(p, 30.0 * FAR), 2, "this work takes long enough");
     atomic_store(&clock_step, 4 * FAR);
     run_until_start_is(p, 4 * FAR);
     cr_expect_eq(share_of(p, DF_POOL_LONG_NS), 1);
