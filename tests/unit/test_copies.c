@@ -189,6 +189,15 @@ Test(copies, sixteen_pieces_are_written_together)
     cr_expect_eq(join_whole(DEFT_I16, 200, 20, width), 20);
 }
 
+/* More thin pieces than may be written together, before the wide one with which they are. */
+Test(copies, many_thin_pieces_before_a_wide_one)
+{
+    int64_t width[MOST];
+    for (int i = 0; i < MOST; i++) width[i] = i < 17 ? 3 : 50;
+    cr_expect_eq(join_whole(DEFT_F32, 200, 18, width), 18);
+    cr_expect_eq(join_whole(DEFT_F32, 200, 17, width), 16);
+}
+
 static int join_shown(bool is_deep, int n, const shown *how, const int64_t *width)
 {
     side s = { .t = DEFT_F32, .rows = 1000, .is_deep = is_deep };

@@ -74,21 +74,17 @@ static bool segment_has_rows(const df_seg_run *s)
     return s->kernel && s->kernel->mode == DF_MODE_MAP && s->n_outer > 1 && s->n_inner > 0;
 }
 
-/* A segment other than i, from `first` up to but excluding `end`, that is wide and has as many rows
- * as segment i: the latest before i, else the first behind it. NULL: there is none. The faces of a
- * cube come between its inside and its border columns. */
-static df_seg_run *wide_segment(df_run *r, uint32_t first, uint32_t end, uint32_t i)
+/* The latest wide segment from `first` up to but excluding i that has as many rows as segment i, or
+ * NULL. The faces of a cube come between its inside and its border columns. */
+static df_seg_run *wide_segment(df_run *r, uint32_t first, uint32_t i)
 {
-    df_seg_run *behind = NULL;
-    for (uint32_t k = end; k-- > first;) {
+    for (uint32_t k = i; k-- > first;) {
         df_seg_run *const u = &r->segs[k];
-        if (k == i || r->plan->segs[k].kind != DF_SEG_KERNEL || u->rides || u->n_inner <= THIN ||
-            u->n_outer != r->segs[i].n_outer || !segment_has_rows(u))
-            continue;
-        if (k < i) return u;
-        behind = u;
+        if (r->plan->segs[k].kind == DF_SEG_KERNEL && u->n_inner > THIN && !u->rides &&
+            u->n_outer == r->segs[i].n_outer && segment_has_rows(u))
+            return u;
     }
-    return behind;
+    return NULL;
 }
 
 static uint32_t count_riders(const df_run *r, const df_seg_run *s)
@@ -142,11 +138,12 @@ static bool have_same_rows(const df_run *r, uint32_t i, uint32_t j)
 
 /* The segment with which segment i, which copies rows, is co-scheduled: the first wide one from
  * `first` up to but excluding `end` that copies into the same rows, else the first thin one before
- * i. A wide segment looks only before itself. NULL: there is none. */
+ * i. A wide segment looks only before itself. NULL: there is none, or others are co-scheduled with
+ * segment i. */
 static df_seg_run *joined_segment(df_run *r, uint32_t first, uint32_t end, uint32_t i)
 {
     df_seg_run *const s = &r->segs[i], *thin = NULL;
-    if (s->n_outer < FEW_ROWS || !copies_rows(r, i)) return NULL;
+    if (s->riders != DF_NONE || s->n_outer < FEW_ROWS || !copies_rows(r, i)) return NULL;
     if (s->n_inner > THIN) end = i;
     for (uint32_t k = first; k < end; k++) {
         df_seg_run *const u = &r->segs[k];
@@ -182,7 +179,7 @@ static void find_riders(df_run *r, const df_launch *l, uint32_t n)
         if (u)
             u->copies_rows = s->copies_rows = true;
         else if (s->n_inner <= THIN)
-            u = wide_segment(r, l->first, end, i);
+            u = wide_segment(r, l->first, i);
         if (u) add_rider(r, u, i);
     }
 }
