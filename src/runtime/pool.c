@@ -382,8 +382,9 @@ static uint32_t threads_worth(const df_pool *p, double ns, uint32_t start_ns)
 
 uint32_t df_pool_share(df_pool *p, double ns)
 {
-    const bool is_long = ns > DF_POOL_LONG_NS;
-    const uint32_t n = threads_worth(p, ns, is_long ? NEAR_NS : df_pool_start_ns(p));
+    const uint32_t start_ns = df_pool_start_ns(p);
+    const bool is_long = ns > (start_ns > FAR_NS ? 2 : 1) * DF_POOL_LONG_NS;
+    const uint32_t n = threads_worth(p, ns, is_long ? NEAR_NS : start_ns);
     if (is_long || p->n_threads == 1 || threads_worth(p, ns, NEAR_NS) == 1) return n;
     if (n == 1) {
         if (atomic_fetch_add_explicit(&p->n_far, 1, memory_order_relaxed) + 1 < FAR_PERIOD)

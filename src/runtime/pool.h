@@ -27,10 +27,11 @@ uint32_t df_pool_threads(const df_pool *p); /* how many threads, with the caller
 #define DF_POOL_LONG_NS 40e3
 
 /* Returns how many threads should share work that takes one thread about `ns`; 1: the caller alone.
- * This is the one rule for work of at most DF_POOL_LONG_NS. The answer depends on the start delay,
- * as far as earlier regions have shown it, and on whether the workers are awake. After a series of
- * questions, sleeping workers are woken nonetheless, so that later work finds them spinning. Longer
- * work is always shared. The caller then runs a region, with about as many tasks. */
+ * The answer depends on the start delay, as far as earlier regions have shown it, and on whether
+ * the workers are awake. After a series of questions, sleeping workers are woken nonetheless, so
+ * that later work finds them spinning. Work of more than DF_POOL_LONG_NS, and of more than twice
+ * that on far processors, is always shared. The caller then runs a region, with about as many
+ * tasks. */
 uint32_t df_pool_share(df_pool *p, double ns);
 
 /* Returns the start delay: the time from the opening of a region until all workers that take part

@@ -275,10 +275,10 @@ Test(pool, work_is_shared_only_when_it_takes_several_start_delays)
     for (int i = 0; i < 1000; i++) cr_assert_eq(df_pool_share(p, work), 1, "question %d", i);
     cr_expect_eq(share_of(p, 20.0 * FAR), 1, "far processors fetch the data slowly, too");
     cr_expect_eq(share_of(p, 30.0 * FAR), 2, "this work takes long enough");
-    atomic_store(&clock_step, 4 * FAR);
-    run_until_start_is(p, 4 * FAR);
-    cr_expect_eq(share_of(p, DF_POOL_LONG_NS), 1);
-    cr_expect_eq(df_pool_share(p, DF_POOL_LONG_NS + 1), 2, "long work is always shared");
+    atomic_store(&clock_step, 8 * FAR);
+    run_until_start_is(p, 8 * FAR);
+    cr_expect_eq(share_of(p, 2 * DF_POOL_LONG_NS), 1);
+    cr_expect_eq(df_pool_share(p, 2 * DF_POOL_LONG_NS + 1), 2, "long work is always shared");
     /* They come back: the pool tries such work again after a while, and measures. */
     atomic_store(&clock_step, NEAR);
     int n = 0;
