@@ -214,6 +214,28 @@ Test(sizes, edges)
     rig_close(&r);
 }
 
+/* Integers of 32 bits, the least and the greatest among them: sorted as halves of words. */
+Test(sizes, unique_all_of_halves_of_words)
+{
+    rig r;
+    rig_open(&r, NULL, NULL);
+    for (int is_signed = 0; is_signed < 2; is_signed++) {
+        const deft_dtype d = is_signed ? DEFT_I32 : DEFT_U32;
+        const double low = is_signed ? -2147483648.0 : 0,
+                     top = is_signed ? 2147483647.0 : 4294967295.0;
+        const double next = is_signed ? -1 : 1;
+        deft_tensor *const x = from(&r, d, 6, (const double[]){ 7, top, low, 7, next, low });
+        deft_tensor *at, *inverse, *counts, *n;
+        deft_tensor *const v = deft_unique_all(x, 5, &at, &inverse, &counts, &n);
+        EXPECT(&r, "values", v, d, DEFT_SHAPE(5), low, next, 7, top, 0);
+        EXPECT(&r, "indices", at, DEFT_I64, DEFT_SHAPE(5), 2, 4, 0, 1, 0);
+        EXPECT(&r, "inverse", inverse, DEFT_I64, DEFT_SHAPE(6), 2, 3, 0, 2, 1, 0);
+        EXPECT(&r, "counts", counts, DEFT_I64, DEFT_SHAPE(5), 2, 1, 2, 1, 0);
+        expect_count(&r, "count", n, 4);
+    }
+    rig_close(&r);
+}
+
 static void refuse(rig *r, deft_tensor *t, deft_status st, const char *words)
 {
     cr_assert_null(t, "%s", words);

@@ -119,6 +119,34 @@ static deft_tensor *complex_order(deft_tensor *v)
     return deft_take(by_im, deft_argsort(sorted, 0, false), 0);
 }
 
+/* Whether each element of a vector in order is the first of its value. There is an element. */
+static deft_tensor *begins_of(deft_ctx *cx, deft_tensor *sorted)
+{
+    const deft_shape one = { .rank = 1, .dim = { 1 } };
+    const int64_t n = deft_numel(sorted) - 1;
+    deft_tensor *const both[2] = {
+        deft_ones(cx, one, DEFT_BOOL),
+        differs_from(df_array_part(sorted, 0, 1, n), df_array_part(sorted, 0, 0, n)),
+    };
+    return deft_concat(both, 2, 0);
+}
+
+/* Integers of 32 bits are sorted together with their indices, as the upper and the lower half of
+ * words. So nothing has to be fetched in their order. */
+static runs runs_of_words(deft_ctx *cx, deft_tensor *v)
+{
+    enum { HALF = 32 };
+    const deft_dtype t = deft_dtype_of(v), as = df_is_signed(t) ? DEFT_I64 : DEFT_U64;
+    deft_tensor *const half = df_array_whole(cx, as, HALF);
+    deft_tensor *const index = deft_cast(deft_iota(cx, deft_shape_get(v), 0), as);
+    deft_tensor *const upper = deft_shift_left(deft_cast(v, as), half);
+    deft_tensor *const words = deft_sort(deft_bitwise_or(upper, index), 0, false);
+    runs r = { .order = deft_cast(deft_cast(words, DEFT_U32), DEFT_I64) };
+    r.sorted = deft_cast(deft_shift_right(words, half), t);
+    r.begins = begins_of(cx, r.sorted);
+    return r;
+}
+
 static runs runs_of(deft_ctx *cx, deft_tensor *v)
 {
     const bool is_complex = df_is_complex(deft_dtype_of(v));
@@ -152,7 +180,9 @@ static distinct distinct_of(deft_ctx *cx, deft_tensor *t, int64_t max)
     const int64_t n = deft_numel(t);
     const deft_shape rows = { .rank = 1, .dim = { max } }, line = { .rank = 1, .dim = { n } };
     if (n == 0) return no_values(cx, t, max);
-    const runs r = runs_of(cx, deft_flatten(t));
+    const bool is_half = df_is_int(deft_dtype_of(t)) && deft_dtype_size(deft_dtype_of(t)) == 4;
+    deft_tensor *const v = deft_flatten(t);
+    const runs r = is_half ? runs_of_words(cx, v) : runs_of(cx, v);
     d.values = deft_compress(r.sorted, r.begins, max, &d.count);
     d.indices = deft_compress(r.order, r.begins, max, NULL);
     /* One row more than is wanted: the last run ends where the next one begins. */
@@ -196,14 +226,8 @@ static deft_tensor *unique_all(deft_ctx *cx, deft_tensor *t, int64_t max, deft_t
 static deft_tensor *values_alone(deft_ctx *cx, deft_tensor *t, int64_t max, deft_tensor **count)
 {
     if (df_face_of(t) || deft_numel(t) == 0) return unique_all(cx, t, max, NULL, NULL, NULL, count);
-    const deft_shape one = { .rank = 1, .dim = { 1 } };
-    const int64_t n = deft_numel(t) - 1;
     deft_tensor *const sorted = deft_sort(deft_flatten(t), 0, false);
-    deft_tensor *const both[2] = {
-        deft_ones(cx, one, DEFT_BOOL),
-        differs_from(df_array_part(sorted, 0, 1, n), df_array_part(sorted, 0, 0, n)),
-    };
-    return deft_compress(sorted, deft_concat(both, 2, 0), max, count);
+    return deft_compress(sorted, begins_of(cx, sorted), max, count);
 }
 
 deft_tensor *deft_unique(deft_tensor *t, int64_t max, deft_tensor **count)
