@@ -761,25 +761,27 @@ static void put_all(deft_dtype t, char *to, const double *from, int64_t n)
 }
 
 /* Few rows times a transposed B have one chain per element, with any number of rows, columns and
- * steps: whole runs of squares and what remains behind them. Nothing is written behind C. */
+ * steps: whole runs of squares and what remains behind them, and long columns, which are multiplied
+ * in parts. Nothing is written behind C. */
 Test(matmul, transposed_b_has_chains)
 {
-    enum { M = 18, N = 150, K = 150, PAD = 8 };
+    enum { M = 18, N = 150, SHORT = 150, K = 2100, PAD = 8 };
     fixture f = { .random = 11 };
     double *const a = malloc(M * K * sizeof *a), *const b = malloc(N * (K + PAD) * sizeof *b);
     double *const c = malloc(M * (N + PAD) * sizeof *c);
     char *const stored[] = { malloc(M * K * sizeof *a), malloc(N * (K + PAD) * sizeof *b),
                              malloc(M * (N + PAD) * sizeof *c) };
+    for (int64_t i = 0; i < M * K; i++) a[i] = value(&f);
+    for (int64_t i = 0; i < N * (K + PAD); i++) b[i] = value(&f);
     for (int round = 0; round < 240; round++) {
         const deft_dtype t = dtypes[round & 1];
         const df_tiles *const tiles = df_tiles_pick(t);
         const int64_t m = round % 5 ? 1 + draw(&f, 9) : 1 + draw(&f, M);
-        const int64_t n = 1 + draw(&f, N), k = 1 + draw(&f, K), c_row = n + PAD;
+        const int64_t n = 1 + draw(&f, N), c_row = n + PAD;
+        const int64_t k = 1 + draw(&f, round % 15 ? SHORT : K);
         const int64_t b_col = k + (round & 2 ? PAD : 0);
         const bool is_first = round & 4;
         if (!tiles->dots) break;
-        for (int64_t i = 0; i < M * K; i++) a[i] = value(&f);
-        for (int64_t i = 0; i < N * (K + PAD); i++) b[i] = value(&f);
         for (int64_t i = 0; i < M * (N + PAD); i++) c[i] = value(&f);
         put_all(t, stored[0], a, M * K);
         put_all(t, stored[1], b, N * (K + PAD));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Up to eight rows times a transposed B, with AVX-512: squares of W columns and W steps of k.
+ * Few rows times a transposed B, with AVX-512: squares of W columns and W steps of k.
  *
  * A row of a square is one cache line, and all of it is loaded at once. With columns that are a
  * multiple of 4 KiB apart, all lines of a square belong to one set of the L1 cache. A line that was
@@ -14,6 +14,8 @@
 #include "runtime/matmul/transpose512.h"
 
 #include <stdalign.h>
+
+enum { PART_BYTES = 256 << 10 }; /* of B that several tiles of rows read one after the other */
 
 #define AVX512 __attribute__((target("avx512f,avx512vl,avx512dq,avx2,fma")))
 
