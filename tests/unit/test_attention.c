@@ -187,6 +187,32 @@ Test(attention, of_few_queries_copies_neither_keys_nor_values)
     rig_close(&own);
 }
 
+/* One query to keys and values that grow by one, each in a step. Beyond a block of keys as well. */
+Test(attention, of_few_queries_in_fast_mode_lets_keys_and_values_grow_in_place)
+{
+    enum { HEADS = 2, ROOM_FOR = 2 * DEFT_ATTENTION_BLOCK, WIDTH = 8, FIRST = 120 };
+    const deft_ctx_options fast = { .size = sizeof fast, .numerics = DEFT_FAST };
+    rig own;
+    rig_open(&own, NULL, &fast);
+    deft_tensor *all[2],
+        *q = deft_keep(deft_full(own.cx, DEFT_SHAPE(HEADS, 1, WIDTH), DEFT_F32, 1));
+    for (int i = 0; i < 2; i++)
+        all[i] = deft_keep(deft_full(own.cx, DEFT_SHAPE(HEADS, ROOM_FOR, WIDTH), DEFT_F32, i));
+    OK(&own, deft_eval(all, 2));
+    for (int64_t t = FIRST; t < ROOM_FOR; t++) {
+        const uint64_t before = rig_stats(&own).donated;
+        const deft_scope s = deft_step_begin(own.cx);
+        for (int i = 0; i < 2; i++)
+            deft_assign(deft_slice(all[i], DEFT_FULL, DEFT_R(t, t + 1)), deft_mul(q, (double)t));
+        deft_keep(deft_attention(q, deft_slice(all[0], DEFT_FULL, DEFT_R(0, t + 1)),
+                                 deft_slice(all[1], DEFT_FULL, DEFT_R(0, t + 1)), NULL));
+        OK(&own, deft_step_end(s));
+        const uint64_t in_place = rig_stats(&own).donated - before;
+        cr_assert(t == FIRST || in_place == 2, "%d keys: %d", (int)t + 1, (int)in_place);
+    }
+    rig_close(&own);
+}
+
 Test(attention, batch_axes_of_attention_broadcast)
 {
     deft_tensor *const q = drawn(1, DEFT_SHAPE(2, 3, 5, 4)), *const k =

@@ -520,7 +520,8 @@ static deft_status backward_of(deft_ctx *cx, deft_tensor *const *in, size_t n_in
     return backward(cx, in, out, grad_out, grad_in, tag_of(user), manner_of(user));
 }
 
-/* Computes all scores at once, for keys that fit in a single block. */
+/* Computes all scores at once: for keys that fit in a single block, and in fast mode for few
+ * queries. */
 static deft_status at_once(deft_ctx *cx, deft_tensor *const *in, deft_tensor **out, df_loop_tag tag,
                            df_manner how)
 {
@@ -544,8 +545,13 @@ deft_tensor *df_attend(deft_ctx *cx, deft_tensor *const *in, size_t n, df_loop_t
                        const df_manner *how, uintptr_t site)
 {
     const uint32_t first = cx->rec.n;
+    /* All scores of few queries are stored anyway, and a trace without loops lets keys and values
+     * grow in place. The bits are others than those of blocks. */
+    const bool is_few = deft_dim(in[0], -2) <= FEW_QUERIES;
+    const bool has_blocks =
+        deft_dim(in[1], -2) > BLOCK && !(is_few && (cx->trace_flags & DF_TRACE_FAST));
     deft_tensor *out[2] = { NULL };
-    if (deft_dim(in[1], -2) > BLOCK)
+    if (has_blocks)
         return df_custom_grad(cx, forward_of, backward_of, user_of(tag, how), in, n, out, 2, site,
                               true)
                    ? out[0]
