@@ -84,7 +84,7 @@ static const model models[] = {
     { "resnet18-infer8", INFERS, 8e-9 * RESNET18_FLOP, 2, 4, 24, 3, ALWAYS },
     { "lstm", TRAINS, 6e-9 * 512 * (2 * 8. * 512 * 512 + 512 * 10000.), 1, 3, 400, 3, ALWAYS },
     { "gpt-decode", DECODES, 0, 40, 100, 60, 0, ALWAYS },
-    { "gpt2-decode", DECODES, 0, 4, 8, 150, 0, ALWAYS },
+    { "gpt2-decode", DECODES, 0, 4, 140, 150, 0, ALWAYS },
 };
 
 enum { FAST, STRICT, GRAPHS, EAGER, COMPILED, REDUCED, ONNX, N_SIDES };
