@@ -50,6 +50,7 @@ enum {
 typedef struct df_number_slots {
     uint64_t f32, f64; /* slots that are divisors in this dtype */
     bool may_share;    /* several loads of rows might read the same elements */
+    bool divides_rows; /* ROW: divides elements of f32, or takes their roots */
 } df_number_slots;
 
 df_number_slots df_variant_slots(const df_kernel *k);

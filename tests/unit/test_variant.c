@@ -186,6 +186,33 @@ Test(variant, each_second_element_is_worth_one)
     close_rig(&r);
 }
 
+/* Sums of quotients, in rows of up to one block, take long. Sums of sums do not get a variant. */
+Test(variant, divided_rows_of_one_block_are_worth_one)
+{
+    rig r;
+    open_rig(&r);
+    for (int divides = 0; divides < 2; divides++) {
+        kb b;
+        df_plan plan;
+        kb_init(&b, DF_MODE_ROW, "or", 2);
+        const uint32_t x =
+            kb_ins(&b, DF_K_load, DEFT_F32, 0, 0, 0, kb_access(&b, DF_ACCESS_LOAD, DEFT_F32, "s1"));
+        const uint32_t y = kb_ins(&b, divides ? DF_K_div : DF_K_add, DEFT_F32, x, x, 0, 0);
+        const uint32_t s = kb_ins(&b, DF_K_sum, DEFT_F32, y, 0, 0, 0);
+        kb_at(&b, 1, DF_LEVEL_ROW, DF_K_store, DEFT_F32, s, 0, 0,
+              kb_access(&b, DF_ACCESS_STORE, DEFT_F32, "s0"));
+        kb_seal(&b);
+        attach(&r, &plan, &b);
+        for (int i = 0; i < 100; i++) cr_assert_null(launch_of(&r, &plan, 3, DF_BLOCK + 1, 0, 1e6));
+        const df_facts *f = NULL;
+        for (int i = 0; i < 64; i++) f = launch_of(&r, &plan, 3, DF_BLOCK, 0, 1e6);
+        cr_assert((f != NULL) == divides);
+        cr_assert(!f || (f->rows && f->extent[1] == DF_BLOCK));
+        df_tiers_detach(r.t, &plan);
+    }
+    close_rig(&r);
+}
+
 Test(variant, parts_of_a_launch_do_not_get_it)
 {
     rig r;

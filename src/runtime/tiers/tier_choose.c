@@ -28,7 +28,10 @@ static bool queue_wish(df_tiers *t, entry *e)
 static df_number_slots numbers_of(const df_exec *x)
 {
     const uint64_t mask = ~atomic_load_explicit(&x->given_up, memory_order_relaxed);
-    return (df_number_slots){ x->numbers.f32 & mask, x->numbers.f64 & mask, x->numbers.may_share };
+    df_number_slots slots = x->numbers;
+    slots.f32 &= mask;
+    slots.f64 &= mask;
+    return slots;
 }
 
 /* Returns true when x has a variant of this kind, or of a later one, that fits launch c. */

@@ -6,10 +6,13 @@
  * iterations, the joining of blocks, the division of indices. So to know all extents helps only a
  * short launch, and to know the extents of a row helps only short rows. A launch that streams
  * through memory gains nothing. Where each second element is loaded, as in pools that halve an
- * image, code that knows this needs no branch for each vector. A division that becomes an exact
- * multiplication saves time per element, as long as the launch does not wait for memory.
+ * image, code that knows this needs no branch for each vector. Where elements of a row of one block
+ * are divided, code that knows its length computes the quotients ahead. A division that becomes an
+ * exact multiplication saves time per element, as long as the launch does not wait for memory.
  */
 #include "runtime/variant.h"
+
+#include "base/limits.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -23,9 +26,19 @@
 
 static bool may_share(const df_kernel *k); /* below */
 
+static bool has_slow_rows(const df_kernel *k)
+{
+    for (uint32_t i = 0; i < k->n_ins && k->mode == DF_MODE_ROW; i++) {
+        const df_ins *const ins = &k->ins[i];
+        const bool is_slow = ins->op == DF_K_div || ins->op == DF_K_sqrt;
+        if (is_slow && ins->level == DF_LEVEL_ELEM && ins->dtype == DEFT_F32) return true;
+    }
+    return false;
+}
+
 df_number_slots df_variant_slots(const df_kernel *k)
 {
-    df_number_slots slots = { 0, 0, may_share(k) };
+    df_number_slots slots = { .may_share = may_share(k), .divides_rows = has_slow_rows(k) };
     /* A division by a number is a product in FAST code, whatever the number. */
     if (k->flags & DF_KERNEL_FAST) return slots;
     for (uint32_t i = 0; i < k->n_ins; i++) {
@@ -274,6 +287,15 @@ static bool numbers_are_due(df_watch *w, const df_call *c, df_number_slots slots
     return is_due(watch_count(&w->nums, &w->n_nums, hash), (uint64_t)after * DF_NUMBERS_FACTOR);
 }
 
+/* Whether the reduced elements of a row are one block. */
+static bool is_block(const df_kernel *k, const df_call *c)
+{
+    int64_t n = 1;
+    for (uint32_t x = 0; x < k->n_axes; x++)
+        if (k->role[x] == DF_AXIS_RED && n <= DF_BLOCK) n *= c->args->extent[x];
+    return n <= DF_BLOCK;
+}
+
 /* The kind of variant that is due for numbers or extents. */
 static df_variant_kind sizes_are_due(df_watch *w, const df_kernel *k, const df_call *c,
                                      df_number_slots slots, uint32_t after)
@@ -294,7 +316,8 @@ static df_variant_kind sizes_are_due(df_watch *w, const df_kernel *k, const df_c
     atomic_store_explicit(&w->n_multiple, n_multiple, memory_order_relaxed);
     if (numbers_are_due(w, c, slots, after)) return DF_VARIANT_NUMBERS;
     if (is_short && c->all && is_due(n_all, after)) return DF_VARIANT_ALL;
-    if (!is_short && !has_short_rows && !seconds) return DF_VARIANT_NONE;
+    const bool gains = seconds || (slots.divides_rows && is_block(k, c));
+    if (!is_short && !has_short_rows && !gains) return DF_VARIANT_NONE;
     if (n_all >= after && is_short && c->all) return DF_VARIANT_NONE; /* wait for ALL to be due */
     if (df_facts_vector_axis(k) < 0) return DF_VARIANT_NONE;
     if (c->rows && is_due(n_rows, after)) return DF_VARIANT_ROWS;
