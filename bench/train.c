@@ -20,8 +20,8 @@
  *                                      and values of earlier tokens stay in memory
  *
  * Every side is a process of its own (train_step.c, peers/train.py), so that memory can be told
- * apart: most resident bytes from before the model was built, less what there was then. All take
- * turns on the same cores. With --peers PyTorch is one of them, eager and compiled, with the same
+ * apart: most resident bytes from before the model was built, less what there was then. By then
+ * each side has loaded its libraries, and deft its compiler. All take turns on the same cores. With --peers PyTorch is one of them, eager and compiled, with the same
  * parameters and batch. ONNX Runtime infers beside them. Else steps are compared with how long
  * their products would take at the speed of one of 1024 x 1024 x 1024.
  *

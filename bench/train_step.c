@@ -272,6 +272,8 @@ int main(int argc, char **argv)
     };
     deft_status st = DEFT_OK;
     TRY(deft_runtime_create(&o, &rt));
+    (void)deft_runtime_compiler(
+        rt); /* loads it; the peers have loaded their libraries by now, too */
     TRY(deft_ctx_create(rt, &c, &t.cx));
     printf("ok %s\n", deft_version());
     fflush(stdout);

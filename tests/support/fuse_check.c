@@ -3,6 +3,7 @@
  * See fuse_check.h. Memory comes from malloc directly: this is the test's own, not the library's.
  */
 #include "support/faces.h"
+#include "support/fence.h"
 #include "support/fuse_check.h"
 #include "support/int_ref.h"
 #include "support/half_ref.h"
@@ -17,8 +18,6 @@
 #include "runtime/bind.h"
 #include "runtime/interp/interp.h"
 
-#define GUARD_BYTES 64
-
 typedef struct runner {
     const df_plan *plan;
     const df_trace *t;
@@ -31,22 +30,6 @@ typedef struct runner {
 static size_t elem(deft_dtype t)
 {
     return deft_dtype_size(t);
-}
-
-static char *fenced(int64_t bytes, int fill)
-{
-    char *const p = malloc((size_t)bytes + 2 * GUARD_BYTES);
-    memset(p, fill, (size_t)bytes + 2 * GUARD_BYTES);
-    memset(p, 0x5C, GUARD_BYTES);
-    memset(p + GUARD_BYTES + bytes, 0x5C, GUARD_BYTES);
-    return p;
-}
-
-static bool fence_holds(const char *p, int64_t bytes)
-{
-    for (int i = 0; i < GUARD_BYTES; i++)
-        if (p[i] != 0x5C || p[GUARD_BYTES + bytes + i] != 0x5C) return false;
-    return true;
 }
 
 static uint64_t num_bits(const runner *r, uint32_t which, uint8_t dtype)
