@@ -21,9 +21,10 @@
  *
  * Every side is a process of its own (train_step.c, peers/train.py), so that memory can be told
  * apart: most resident bytes from before the model was built, less what there was then. By then
- * each side has loaded its libraries, and deft its compiler. All take turns on the same cores. With --peers PyTorch is one of them, eager and compiled, with the same
- * parameters and batch. ONNX Runtime infers beside them. Else steps are compared with how long
- * their products would take at the speed of one of 1024 x 1024 x 1024.
+ * each side has loaded its libraries, and deft its compiler. All take turns on the same cores. With
+ * --peers PyTorch is one of them, eager and compiled, with the same parameters and batch. ONNX
+ * Runtime infers beside them. Else steps are compared with how long their products would take at
+ * the speed of one of 1024 x 1024 x 1024.
  *
  * With DEFT_DEVICE=cuda:0 all of it is on that GPU: memory is then what lies there. Steps are also
  * replayed as CUDA graphs (docs/graphs.md), PyTorch's too (mode="reduce-overhead"), and each side
