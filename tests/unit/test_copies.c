@@ -236,7 +236,9 @@ Test(copies, rows_of_stacked_arrays)
     static float x[PARTS][ROWS][COLUMNS_OF_ALL], got[ROWS][PARTS][COLUMNS_OF_ALL];
     deft_tensor *part[PARTS];
     for (int p = 0; p < PARTS; p++) {
-        for (int i = 0; i < ROWS * COLUMNS_OF_ALL; i++) x[p][0][i] = (float)(i * PARTS + p);
+        for (int i = 0; i < ROWS; i++)
+            for (int j = 0; j < COLUMNS_OF_ALL; j++)
+                x[p][i][j] = (float)((i * COLUMNS_OF_ALL + j) * PARTS + p);
         part[p] = deft_from(r.cx, DEFT_SHAPE(ROWS, COLUMNS_OF_ALL), DEFT_F32, x[p], sizeof x[p]);
     }
     OK(&r, deft_eval(part, PARTS));
