@@ -221,10 +221,10 @@ static bool lower_in_place(keeper *k)
     for (val_id v = { 0 }; v.i < p->vals.n; v.i++) {
         const place_id q = val_at(p, v)->place;
         const int64_t bytes = bytes_of(k, v);
-        if (!df_keep_is_alone(p, v) || !df_keep_is_temporary(p, q) || is_paired(p, q)) continue;
         if (place_at(p, q)->first != k->peak || bytes == 0 || bytes < p->lim->over_bytes ||
             bytes < k->live[k->peak] / LEAST_GAIN)
             continue;
+        if (!df_keep_is_alone(p, v) || !df_keep_is_temporary(p, q) || is_paired(p, q)) continue;
         const val_id u = operand_under(k, v);
         if (IS_NONE(u) || is_paired(p, val_at(p, u)->place)) continue;
         store_over(k, v, u);
