@@ -452,6 +452,9 @@ def later():
     ctc(7, 3, 5, [[1, 2, 3], [4, 4, 0], [2, 9, -1]], n_times=[7, 5, 3], n_targets=[3, 2, 1], reduction="none")
     ctc(5, 2, 4, [[0, 1], [2, 2]], n_targets=[1, 2], blank=3)
     ctc(3, 2, 3, [[1, 1, 2], [1, 2, 1]], n_times=[2, 3], zero_infinity=True, reduction="sum")
+    # No weight reaches the one element that the padding leaves.
+    conv_transpose((1, 3, 2), (3, 3, 1), (3,), (2,), (1,), (1,))
+    conv_transpose((2, 2, 5, 1), (2, 2, 1, 1), (2, 3), (0, 1), (3, 2), (0, 2), bias=False)
 
 
 def main():

@@ -338,7 +338,11 @@ static deft_tensor *joined_phases(deft_ctx *cx, const conv_call *c, deft_tensor 
         sum = df_result(cx, put_phase_at(cx, before, node, m, slide, 0));
         if (!sum) return NULL;
     } while (df_slide_next(&phases, m));
-    return sum;
+    if (sum) return sum;
+    /* No weight reaches an element: with padding, the result may lie between the windows. */
+    const deft_dtype t = deft_promote(deft_dtype_of(x), deft_dtype_of(w));
+    return df_result(cx,
+                     df_expand_to(cx, df_cst(cx, df_is_float(t) ? t : DEFT_F32, 0, 0), &all, 0));
 }
 
 static deft_tensor *conv_transpose(deft_ctx *cx, const conv_call *c, deft_tensor *x, deft_tensor *w)
