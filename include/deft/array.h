@@ -198,6 +198,10 @@ DEFT_API deft_tensor *deft_std(deft_tensor *t, deft_axes axes, bool keepdims, in
 DEFT_API deft_tensor *deft_cumulative_sum(deft_tensor *t, int axis, bool include_initial);
 DEFT_API deft_tensor *deft_cumulative_prod(deft_tensor *t, int axis, bool include_initial);
 
+/** The logarithm of the sum of exp(t) over the axes. The greatest element is subtracted first, so
+ * that exp does not overflow. It is -infinity over no elements. Integers are computed in f32. */
+DEFT_API deft_tensor *deft_logsumexp(deft_tensor *t, deft_axes axes, bool keepdims);
+
 /** The logarithm of the running sums of exp(t) along axis, without overflow (a parallel prefix:
  * Hillis and Steele, "Data parallel algorithms", 1986). log2(n) passes over t. Integers are
  * computed in f32. */

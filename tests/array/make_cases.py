@@ -431,6 +431,9 @@ def beyond():
         case("bucketize", [1], [x, edges], np.digitize(x, edges, right=False).astype(np.int64))
         c = array([[0, 1, -2, 3], [-np.inf, -np.inf, 1, -np.inf], [1e3, -1e3, np.inf, 1]], t)
         case("logcumsumexp", [1], [c], np.logaddexp.accumulate(c, 1), 16)
+        case("logsumexp", [1, 0], [c], np.logaddexp.reduce(c, 1), 16)
+        case("logsumexp", [0, 1], [c], np.logaddexp.reduce(c, 0, keepdims=True), 16)
+        case("logsumexp", [0, 0], [c[:0]], np.full(4, -np.inf, c.dtype), 0)
         g = array([[1, 2, 3], [4, 5, 6]], t)
         for mode, name in ((0, "constant"), (1, "edge"), (2, "reflect"), (3, "wrap")):
             more = {"constant_values": 7} if mode == 0 else {}

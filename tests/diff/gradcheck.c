@@ -415,6 +415,7 @@ MAKE(norm_max, deft_vector_norm(x[0], INFINITY, DEFT_AXES(0), 0))
 MAKE(median, deft_median(x[0], 0, 0))
 MAKE(quantile, deft_quantile(x[0], 0.3, 1, 1))
 MAKE(logcumsumexp, deft_logcumsumexp(x[0], 0))
+MAKE(logsumexp, deft_logsumexp(x[0], DEFT_AXES(0, 2), 0))
 MAKE(shift, deft_mul(deft_shift(x[0], (int64_t[]){ 1, -1 }, DEFT_PAD_REFLECT, 0), x[0]))
 MAKE(std, deft_std(x[0], DEFT_AXES(0), 0, 1))
 MAKE(std_all, deft_std(x[0], ALL, 1, 0))
@@ -634,6 +635,7 @@ static const row rows[] = {
     { "gather", "median", f_median, 1, { { S(5, 2), -2, 2, 0 } }, true },
     { "gather", "quantile", f_quantile, 1, { { S(2, 5), -2, 2, 0 } }, true },
     { "logaddexp", "logcumsumexp", f_logcumsumexp, 1, { { S(5, 2), -2, 2, 0 } }, false },
+    { "log", "logsumexp", f_logsumexp, 1, { { S(3, 2, 2), -2, 2, 0 } }, false },
     { "update", "shift", f_shift, 1, { { S(3, 4), -2, 2, 0 } }, false },
     { "sqrt", "std of axis 0", f_std, 1, { { S(4, 3), -2, 2, 0 } }, false },
     { "sqrt", "std of all", f_std_all, 1, { { S(3, 3), -2, 2, 1 } }, false },

@@ -1089,7 +1089,9 @@ static deft_tensor *arranged(const exec *e, unsigned p, deft_tensor *t, deft_ten
     case 16: return deft_vector_norm(t, p & 32 ? 2 : 1, DEFT_AXES(-1), true);
     case 17: return deft_median(t, 0, true);
     case 18: return deft_quantile(t, 0.3, -1, true);
-    case 19: return deft_logcumsumexp(tame(t), 0);
+    case 19:
+        return p & 32 ? deft_logsumexp(tame(t), DEFT_AXES(-1), true)
+                      : deft_logcumsumexp(tame(t), 0);
     case 20: return deft_cast(deft_histc(t, N, -1, 1), DEFT_F32);
     case 21: return stencil(e, t, (deft_pad_mode)(p / 32 % 4));
     case 22: return deft_fma(t, near_one, fit(e, with, t));

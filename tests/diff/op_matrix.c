@@ -505,6 +505,14 @@ static deft_tensor *r_logcumsumexp(deft_ctx *cx, const kase *k)
     return deft_logcumsumexp(tame_operand(cx, k), k->variant ? 0 : -1);
 }
 
+static deft_tensor *r_logsumexp(deft_ctx *cx, const kase *k)
+{
+    deft_axes axes;
+    if (!axes_of(k, &axes)) return SKIP;
+    return deft_logsumexp(k->seed & 1 ? operand(cx, k) : tame_operand(cx, k), axes,
+                          k->variant >= 6);
+}
+
 static deft_tensor *r_histogram(deft_ctx *cx, const kase *k)
 {
     const float edge[4] = { -2, 0, 0.5f, 9 };
@@ -1222,8 +1230,9 @@ static const op_row ops[] = {
     O(cumulative, ANY, 4, 1, 8) O(std, ANY, 12, 0, 8) O(unique_all, ANY, 6, 0, 8)
     O(searchsorted, ANY, 8, 0, 8) O(isin, ANY, 6, 0, 8) O(diff, ANY, 8, 1, 8)
     O(fma, ANY, 2, 0, 8) O(nan, ANY_NUMBER, 12, 0, 8) O(middle, ANY_NUMBER, 4, 1, 8)
-    O(logcumsumexp, ANY, 2, 1, 8) O(histogram, ANY, 2, 0, 8) O(shift, ANY, 4, 1, 8)
-    O(copies, ANY, 5, 1, 6) O(roll_n, ANY, 2, 1, 8) O(cast, ANY, DF_N_RECORDED, 0, 8)
+    O(logcumsumexp, ANY, 2, 1, 8) O(logsumexp, ANY, 12, 0, 8) O(histogram, ANY, 2, 0, 8)
+    O(shift, ANY, 4, 1, 8) O(copies, ANY, 5, 1, 6) O(roll_n, ANY, 2, 1, 8)
+    O(cast, ANY, DF_N_RECORDED, 0, 8)
     O(cast_twice, ANY, DF_N_RECORDED * DF_N_RECORDED, 1, 1) O(where, ANY, 4, 0, 8)
     O(clamp, ANY_NUMBER, 6, 0, 8) O(clamp_t, ANY_NUMBER, 3, 0, 8) O(lerp, ANY_NUMBER, 4, 0, 8)
     O(sum, ANY, 12, 0, 8) O(prod, ANY, 12, 0, 8) O(min, ANY_NUMBER, 12, 0, 8)

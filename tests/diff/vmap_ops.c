@@ -612,6 +612,7 @@ MAKE(norm, deft_vector_norm(x[0], 2, DEFT_AXES(1), 0))
 MAKE(median, deft_median(x[0], 0, 0))
 MAKE(quantile, deft_quantile(x[0], 0.3, 1, 1))
 MAKE(logcumsumexp, deft_logcumsumexp(x[0], 0))
+MAKE(logsumexp, deft_logsumexp(x[0], DEFT_AXES(1), 0))
 MAKE(histogram, deft_histogram(x[0], deft_sort(x[1], 0, false)))
 MAKE(shift, deft_shift(x[0], (int64_t[]){ 1, -1 }, DEFT_PAD_WRAP, 0))
 MAKE(std, deft_std(x[0], DEFT_AXES(0), 0, 1))
@@ -972,6 +973,7 @@ static const row rows[] = {
     { "topk", "median", f_median, 1, { F(5, 2) } },
     { "gather", "quantile", f_quantile, 1, { F(2, 5) } },
     { "update", "logcumsumexp", f_logcumsumexp, 1, { F(5, 2) } },
+    { "log max", "logsumexp", f_logsumexp, 1, { F(5, 2) } },
     { "index_add", "histogram", f_histogram, 2, { F(7), F(3) } },
     { "update", "shift", f_shift, 1, { F(3, 4) } },
     { "sqrt where", "std", f_std, 1, { F(4, 3) } },

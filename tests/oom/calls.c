@@ -187,6 +187,7 @@ static const deft_wrap_options wrapping = { .size = sizeof wrapping, .is_mutable
     X(histc, histc, w->x, 3, 0, 4)                                                                 \
     X(bucketize, bucketize, w->x, deft_arange(w->cx, 0, 4, 1, DEFT_F32), false)                    \
     X(logcumsumexp, logcumsumexp, w->x, 1)                                                         \
+    X(logsumexp, logsumexp, w->x, DEFT_AXES(1), 0)                                                 \
     X(shift, shift, w->x, SIZES(1, -1), DEFT_PAD_EDGE, 0)                                          \
     X(std, std, w->x, DEFT_AXES(1), 0, 1)                                                          \
     X(count_nonzero, count_nonzero, w->x, DEFT_AXES(1), 0)                                         \

@@ -108,6 +108,7 @@ static deft_tensor *call_row(int row, provoked *p, deft_ctx *cx, deft_tensor *x,
     ROW("histc", deft_histc(x, 0, 0, 1))
     ROW("bucketize", deft_bucketize(x, deft_unsqueeze(x, 0), 0))
     ROW("logcumsumexp", deft_logcumsumexp(x, 3))
+    ROW("logsumexp", deft_logsumexp(x, DEFT_AXES(3), 0))
     ROW("shift", deft_shift(x, NULL, DEFT_PAD_EDGE, 0))
     ROW("shift", deft_shift(x, (int64_t[]){ 99 }, DEFT_PAD_WRAP, 0))
     ROW("std", deft_std(x, DEFT_AXES(3), 0, 0))
