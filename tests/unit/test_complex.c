@@ -526,6 +526,9 @@ Test(complex, views_and_joins)
         SAME(&r, "diff", deft_diff(x, 1, 0, NULL, NULL), v[3] - v[0], v[4] - v[1], v[5] - v[2]);
         deft_tensor *const two = deft_from(r.cx, S(2), DEFT_I64, (int64_t[]){ 2, 0 }, 16);
         SAME(&r, "take", deft_take(x, two, 1), v[2], v[0], v[5], v[3]);
+        deft_tensor *const often = deft_from(r.cx, S(3), DEFT_I64, (int64_t[]){ 2, 0, 1 }, 24);
+        SAME(&r, "repeat_t", deft_repeat_t(x, often, 1, 4), v[0], v[0], v[2], 0, v[3], v[3], v[5],
+             0);
         SAME(&r, "gather", deft_gather(x, deft_unsqueeze(two, 1), 1), v[2], v[3]);
         SAME(&r, "pad",
              deft_pad(deft_slice(x, DEFT_AT(0)), (int64_t[]){ 1 }, (int64_t[]){ 1 },

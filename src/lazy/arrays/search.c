@@ -416,13 +416,13 @@ static deft_tensor *search_repeat(deft_ctx *cx, deft_tensor *t, deft_tensor *rep
         deft_take(t, deft_minimum(at, search_whole(cx, s.dim[axis] - 1)), axis);
     for (uint32_t i = 0; i < s.rank; i++) across.dim[i] = i == (uint32_t)axis ? total : 1;
     deft_tensor *const is = deft_reshape(deft_lt(at, search_whole(cx, s.dim[axis])), across);
-    return deft_where(is, rows, df_array_whole(cx, deft_dtype_of(t), 0));
+    return deft_where(is, rows, deft_zeros(cx, deft_shape_of(0, NULL), deft_dtype_of(t)));
 }
 
 deft_tensor *deft_repeat_t(deft_tensor *t, deft_tensor *repeats, int axis, int64_t total)
 {
     df_shape s, n;
-    deft_ctx *const cx = df_array_begin("repeat_t", t, &s, DF_SITE);
+    deft_ctx *const cx = df_array_begin_faced("repeat_t", t, &s, DF_SITE);
     if (!cx || !df_enter_more(cx, "repeat_t", 2, repeats)) return NULL;
     const int at = df_check_axis(cx, "repeat_t", axis, s.rank);
     if (at < 0) return NULL;
