@@ -3,9 +3,10 @@
  * Calls by name, for bindings to other languages: one call takes the name of a function and an
  * array of tagged arguments.
  *
- * The table of functions is made from the headers when deft is built. It has every function
- * that records and returns tensors: those of ops.h, tensor.h, array.h and layers.h, but not
- * those that take memory or functions of the program. Names are those of C without "deft_".
+ * The table of functions is made from the headers when deft is built. It has the functions of
+ * ops.h, tensor.h, array.h, layers.h, images.h, losses.h, random.h and complex.h that record and
+ * return tensors. Those that take memory or functions of the program are not in it. Names are
+ * those of C without "deft_".
  *
  * These functions are in a library of their own, libdeft-call. deft.h does not include this
  * header. A program links both libraries (pkg-config deft-call).
@@ -45,7 +46,9 @@ typedef enum deft_arg_kind {
     DEFT_ARG_UINT = 4,    /**< An integer that int64_t may not hold. */
     DEFT_ARG_FLOAT = 5,   /**< A double. */
     DEFT_ARG_INTS = 6,    /**< A list of n integers. */
-    DEFT_ARG_RNG = 7      /**< A stream of random numbers, which the call changes. */
+    DEFT_ARG_RNG = 7,     /**< A stream of random numbers, which the call changes. */
+    DEFT_ARG_FLOATS = 8,  /**< A list of n doubles. */
+    DEFT_ARG_TEXT = 9     /**< A text that ends with 0. */
 } deft_arg_kind;
 
 /** The argument itself. deft_arg.kind says which member counts. */
@@ -57,6 +60,8 @@ typedef union deft_arg_value {
     double f;                    /**< DEFT_ARG_FLOAT */
     const int64_t *ints;         /**< DEFT_ARG_INTS */
     deft_rng *rng;               /**< DEFT_ARG_RNG */
+    const double *floats;        /**< DEFT_ARG_FLOATS */
+    const char *text;            /**< DEFT_ARG_TEXT */
 } deft_arg_value;
 
 /** One argument. */
@@ -85,7 +90,7 @@ DEFT_API size_t deft_function_arity(const deft_function *f);
 typedef struct deft_parameter {
     const char *name; /**< The name in C: of the parameter, or of the member of the options. */
     const char *type; /**< "tensor", "tensors", "int", "float", "bool", "dtype",
-                         "ints", "shape", "axes", "ranges", "rng", "enum". */
+                         "ints", "floats", "shape", "axes", "ranges", "rng", "enum", "text". */
     bool is_optional; /**< DEFT_ARG_NONE is allowed. */
 } deft_parameter;
 

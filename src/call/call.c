@@ -15,7 +15,7 @@
 #include <string.h>
 
 /* Most arguments of a function, and most numbers among them. */
-enum { MAX_ARGS = 16 };
+enum { MAX_ARGS = 16, LAST_ARG = DEFT_ARG_TEXT };
 
 typedef enum kind {
     KIND_tensor,
@@ -31,12 +31,14 @@ typedef enum kind {
     KIND_enum,
     KIND_pair,   /* two numbers, or one for both */
     KIND_triple, /* three numbers; fewer: the last one stands for the rest */
+    KIND_floats, /* the same with doubles */
     KIND_ints,
     KIND_per_axis, /* a number for each axis of the first operand */
     KIND_ranges,
     KIND_shape,
     KIND_axes,
-    KIND_rng
+    KIND_rng,
+    KIND_text
 } kind;
 
 typedef struct parameter {
@@ -54,11 +56,13 @@ typedef struct slot {
         int64_t i;
         double f;
         int64_t several[3];
+        double floats[3];
         const int64_t *ints;
         const deft_range *ranges;
         deft_shape shape;
         deft_axes axes;
         deft_rng *rng;
+        const char *text;
     };
 } slot;
 
@@ -122,7 +126,7 @@ static const char *call_type_name(kind k)
         [KIND_dtype] = "dtype",   [KIND_enum] = "enum",       [KIND_pair] = "ints",
         [KIND_triple] = "ints",   [KIND_ints] = "ints",       [KIND_per_axis] = "ints",
         [KIND_ranges] = "ranges", [KIND_shape] = "shape",     [KIND_axes] = "axes",
-        [KIND_rng] = "rng"
+        [KIND_rng] = "rng",       [KIND_text] = "text",       [KIND_floats] = "floats"
     };
     return names[k];
 }
@@ -189,10 +193,11 @@ static bool call_fail(const call *c, const char *format, ...)
 static const char *call_kind_name(deft_arg_kind k)
 {
     static const char *const names[] = {
-        "nothing", "a tensor",       "a list of tensors",          "an integer",     "an integer",
-        "a float", "a list of ints", "a stream of random numbers", "an unknown kind"
+        "nothing",          "a tensor", "a list of tensors", "an integer",
+        "an integer",       "a float",  "a list of ints",    "a stream of random numbers",
+        "a list of floats", "a text",   "an unknown kind"
     };
-    return names[(unsigned)k <= DEFT_ARG_RNG ? (unsigned)k : DEFT_ARG_RNG + 1];
+    return names[(unsigned)k <= LAST_ARG ? (unsigned)k : LAST_ARG + 1];
 }
 
 static bool call_refuse(const call *c, const parameter *p, const deft_arg *a)
@@ -211,7 +216,9 @@ static bool call_take_tensor(call *c, const parameter *p, const deft_arg *a, slo
     case DEFT_ARG_NONE:
     case DEFT_ARG_TENSORS:
     case DEFT_ARG_INTS:
-    case DEFT_ARG_RNG: return call_refuse(c, p, a);
+    case DEFT_ARG_RNG:
+    case DEFT_ARG_FLOATS:
+    case DEFT_ARG_TEXT: return call_refuse(c, p, a);
     }
     if (c->rank == UINT32_MAX) c->rank = deft_rank(out->t);
     return true;
@@ -284,9 +291,27 @@ static bool call_take_float(const call *c, const parameter *p, const deft_arg *a
     case DEFT_ARG_TENSOR:
     case DEFT_ARG_TENSORS:
     case DEFT_ARG_INTS:
-    case DEFT_ARG_RNG: return call_refuse(c, p, a);
+    case DEFT_ARG_RNG:
+    case DEFT_ARG_FLOATS:
+    case DEFT_ARG_TEXT: return call_refuse(c, p, a);
     }
     return call_refuse(c, p, a);
+}
+
+/* One number, or a list of one to three, of integers or of doubles. */
+static bool call_take_floats(const call *c, const parameter *p, const deft_arg *a, slot *out)
+{
+    const bool is_list = a->kind == DEFT_ARG_INTS || a->kind == DEFT_ARG_FLOATS;
+    slot one = { 0 };
+    if (is_list && (a->n < 1 || a->n > 3)) return call_refuse(c, p, a);
+    if (!is_list && !call_take_float(c, p, a, &one)) return false;
+    for (uint32_t i = 0; i < 3; i++) {
+        const uint32_t k = is_list && i >= a->n ? a->n - 1 : i;
+        out->floats[i] = a->kind == DEFT_ARG_INTS     ? (double)a->as.ints[k]
+                         : a->kind == DEFT_ARG_FLOATS ? a->as.floats[k]
+                                                      : one.f;
+    }
+    return true;
 }
 
 static bool call_take_int(const call *c, const parameter *p, const deft_arg *a, slot *out,
@@ -306,7 +331,7 @@ static bool call_take_int(const call *c, const parameter *p, const deft_arg *a, 
 
 static bool call_take(call *c, const parameter *p, const deft_arg *a, slot *out)
 {
-    if ((unsigned)a->kind > DEFT_ARG_RNG) return call_refuse(c, p, a);
+    if ((unsigned)a->kind > LAST_ARG) return call_refuse(c, p, a);
     if (a->kind == DEFT_ARG_NONE && p->is_optional && p->kind != KIND_axes) return true;
     switch (p->kind) {
     case KIND_tensor: return call_take_tensor(c, p, a, out);
@@ -319,6 +344,7 @@ static bool call_take(call *c, const parameter *p, const deft_arg *a, slot *out)
     case KIND_pair:
     case KIND_triple: return call_take_several(c, p, a, out);
     case KIND_float: return call_take_float(c, p, a, out);
+    case KIND_floats: return call_take_floats(c, p, a, out);
     case KIND_int: return call_take_int(c, p, a, out, INT64_MIN, INT64_MAX);
     case KIND_int32:
     case KIND_dtype:
@@ -330,6 +356,10 @@ static bool call_take(call *c, const parameter *p, const deft_arg *a, slot *out)
     case KIND_rng:
         if (a->kind != DEFT_ARG_RNG) return call_refuse(c, p, a);
         out->rng = a->as.rng;
+        return true;
+    case KIND_text:
+        if (a->kind != DEFT_ARG_TEXT) return call_refuse(c, p, a);
+        out->text = a->as.text;
         return true;
     }
     return call_refuse(c, p, a);

@@ -149,6 +149,30 @@ static void check_values(deft_ctx *cx)
     EXPECT(deft_call(cx, "split", split, 3, out, 4, &error) == DEFT_OK && out[2] && !out[3]);
     EXPECT(deft_dim(out[2], 0) == 3);
 
+    /* A text, and numbers that are no integers: one of them serves all sides. */
+    const double scale[] = { 2, 1.5 };
+    const int64_t twice[] = { 2, 1 };
+    const deft_arg text = { .kind = DEFT_ARG_TEXT, .as.text = "nchw->wc" };
+    deft_tensor *const images[] = { x };
+    const deft_arg einsum[] = { text, { .kind = DEFT_ARG_TENSORS, .n = 1, .as.tensors = images } };
+    EXPECT(deft_call(cx, "einsum", einsum, 2, out, 1, &error) == DEFT_OK);
+    EXPECT(equal(out[0], deft_einsum("nchw->wc", images, 1)));
+    deft_arg larger[] = { tensor(x),
+                          list(0, NULL),
+                          integer(DEFT_LINEAR),
+                          none,
+                          { .kind = DEFT_ARG_FLOATS, .n = 2, .as.floats = scale } };
+    EXPECT(deft_call(cx, "interpolate", larger, 5, out, 1, &error) == DEFT_OK);
+    EXPECT(
+        equal(out[0], deft_interpolate(x, DEFT_SHAPE(),
+                                       DEFT_SAMPLING(.mode = DEFT_LINEAR, .scale = { 2, 1.5 }))));
+    larger[4] = list(2, twice);
+    EXPECT(deft_call(cx, "interpolate", larger, 5, out, 1, &error) == DEFT_OK);
+    EXPECT(deft_dim(out[0], 2) == 6 && deft_dim(out[0], 3) == 4);
+    larger[4] = real(1.5);
+    EXPECT(deft_call(cx, "interpolate", larger, 5, out, 1, &error) == DEFT_OK);
+    EXPECT(deft_dim(out[0], 2) == 4 && deft_dim(out[0], 3) == 6);
+
     deft_rng rng = { 5, 0 }, same = { 5, 0 };
     const deft_arg draw[] = { { .kind = DEFT_ARG_RNG, .as.rng = &rng },
                               list(3, three),
@@ -179,6 +203,14 @@ static void check_mistakes(deft_ctx *cx)
     EXPECT(refuses(cx, "shift", shift, 4, DEFT_E_ARG, "by has 3 numbers, and the tensor 2 axes"));
     const deft_arg ranges[] = { tensor(x), list(2, three) };
     EXPECT(refuses(cx, "slice_n", ranges, 2, DEFT_E_ARG, "not three for each range"));
+    const deft_arg number[] = { integer(1), { .kind = DEFT_ARG_TENSORS } };
+    EXPECT(refuses(cx, "einsum", number, 2, DEFT_E_ARG,
+                   "equation is of type text, and got an integer"));
+    const deft_arg scales[] = {
+        tensor(x), list(0, NULL), integer(0), integer(0), { .kind = DEFT_ARG_FLOATS, .n = 4 }
+    };
+    EXPECT(refuses(cx, "interpolate", scales, 5, DEFT_E_ARG,
+                   "scale is of type floats, and got a list of floats"));
     const deft_arg unknown[] = { tensor(x), { .kind = (deft_arg_kind)99 } };
     EXPECT(refuses(cx, "add", unknown, 2, DEFT_E_ARG, "an unknown kind"));
     EXPECT(deft_call(cx, "split", (const deft_arg[]){ tensor(x), list(3, three), integer(0) }, 3,
