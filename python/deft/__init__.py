@@ -7,7 +7,7 @@ from ._core import (Array, ArgumentError, BackendError, DType, DtypeError, Error
                     OutOfMemoryError, RangeError, ShapeError, StateError, asarray, bfloat16, bool_, complex64, complex128, float16,
                     float32, float64, float8_e4m3fn, float8_e5m2, float8_e8m0fnu, int4, int8, int16, int32, int64, uint4,
                     uint8, uint16, uint32, uint64)
-from . import _deft, random
+from . import _deft, _indexing, random
 from ._core import _operand
 from ._functions import *  # noqa: F401,F403
 from ._functions import __array_namespace_info__

@@ -234,6 +234,14 @@ static PyObject *convert(PyObject *o)
     return NULL;
 }
 
+PyObject *array_made_of(PyObject *o)
+{
+    PyObject *const module = PyImport_ImportModule("deft");
+    PyObject *const made = module ? PyObject_CallMethod(module, "_operand", "O", o) : NULL;
+    Py_XDECREF(module);
+    return made;
+}
+
 static PyObject *binary(const binary_op *op, PyObject *a, PyObject *b)
 {
     PyObject *result = NULL, *const x = convert(a), *const y = x ? convert(b) : NULL;
@@ -531,7 +539,10 @@ static int indices_of(Array *a, PyObject *key, indices *out)
     for (Py_ssize_t i = 0; i < n; i++) {
         PyObject *const o = many ? PyTuple_GetItem(key, i) : key;
         if (o == Py_None) {
-            if (out->rank >= DEFT_MAX_RANK) break;
+            if (out->rank >= DEFT_MAX_RANK) {
+                PyErr_Format(PyExc_IndexError, "the result would have more than %d axes", DEFT_MAX_RANK);
+                return -1;
+            }
             out->inserted[out->n_inserted++] = (int32_t)out->rank++;
         } else if (o == Py_Ellipsis) {
             for (Py_ssize_t k = (Py_ssize_t)s.rank - n_used; k > 0; k--, axis++, out->rank++)
@@ -577,12 +588,20 @@ static PyObject *array_sequence_get(PyObject *self, Py_ssize_t i)
     return result;
 }
 
+/* t without leading axes of extent 1 that it has beyond `rank` axes. */
+static deft_tensor *without_ones(deft_tensor *t, uint32_t rank)
+{
+    deft_shape s = deft_shape_get(t);
+    uint32_t n = 0;
+    while (s.rank - n > rank && s.dim[n] == 1) n++;
+    return n ? deft_reshape(t, deft_shape_of(s.rank - n, s.dim + n)) : t;
+}
+
 /* The part of `a` that the indices name becomes t. */
 static deft_tensor *store(Array *a, const indices *at, deft_tensor *t)
 {
-    if (!at->n_ranges) return deft_assign(a->t, t);
-    deft_tensor *const part = slice_at(a->t, at);
-    return part ? deft_assign(part, t) : NULL;
+    deft_tensor *const part = at->n_ranges || at->n_inserted ? slice_at(a->t, at) : a->t;
+    return part ? deft_assign(part, without_ones(t, deft_rank(part))) : NULL;
 }
 
 static int array_set(PyObject *self, PyObject *key, PyObject *value)
@@ -601,12 +620,9 @@ static int array_set(PyObject *self, PyObject *key, PyObject *value)
         Py_XDECREF(done);
         return done ? 0 : -1;
     }
-    PyObject *const x = convert(value);
-    if (!x) {
-        if (!PyErr_Occurred())
-            PyErr_Format(PyExc_TypeError, "cannot assign %R to elements", Py_TYPE(value));
-        return -1;
-    }
+    PyObject *x = convert(value);
+    if (!x && !PyErr_Occurred()) x = array_made_of(value); /* nested lists */
+    if (!x) return -1;
     if (!context_enter(a->cx)) { /* Python ran since: another thread may compute here */
         Py_DECREF(x);
         return -1;

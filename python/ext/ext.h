@@ -125,6 +125,9 @@ static inline bool array_check(PyObject *o)
 {
     return Py_TYPE(o) == array_type || PyType_IsSubtype(Py_TYPE(o), array_type);
 }
+/* An Array that is made of another object, such as a list or an array of NumPy, with a copy of its
+ * elements. NULL: an exception is set. */
+PyObject *array_made_of(PyObject *o);
 /* The handle of an Array or a number, for calls in cx. NULL: an exception is set. */
 deft_tensor *array_operand(context *cx, PyObject *o);
 /* The same beside operands of that dtype. A complex number of Python becomes c128 beside f64 and

@@ -85,6 +85,36 @@ static bool take_ints(call *c, PyObject *o, deft_arg *out)
     return true;
 }
 
+static bool take_floats(call *c, PyObject *o, deft_arg *out)
+{
+    if (!PySequence_Check(o) || array_check(o)) return take_number(o, out);
+    const Py_ssize_t n = PySequence_Size(o);
+    double *const floats = n < 0 ? NULL : list_of(c, n, sizeof *floats);
+    if (!floats) return false;
+    *out = (deft_arg){ .kind = DEFT_ARG_FLOATS, .n = (uint32_t)n, .as.floats = floats };
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *const item = PySequence_GetItem(o, i);
+        if (item) floats[i] = PyFloat_AsDouble(item);
+        Py_XDECREF(item);
+        if (PyErr_Occurred()) return false;
+    }
+    return true;
+}
+
+/* The bytes of a text without a 0 in them, in memory of the call. */
+static bool take_text(call *c, PyObject *o, deft_arg *out)
+{
+    if (!PyUnicode_Check(o)) return PyErr_Format(PyExc_TypeError, "%R is no text", o), false;
+    Py_ssize_t n = 0;
+    const char *const bytes = PyUnicode_AsUTF8AndSize(o, &n);
+    char *const text = bytes ? list_of(c, n, 1) : NULL;
+    if (!text) return false;
+    if (strlen(bytes) != (size_t)n) return PyErr_SetString(PyExc_ValueError, "the text has a 0"), false;
+    memcpy(text, bytes, (size_t)n);
+    *out = (deft_arg){ .kind = DEFT_ARG_TEXT, .as.text = text };
+    return true;
+}
+
 /* The dtype of a complex number beside the other arguments. */
 static deft_dtype dtype_beside(const call *c)
 {
@@ -99,9 +129,7 @@ static deft_tensor *take_operand(call *c, PyObject *o)
 {
     if (PyComplex_Check(o)) return array_operand_beside(c->cx, o, dtype_beside(c));
     if (!array_check(o) && !PyFloat_Check(o) && !PyLong_Check(o)) {
-        PyObject *const module = PyImport_ImportModule("deft");
-        PyObject *const made = module ? PyObject_CallMethod(module, "_operand", "O", o) : NULL;
-        Py_XDECREF(module);
+        PyObject *const made = array_made_of(o);
         if (!made) return NULL;
         if (!c->made) c->made = PyList_New(0);
         const int added = c->made ? PyList_Append(c->made, made) : -1;
@@ -149,6 +177,8 @@ static bool take(call *c, const deft_parameter *p, PyObject *o, deft_arg *out)
     }
     if (strcmp(type, "tensors") == 0) return take_tensors(c, o, out);
     if (strcmp(type, "float") == 0) return take_number(o, out);
+    if (strcmp(type, "floats") == 0) return take_floats(c, o, out);
+    if (strcmp(type, "text") == 0) return take_text(c, o, out);
     if (strcmp(type, "dtype") == 0) return take_dtype(o, out);
     if (strcmp(type, "rng") == 0) {
         if (Py_TYPE(o) != stream_type) return PyErr_SetString(PyExc_TypeError, "expected a stream of random numbers"), false;
@@ -345,7 +375,8 @@ bool function_setup(PyObject *module)
 {
     static const char *const late[] = { "take",        "gather",    "take_along_axis", "embedding",
                                         "scatter_add", "index_add", "scatter", "scatter_reduce",
-                                        "index_copy", "index_reduce", "repeat_t" };
+                                        "index_copy", "index_reduce", "repeat_t", "max_unpool",
+                                        "ctc_loss" };
     PyObject *const all = PyDict_New();
     function_type = (PyTypeObject *)PyType_FromSpec(&function_spec);
     stream_type = (PyTypeObject *)PyType_FromSpec(&stream_spec);
