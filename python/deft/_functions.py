@@ -271,10 +271,12 @@ def roll(x, /, shift, *, axis=None):
 def repeat(x, repeats, /, *, axis=None):
     if isinstance(repeats, int):
         return F["repeat"](x, repeats, _FLAT if axis is None else axis)
-    repeats = asarray(repeats)
-    n = x.size if axis is None else x.shape[axis]
-    total = int(sum(repeats)) if repeats.ndim and repeats.shape[0] == n else int(repeats) * n
-    return F["repeat_t"](x, repeats, _FLAT if axis is None else axis, total)
+    if axis is None:
+        x, axis = F["reshape"](x, (-1,)), 0
+    repeats, n = asarray(repeats), x.shape[axis]
+    if repeats.size == 1:
+        return F["repeat"](x, int(repeats), axis)
+    return F["repeat_t"](x, repeats, axis, int(sum(repeats)))
 
 
 def tile(x, repetitions, /):
@@ -320,11 +322,16 @@ def sum(x, /, *, axis=None, dtype=None, keepdims=False):
 
 
 def var(x, /, *, axis=None, correction=0, keepdims=False):
-    return F["var"](x, _axes(axis), keepdims, int(correction))
+    if correction == int(correction):
+        return F["var"](x, _axes(axis), keepdims, int(correction))
+    n = math.prod(x.shape if axis is None else [x.shape[a] for a in _axes(axis)])
+    return F["var"](x, _axes(axis), keepdims, 0) * n / builtins.max(n - correction, 0)
 
 
 def std(x, /, *, axis=None, correction=0, keepdims=False):
-    return F["std"](x, _axes(axis), keepdims, int(correction))
+    if correction == int(correction):
+        return F["std"](x, _axes(axis), keepdims, int(correction))
+    return sqrt(var(x, axis=axis, correction=correction, keepdims=keepdims))
 
 
 def vector_norm(x, /, *, axis=None, keepdims=False, ord=2):
@@ -443,6 +450,39 @@ def tensordot(x1, x2, /, *, axes=2):
     a = F["reshape"](F["permute"](x1, rest1 + left), (math.prod(x1.shape[i] for i in rest1), n))
     b = F["reshape"](F["permute"](x2, right + rest2), (n, math.prod(x2.shape[i] for i in rest2)))
     return F["reshape"](F["matmul"](a, b), shape)
+
+
+def einsum(equation, /, *operands):
+    """The sum of products that the equation names, as in NumPy. The operands may also be one list."""
+    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
+        operands = operands[0]
+    return F["einsum"](equation, list(operands))
+
+
+# ---- methods ----
+
+def _as_method(fn):
+    def method(self, axis=None, **keywords):
+        return fn(self, axis=axis, **keywords)
+    method.__name__ = fn.__name__
+    method.__doc__ = f"deft.{fn.__name__} of this array."
+    return method
+
+
+for _fn in (all, any, argmax, argmin, max, mean, min, prod, std, sum, var):
+    setattr(Array, _fn.__name__, _as_method(_fn))
+
+
+def _of_list(fn):
+    """A method that takes its numbers one by one, or as one list."""
+    def method(self, *numbers):
+        return fn(self, *(numbers if len(numbers) == 1 and not isinstance(numbers[0], int) else (numbers,)))
+    return method
+
+
+Array.reshape = _of_list(reshape)
+Array.transpose = _of_list(lambda self, axes: permute_dims(self, axes or tuple(range(self.ndim))[::-1]))
+Array.flatten = lambda self: reshape(self, (-1,))
 
 
 # ---- about deft ----

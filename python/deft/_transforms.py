@@ -7,14 +7,23 @@ import functools
 import weakref
 
 from . import _deft
-from ._core import Array, asarray
+from ._core import Array, _operand, asarray
+
+
+def _is_foreign_array(obj):
+    """Whether obj is an array of another library. NumPy's numbers (numpy.generic) are numbers."""
+    return ((hasattr(obj, "__array_interface__") or hasattr(obj, "__dlpack__"))
+            and not any(c.__name__ == "generic" for c in type(obj).__mro__))
 
 
 def flatten(tree, leaves, numbers=None):
-    """Appends the arrays of tree to leaves, and its floats to numbers where that is a list; returns what is needed to build it
+    """Appends the arrays of tree, also those of other libraries, to leaves, and its floats to numbers where that is a list; returns what is needed to build it
     again. Other objects are part of that."""
     if isinstance(tree, Array):
         leaves.append(tree)
+        return None
+    if _is_foreign_array(tree):
+        leaves.append(_operand(tree))
         return None
     if isinstance(tree, (tuple, list)):
         return type(tree), tuple([flatten(t, leaves, numbers) for t in tree])
@@ -69,6 +78,9 @@ class Compiled:
         self._captures = {}
 
     def __call__(self, *args, **keywords):
+        # Inside another function that deft records or differentiates, the calls of this one become part of that.
+        if _deft.is_recording():
+            return self._fn(*args, **keywords)
         leaves, numbers = [], []
         spec = flatten((args, keywords), leaves, numbers)
         key = spec, tuple((a.dtype.number, a.shape) for a in leaves)
@@ -141,7 +153,8 @@ class _Entry:
 
 
 def compile(fn):
-    """fn, recorded at its first call with arguments of these shapes and dtypes, and replayed at later ones.
+    """fn, recorded at its first call with arguments of these shapes and dtypes, and replayed at later ones. Where another function
+    that is compiled, differentiated or mapped calls it, its operations become part of that function.
 
     A replay runs no Python. Floats among the arguments are parameters; other objects that are no arrays are part of the
     function and must be hashable. Arrays that fn assigns (x += 1, x[...] = v), arguments or not, are assigned at each call.

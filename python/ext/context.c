@@ -186,8 +186,9 @@ PyObject *raise_read(context *cx, deft_status st)
     char text[1024];
     snprintf(text, sizeof text, "%s", deft_message(cx->cx));
     const char *const found = strstr(text, before);
-    char *const end = found ? strrchr(text, ',') : NULL;
-    if (end && strncmp(end, ", at ", 5) == 0) *end = '\0'; /* where it was read: Python's trace has it */
+    char *const end = strrchr(text, ',');
+    /* Where it was read: Python's trace has it. */
+    if (end && strncmp(end, found ? ", at " : ", at _deft.", found ? 5 : 11) == 0) *end = '\0';
     return raise_status(cx, st, found ? found + sizeof before - 1 : text);
 }
 
@@ -340,6 +341,13 @@ static PyObject *function_end(PyObject *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+static PyObject *is_recording(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    context *const cx = context_here();
+    return cx ? PyBool_FromLong(cx->n_functions > 0) : NULL;
+}
+
 static PyMethodDef context_functions[] = {
     { "set_errors", set_errors, METH_VARARGS, "Exception classes by deft_status, and the folder of the package." },
     { "live", live, METH_NOARGS, "The number of handles that this thread's arrays keep." },
@@ -350,6 +358,7 @@ static PyMethodDef context_functions[] = {
     { "turn", turn, METH_NOARGS, "Computes everything that is pending." },
     { "function_begin", function_begin, METH_NOARGS, "Keeps records until function_end." },
     { "function_end", function_end, METH_NOARGS, "Ends function_begin." },
+    { "is_recording", is_recording, METH_NOARGS, "Whether a function that deft records or differentiates is running." },
     { NULL, NULL, 0, NULL }
 };
 

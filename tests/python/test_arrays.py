@@ -347,6 +347,22 @@ class Mistakes(unittest.TestCase):
             self.assertIn(f"test_arrays.py:{line}", str(caught.exception))
         self.assertEqual((good + 1).tolist(), [3, 3, 3])
 
+    def test_what_has_more_than_one_element_is_no_truth(self):
+        with self.assertRaises(deft.ShapeError) as caught:
+            bool(deft.ones(3) > 0)
+        self.assertEqual(str(caught.exception), "item: [3] has 3 elements, not one")
+
+    def test_methods(self):
+        x = deft.reshape(deft.arange(6.0), (2, 3))
+        self.assertEqual((x.sum().item(), x.sum(axis=0).tolist(), x.mean(1, keepdims=True).shape), (15, [3, 5, 7], (2, 1)))
+        self.assertEqual((x.max().item(), x.argmin(axis=1).tolist(), bool((x >= 0).all()), x.std(correction=1).item() > 1.8),
+                         (5, [0, 0], True, True))
+        self.assertEqual((x.reshape(3, 2).shape, x.reshape((-1,)).shape, x.reshape([6, 1]).shape, x.flatten().shape),
+                         ((3, 2), (6,), (6, 1), (6,)))
+        y = deft.zeros((2, 3, 4))
+        self.assertEqual((y.transpose().shape, y.transpose(0, 2, 1).shape, y.transpose((1, 0, 2)).shape),
+                         ((4, 3, 2), (2, 4, 3), (3, 2, 4)))
+
     def test_one_mistake_fails_one_call(self):
         x = deft.ones(3)
         for _ in range(3):

@@ -80,8 +80,45 @@ class Compile(unittest.TestCase):
         for use in (lambda: kept[0] + 1, lambda: kept[0].shape, lambda: kept[0].tolist(), lambda: repr(kept[0])):
             with self.assertRaisesRegex(RuntimeError, "has ended"):
                 use()
-        with self.assertRaisesRegex(RuntimeError, "inside another"):
-            deft.compile(lambda x: f(x))(deft.ones(2))
+
+    def test_inside_other_functions(self):
+        cube = deft.compile(lambda x: x ** 3)
+        x = deft.asarray([1.0, 2.0, 3.0])
+        cubes, slopes = [1, 8, 27], [3, 12, 27]
+        self.assertEqual(cube(x).tolist(), cubes)
+        self.assertEqual(deft.grad(lambda x: deft.sum(cube(x)))(x).tolist(), slopes)
+        self.assertEqual(deft.grad(deft.compile(lambda x: deft.sum(cube(x))))(x).tolist(), slopes)
+        self.assertEqual(deft.vmap(cube)(x).tolist(), cubes)
+        self.assertEqual(deft.vmap(deft.grad(cube))(x).tolist(), slopes)
+        outer = deft.compile(lambda x: (cube(x), deft.grad(lambda x: deft.sum(cube(x)))(x)))
+        for _ in range(3):
+            self.assertEqual([a.tolist() for a in outer(x)], [cubes, slopes])
+        self.assertEqual(outer.counters()["replayed"], 2)
+        self.assertEqual(deft.scan(lambda s, r: (s + cube(r), cube(s)), deft.zeros(()), x)[0].item(), 36)
+
+        @deft.compile
+        def step(w):
+            w -= deft.grad(lambda w: deft.sum(cube(w)))(w)
+            return w
+        w = deft.ones(2)
+        deft.compile(lambda: step(w))()
+        self.assertEqual((w.tolist(), cube.counters()["calls"]), ([-2, -2], 1))
+
+    def test_arrays_of_other_libraries(self):
+        class Foreign:
+            def __init__(self, *numbers):
+                self.numbers = deft.asarray(numbers)
+
+            def __dlpack__(self, **keywords):
+                return self.numbers.__dlpack__(**keywords)
+        a = Foreign(1.0, 2.0, 3.0)
+        add = deft.compile(lambda p: p["x"] + 1)
+        for _ in range(2):
+            self.assertEqual(add({"x": a}).tolist(), [2, 3, 4])
+        self.assertEqual(add.counters()["recordings"], 1)
+        self.assertEqual(deft.vmap(lambda r: r * r)(a).tolist(), [1, 4, 9])
+        self.assertEqual(deft.grad(lambda x: deft.sum(x * x))(a).tolist(), [2, 4, 6])
+        self.assertEqual(deft.scan(lambda s, r: (s + r, ()), deft.zeros(()), a)[0].item(), 6)
 
     def test_values_that_the_function_reads(self):
         @deft.compile
@@ -193,6 +230,20 @@ class Headers(unittest.TestCase):
         self.assertEqual(deft.mse_loss(deft.ones(3), deft.zeros(3), reduction=1).item(), 3)
         self.assertEqual(deft.conv(deft.ones((1, 1, 8)), deft.ones((1, 1, 3)), stride=2).shape, (1, 1, 3))
         self.assertEqual(deft.layer_norm(deft.ones((2, 3)), 1, eps=1e-5).tolist(), [[0] * 3] * 2)
+        x = deft.ones((1, 1, 4, 2))
+        self.assertEqual(deft.interpolate(x, (), scale=[1.5, 2]).shape, (1, 1, 6, 4))
+        self.assertEqual(deft.interpolate(x, (), scale=2).shape, (1, 1, 8, 4))
+        self.assertEqual(deft.grid_sample(x, deft.zeros((1, 3, 5, 2)), mode=1).shape, (1, 1, 3, 5))
+        with self.assertRaisesRegex(TypeError, "no text"):
+            deft._deft.functions["einsum"](1, [x])
+
+    def test_einsum(self):
+        a, b = deft.asarray([[1, 2], [3, 4]]), deft.asarray([5, 6])
+        self.assertEqual(deft.einsum("ij,j->i", a, b).tolist(), [17, 39])
+        self.assertEqual(deft.einsum("ii", a).item(), 5)
+        self.assertEqual(deft.einsum("ij,j->i", [a, b]).tolist(), [17, 39])
+        with self.assertRaisesRegex(deft.ArgumentError, "einsum"):
+            deft.einsum("ij->k", a)
 
 
 class Random(unittest.TestCase):
