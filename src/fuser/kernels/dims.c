@@ -43,10 +43,12 @@ static int64_t extent_now(const pass *p, uint32_t node, uint32_t axis)
     return df_trace_extents(p->t, node)[axis];
 }
 
-/* Begins a class at this axis. */
+/* Begins a class at this axis. After a failure, the lists of classes may differ in length, so that
+ * no further class begins. */
 static uint32_t dims_begin_class(pass *p, uint32_t node, uint32_t axis)
 {
     const uint32_t c = (uint32_t)p->cls_parent.n;
+    if (p->st != DEFT_OK) return CLS_ONE;
     if (!df_vec_push(p->mem, &p->cls_parent, c) || !df_vec_push(p->mem, &p->cls_node, node) ||
         !df_vec_push(p->mem, &p->cls_axis, axis)) {
         p->st = df_fail_mem(p->diag, "fuser", sizeof c);
