@@ -189,6 +189,47 @@ DEFT_API bool deft_nn_linear_init(deft_nn_linear *l, deft_nn *nn, const char *na
 /** Returns [..., out] for x [..., in]. */
 DEFT_API deft_tensor *deft_nn_linear_call(const deft_nn_linear *l, deft_tensor *x);
 
+/** Options of deft_nn_conv_init. Members that are 0 have defaults.
+ *
+ * A list has a number for each side of the images (images.h). Where 0 has no meaning, a 0 after
+ * the first number means "as the first": .kernel = { 3 } is { 3, 3 }. A padding of 0 has one. */
+typedef struct deft_nn_conv_options {
+    size_t size;               /**< sizeof(deft_nn_conv_options) */
+    int64_t in;                /**< Channels of the images, at least 1. */
+    int64_t out;               /**< Channels of the result, at least 1. */
+    int32_t n_sides;           /**< Sides of the images, 1 to 3. 0: 2. */
+    int64_t kernel[3];         /**< Elements of a window, at least 1. */
+    int64_t stride[3];         /**< Elements between windows. First 0: 1. */
+    int64_t padding[3];        /**< Zeros that are added at either end of a side. */
+    int64_t dilation[3];       /**< Elements between neighbouring weights. First 0: 1. */
+    int64_t output_padding[3]; /**< With is_transposed: elements more at the end of a side. */
+    int64_t groups;            /**< Groups of channels. 0: 1. */
+    bool is_transposed;        /**< The layer is a deft_conv_transpose, else a deft_conv. */
+    bool lacks_bias;           /**< There is no bias. */
+} deft_nn_conv_options;
+
+/** A convolution with its weights. The parameters are those of torch.nn.Conv1d to Conv3d, or of
+ * ConvTranspose1d to 3d. Initial values of both are uniform within 1 / sqrt(n) of 0, where n is
+ * the number of weights in weight[0]. */
+typedef struct deft_nn_conv {
+    deft_tensor *weight;       /**< [out, in / groups, ...]; transposed [in, out / groups, ...]. */
+    deft_tensor *bias;         /**< [out]; NULL: there is none. */
+    int64_t stride[3];         /**< As in the options. */
+    int64_t padding[3];        /**< As in the options. */
+    int64_t dilation[3];       /**< As in the options. */
+    int64_t output_padding[3]; /**< As in the options. */
+    int64_t groups;            /**< As in the options. */
+    bool is_transposed;        /**< As in the options. */
+} deft_nn_conv;
+
+/** Makes a convolution. options NULL, and options that are out of their range, give DEFT_E_ARG.
+ * Numbers of channels that are no multiples of the number of groups give DEFT_E_SHAPE. */
+DEFT_API bool deft_nn_conv_init(deft_nn_conv *l, deft_nn *nn, const char *name,
+                                const deft_nn_conv_options *options);
+
+/** Returns [N, out, ...] for images x [N, in, ...], as deft_conv or deft_conv_transpose do. */
+DEFT_API deft_tensor *deft_nn_conv_call(const deft_nn_conv *l, deft_tensor *x);
+
 /** An embedding: integers of any shape become [their shape, width], rows of weight [n, width]
  * (deft_embedding). The initial weight is normal with mean 0 and deviation 1. */
 typedef struct deft_nn_embedding {

@@ -8,6 +8,7 @@
  *   init.c        initial values of tensors
  *   checkpoint.c  saving and loading
  *   layers.c      linear, embedding, norms, dropout
+ *   conv.c        convolutions
  *   attention.c   self-attention
  *   norms.c       norms of channels
  *   recurrent.c   layers that go through time

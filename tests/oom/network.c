@@ -93,6 +93,15 @@ static deft_status inits(world *w, deft_nn *nn)
     if (ok) SUBJECT(w, ok = deft_nn_rnn_init(&rnn, nn, "rnn", &o));
     if (!ok && had_attention && deft_nn_n_parameters(nn) > 10) w->wrong = "rnn is there by half";
     if (ok) SUBJECT(w, ok = deft_nn_batch_norm_init(&batch, nn, "batch", 6));
+    const deft_nn_conv_options window = {
+        .size = sizeof window, .in = 2, .out = 3, .kernel = { 3 }
+    };
+    deft_nn_conv conv;
+    const size_t before_conv = deft_nn_n_parameters(nn);
+    const bool had_batch = ok;
+    if (ok) SUBJECT(w, ok = deft_nn_conv_init(&conv, nn, "conv", &window));
+    if (!ok && had_batch && deft_nn_n_parameters(nn) > before_conv)
+        w->wrong = "conv is there by half";
     return got(w, ok ? linear.weight : NULL);
 }
 
@@ -107,6 +116,7 @@ INITS(nn_norm_init_layer)
 INITS(nn_norm_init_rms)
 INITS(nn_self_attention_init)
 INITS(nn_batch_norm_init)
+INITS(nn_conv_init)
 INITS(nn_rnn_init)
 #undef INITS
 
@@ -149,6 +159,13 @@ deft_tensor *make_nn_self_attention_call(world *w)
         .causal = true,
     };
     return deft_nn_self_attention_call(&l, deft_unsqueeze(w->x, 0));
+}
+
+deft_tensor *make_nn_conv_call(world *w)
+{
+    deft_tensor *const x = deft_reshape(w->x, DEFT_SHAPE(1, 1, -1));
+    const deft_nn_conv l = { .weight = deft_reshape(w->x, DEFT_SHAPE(-1, 1, 2)), .stride = { 1 } };
+    return deft_nn_conv_call(&l, x);
 }
 
 deft_tensor *make_nn_batch_norm_call(world *w)

@@ -14,10 +14,10 @@
     X(nn_load) X(nn_linear_init) X(nn_embedding_init) X(nn_norm_init_layer) X(nn_norm_init_rms)    \
     X(nn_self_attention_init) X(nn_dropout_call) X(optim_create) X(optim_step) X(optim_step_t)     \
     X(optim_accumulate) X(optim_step_if) X(optim_step_if_t) X(scaler_create) X(scaler_loss)        \
-    X(scaler_unscale) X(scaler_update) X(nn_batch_norm_init) X(nn_rnn_init)
+    X(scaler_unscale) X(scaler_update) X(nn_batch_norm_init) X(nn_conv_init) X(nn_rnn_init)
 #define NETWORK_RECORDS(X)                                                                         \
     X(nn_linear_call) X(nn_embedding_call) X(nn_norm_call) X(nn_self_attention_call)               \
-    X(clip_grad_norm) X(clip_grad_value) X(nn_batch_norm_call) X(nn_rnn_call)
+    X(clip_grad_norm) X(clip_grad_value) X(nn_batch_norm_call) X(nn_conv_call) X(nn_rnn_call)
 /* All driven at once, in a network with an optimizer: none takes memory. */
 #define NETWORK_QUIET(X)                                                                           \
     X(nn_destroy) X(nn_pop) X(nn_find) X(nn_n_parameters) X(nn_parameter_at) X(nn_name_at)         \

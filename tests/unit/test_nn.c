@@ -804,6 +804,81 @@ Test(nn, updates_cannot_be_captured)
     net_close(&same);
 }
 
+/* The layer has the parameters of PyTorch's, and is the call with them. */
+Test(nn, convolutions)
+{
+    rig r;
+    rig_open(&r, NULL, NULL);
+    deft_nn *nn;
+    OK(&r, deft_nn_create(r.cx, NULL, &nn));
+    deft_rng rng = { 5, 0 };
+    for (int k = 0; k < 6; k++) {
+        const int32_t sides = k / 2 + 1;
+        const bool turned = k % 2;
+        const char name[] = { (char)('a' + k), '\0' };
+        const deft_nn_conv_options o = { .size = sizeof o,
+                                         .in = 4,
+                                         .out = 6,
+                                         .n_sides = sides,
+                                         .kernel = { 3, 0, 2 },
+                                         .stride = { 2 },
+                                         .padding = { 1 },
+                                         .groups = 2,
+                                         .is_transposed = turned,
+                                         .output_padding = { turned },
+                                         .lacks_bias = k == 3 };
+        deft_nn_conv l;
+        cr_assert(deft_nn_conv_init(&l, nn, name, &o));
+        const int64_t kernel[3] = { 3, 3, 2 };
+        deft_shape s = { .rank = 2 + (uint32_t)sides,
+                         .dim = { turned ? 4 : 6, turned ? 3 : 2, 3, 3, 2 } };
+        deft_shape images = { .rank = s.rank, .dim = { 2, 4, 5, 4, 6 } };
+        int64_t n = s.dim[1];
+        for (int i = 0; i < sides; i++) n *= kernel[i];
+        const deft_shape got = deft_shape_get(l.weight);
+        cr_assert(got.rank == s.rank && !memcmp(got.dim, s.dim, s.rank * sizeof *s.dim));
+        expect_range(&r, l.weight, -1 / sqrt((double)n), 1 / sqrt((double)n));
+        cr_assert(k == 3 ? !l.bias : deft_dim(l.bias, 0) == 6);
+
+        const deft_scope scope = deft_scope_begin(r.cx);
+        deft_tensor *const x = deft_normal(r.cx, &rng, images, DEFT_F32, 0, 1);
+        const deft_conv_options of = { .size = sizeof of,
+                                       .stride = { 2 },
+                                       .padding = { 1 },
+                                       .groups = 2,
+                                       .output_padding = { turned },
+                                       .bias = l.bias };
+        deft_tensor *const want =
+            turned ? deft_conv_transpose(x, l.weight, &of) : deft_conv(x, l.weight, &of);
+        bool same = false;
+        OK(&r, deft_item_bool(deft_all(deft_eq(deft_nn_conv_call(&l, x), want), DEFT_ALL_AXES, 0),
+                              &same));
+        cr_assert(same, "%d sides", (int)sides);
+        OK(&r, deft_scope_end(scope));
+    }
+    cr_assert(deft_nn_find(nn, "a.weight") && deft_nn_find(nn, "c.bias") &&
+              !deft_nn_find(nn, "d.bias"));
+
+    deft_nn_conv_options bad = { .size = sizeof bad, .in = 4, .out = 6, .kernel = { 3 } };
+    deft_nn_conv l;
+    const size_t n = deft_nn_n_parameters(nn);
+    bad.groups = 4;
+    cr_assert(!deft_nn_conv_init(&l, nn, "x", &bad) && !l.weight);
+    expect_error(&r, DEFT_E_SHAPE, "conv: 4 and 6 channels in 4 groups");
+    bad.groups = 1;
+    bad.kernel[0] = 0;
+    cr_assert(!deft_nn_conv_init(&l, nn, "x", &bad));
+    expect_error(&r, DEFT_E_ARG, "conv: a window of 0 elements along side 0");
+    bad.n_sides = 4;
+    cr_assert(!deft_nn_conv_init(&l, nn, "x", &bad));
+    expect_error(&r, DEFT_E_ARG, "conv: 4 sides; there are 1 to 3");
+    cr_assert(!deft_nn_conv_init(&l, nn, "x", NULL));
+    expect_error(&r, DEFT_E_ARG, "conv: options are NULL");
+    cr_assert_eq(deft_nn_n_parameters(nn), n);
+    deft_nn_destroy(&nn);
+    rig_close(&r);
+}
+
 /* ---- mistakes ---- */
 
 Test(nn, mistakes_are_sentences)
