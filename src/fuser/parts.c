@@ -87,12 +87,33 @@ int64_t df_fuse_around_bytes(const df_plan *plan, uint32_t i, const int64_t *slo
     return cell_bytes(plan, i, slots) + iteration_bytes(&plan->parts[i], slots);
 }
 
+/* The bytes of the regions before `index` that lie beside each other in region `outer`, or in the
+ * arena. */
+static int64_t bytes_before(const df_plan *plan, const int64_t *slots, uint32_t index,
+                            uint32_t outer)
+{
+    int64_t bytes = 0;
+    for (uint32_t i = 0; i < index; i++)
+        if (plan->regions[i].outer == outer)
+            bytes += df_region_rounded(slots[plan->regions[i].bytes.i]);
+    return bytes;
+}
+
+int64_t df_plan_region_offset(const df_plan *plan, const int64_t *slots, uint32_t index)
+{
+    const uint32_t outer = plan->regions[index].outer;
+    const int64_t at = bytes_before(plan, slots, index, outer);
+    return outer == DF_NONE ? at : at + bytes_before(plan, slots, outer, DF_NONE);
+}
+
+int64_t df_plan_arena_bytes(const df_plan *plan, const int64_t *slots)
+{
+    return bytes_before(plan, slots, plan->n_regions, DF_NONE);
+}
+
 int64_t df_plan_temporary_bytes(const df_plan *plan, const int64_t *slots)
 {
-    int64_t most = 0, sum = 0;
-    for (uint32_t r = 0; r < plan->n_regions; r++)
-        if (plan->regions[r].outer == DF_NONE)
-            sum += df_region_rounded(slots[plan->regions[r].bytes.i]);
+    int64_t most = 0;
     for (uint32_t i = 0; i < plan->n_parts; i++) {
         const df_subplan *const side[2] = { &plan->parts[i].body, &plan->parts[i].other };
         const int64_t around = df_fuse_around_bytes(plan, i, slots);
@@ -103,7 +124,7 @@ int64_t df_plan_temporary_bytes(const df_plan *plan, const int64_t *slots)
             if (bytes > most) most = bytes;
         }
     }
-    return df_buffer_bytes(sum) + most;
+    return df_buffer_bytes(df_plan_arena_bytes(plan, slots)) + most;
 }
 
 const char *df_plan_retreat(const df_plan *plan)

@@ -539,6 +539,11 @@ size_t df_plan_bytes(df_plan *plan);
 /* Bytes of a new buffer for root r. Returns -1 when the root is written into the caller's memory.
  * `slots` holds the value of each slot of the plan in a run. */
 int64_t df_plan_root_bytes(const df_plan *plan, uint32_t r, const int64_t *slots);
+/* Returns the size in bytes of the arena that holds all regions of the plan, without those of plans
+ * within it. */
+int64_t df_plan_arena_bytes(const df_plan *plan, const int64_t *slots);
+/* Returns the offset in bytes of region `index` in that arena. */
+int64_t df_plan_region_offset(const df_plan *plan, const int64_t *slots, uint32_t index);
 /* Bytes of temporaries that a run with these slots takes at once, as the allocator counts them.
  * Inputs, roots and memory written in place do not count. In a plan of parts: the largest sum of
  * any part. */

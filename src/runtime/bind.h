@@ -46,10 +46,6 @@ uint64_t df_bind_number(const df_seg *seg, uint32_t i, const int64_t *slots, con
 
 /* Returns the size of a buffer in bytes. */
 int64_t df_bind_bytes(const df_plan_buf *b, const int64_t *slots);
-/* Returns the size in bytes of the arena that holds all regions, which are aligned to 64. */
-int64_t df_bind_temporaries(const df_plan *plan, const int64_t *slots);
-/* Returns the offset in bytes of region `index` in that arena. */
-int64_t df_bind_region(const df_plan *plan, const int64_t *slots, uint32_t index);
 
 /* Returns the buffer of an input whose memory root buffer b may reuse, as a new reference.
  * Returns NULL when there is no such input: b then needs memory of its own. */

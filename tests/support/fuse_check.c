@@ -255,8 +255,8 @@ bool fuse_run(const df_plan *plan, const df_trace *t, bool reverse, bool split, 
         } else if (b->kind == DF_BUF_TEMP) {
             const uint32_t outer = plan->regions[b->index].outer;
             const uint32_t all = outer != DF_NONE ? outer : b->index;
-            int64_t at = df_bind_region(plan, r.slots, b->index);
-            at -= df_bind_region(plan, r.slots, all);
+            int64_t at = df_plan_region_offset(plan, r.slots, b->index);
+            at -= df_plan_region_offset(plan, r.slots, all);
             r.base[i] = region[all] + GUARD_BYTES + at;
             if (r.slots[plan->regions[b->index].bytes.i] < bytes) {
                 snprintf(why, why_size, "buffer %u does not fit its region", i);

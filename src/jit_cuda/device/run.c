@@ -46,7 +46,8 @@ static deft_status take_buffers(run *r)
         case DF_BUF_INTO: *origin = r->t->inputs[buf->index].data; break;
         case DF_BUF_ROOT: TRY(take_over(r, i)); break;
         case DF_BUF_TEMP:
-            *origin = (char *)DF_CUDA_NOWHERE + df_bind_region(r->plan, r->slots, buf->index);
+            *origin =
+                (char *)DF_CUDA_NOWHERE + df_plan_region_offset(r->plan, r->slots, buf->index);
             break;
         }
     }

@@ -65,7 +65,8 @@ static void aim_arena(run *r, char *at)
     origin[DF_CUDA_ORIGIN_SCRATCH] = at + table + aligned(f->temps_bytes);
     for (uint32_t i = 0; i < r->plan->n_bufs && f->jobs.n > 0; i++)
         if (r->plan->bufs[i].kind == DF_BUF_TEMP)
-            f->origin[i] = at + table + df_bind_region(r->plan, r->slots, r->plan->bufs[i].index);
+            f->origin[i] =
+                at + table + df_plan_region_offset(r->plan, r->slots, r->plan->bufs[i].index);
 }
 
 static deft_status take_arena(run *r)

@@ -191,7 +191,7 @@ static void place_address(placing *p, uint32_t at, uint32_t access)
     if (bind->buf.i == DF_NONE) return;
     const df_plan_buf *const buf = &l->plan->bufs[bind->buf.i];
     const bool is_temp = buf->kind == DF_BUF_TEMP;
-    if (is_temp) add += df_bind_region(l->plan, l->slots, buf->index);
+    if (is_temp) add += df_plan_region_offset(l->plan, l->slots, buf->index);
     fix(p, at, is_temp ? df_cuda_origin_of(l, DF_CUDA_ORIGIN_TEMPS) : bind->buf.i, add);
 }
 
@@ -507,7 +507,7 @@ deft_status df_cuda_run_layout_build(df_cuda_run_layout *f, df_diag *d, df_cuda_
     for (uint32_t i = 0; i < DF_CUDA_N_ORIGINS; i++)
         f->origin[f->n_bufs + i] = (char *)DF_CUDA_NOWHERE;
     f->scratch_bytes = 0;
-    f->temps_bytes = df_bind_temporaries(plan, slots);
+    f->temps_bytes = df_plan_arena_bytes(plan, slots);
     words_clear(&f->table);
     words_clear(&f->params);
     df_cuda_jobs_clear(f);

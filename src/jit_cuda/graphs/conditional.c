@@ -64,7 +64,8 @@ static void set_origins(df_cuda_side *s, char *const *dest, char *count, char *a
         case DF_BUF_INTO: *origin = s->t.inputs[b->index].data; break;
         case DF_BUF_ROOT: *origin = s->of[i] == DF_NONE ? arena + s->at[i] : dest[s->of[i]]; break;
         case DF_BUF_TEMP:
-            *origin = (char *)DF_CUDA_NOWHERE + df_bind_region(plan, s->call.slots, b->index);
+            *origin =
+                (char *)DF_CUDA_NOWHERE + df_plan_region_offset(plan, s->call.slots, b->index);
             break;
         }
     }

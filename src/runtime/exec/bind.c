@@ -69,30 +69,6 @@ int64_t df_bind_bytes(const df_plan_buf *b, const int64_t *slots)
     return slots[b->numel.i] * (int64_t)deft_dtype_size(b->dtype);
 }
 
-/* The bytes of the regions before `index` that lie beside each other in region `outer`, or in the
- * arena. */
-static int64_t bytes_before(const df_plan *plan, const int64_t *slots, uint32_t index,
-                            uint32_t outer)
-{
-    int64_t bytes = 0;
-    for (uint32_t i = 0; i < index; i++)
-        if (plan->regions[i].outer == outer)
-            bytes += df_region_rounded(slots[plan->regions[i].bytes.i]);
-    return bytes;
-}
-
-int64_t df_bind_region(const df_plan *plan, const int64_t *slots, uint32_t index)
-{
-    const uint32_t outer = plan->regions[index].outer;
-    const int64_t at = bytes_before(plan, slots, index, outer);
-    return outer == DF_NONE ? at : at + bytes_before(plan, slots, outer, DF_NONE);
-}
-
-int64_t df_bind_temporaries(const df_plan *plan, const int64_t *slots)
-{
-    return bytes_before(plan, slots, plan->n_regions, DF_NONE);
-}
-
 df_buffer *df_bind_donated(const df_plan *plan, const df_plan_buf *b, const df_trace *t,
                            const int64_t *slots, const df_launch_io *io)
 {

@@ -104,7 +104,7 @@ deft_status df_run_take_buffers(df_run *r, df_diag *d, df_launch_io *io, df_buff
 {
     deft_status st = DEFT_OK;
     const df_plan *const plan = r->plan;
-    const int64_t arena_size = df_bind_temporaries(plan, r->slots);
+    const int64_t arena_size = df_plan_arena_bytes(plan, r->slots);
     if (arena_size > 0) {
         TRY(df_buffer_create(d, r->x->allocator, arena_size, arena));
         stats->bytes_allocated += (uint64_t)arena_size;
@@ -117,7 +117,7 @@ deft_status df_run_take_buffers(df_run *r, df_diag *d, df_launch_io *io, df_buff
         case DF_BUF_ROOT: TRY(take_root(r, d, i, io, stats)); break;
         case DF_BUF_TEMP:
             r->base[i] = (*arena ? (char *)(*arena)->data : (char *)r->threads) +
-                         df_bind_region(plan, r->slots, buf->index);
+                         df_plan_region_offset(plan, r->slots, buf->index);
             break;
         }
     }
