@@ -6,8 +6,9 @@
  * others.
  *
  * Dependencies are found per piece of memory. A piece is an input together with the root
- * that it is donated to, a root, a region of temporaries, or all scratch memory. Memory
- * that is written through (INTO) is the caller's, and may overlap any input.
+ * that it is donated to, a root, a region of temporaries, or all scratch memory. A region
+ * that is a part of another is a piece, and shares its memory with that other. Memory that
+ * is written through (INTO) is the caller's, and may overlap any input.
  *
  * The graph keeps the words that its nodes were last given. An update compares them with
  * the words of the layout, and updates the nodes whose words differ. So it need not know
@@ -97,6 +98,7 @@ typedef struct link {
 typedef struct piece {
     int32_t writer;  /* the latest node that writes the piece; NO_NODE */
     int32_t readers; /* nodes that read it since then: a list in `links` */
+    int32_t parts;   /* of a region: nodes that use a part of it since then: a list in `links` */
 } piece;
 
 typedef struct weaving {
@@ -119,32 +121,44 @@ static void come_after(weaving *w, int32_t at, int32_t before)
     w->ok = w->ok && df_vec_push(w->mem, &w->after, w->g->nodes.at[before].at);
 }
 
+/* The same for all nodes of a list. */
+static void come_after_all(weaving *w, int32_t at, int32_t list)
+{
+    for (int32_t i = list; i != NO_NODE; i = w->links.at[i].next)
+        come_after(w, at, w->links.at[i].node);
+}
+
+static void add_link(weaving *w, int32_t at, int32_t *list)
+{
+    w->ok = w->ok && df_vec_push(w->mem, &w->links, ((link){ at, *list }));
+    if (w->ok) *list = (int32_t)w->links.n - 1;
+}
+
 static void reads(weaving *w, int32_t at, uint32_t which)
 {
     piece *const p = &w->pieces[which];
     come_after(w, at, p->writer);
-    w->ok = w->ok && df_vec_push(w->mem, &w->links, ((link){ at, p->readers }));
-    if (w->ok) p->readers = (int32_t)w->links.n - 1;
+    add_link(w, at, &p->readers);
 }
 
 static void writes(weaving *w, int32_t at, uint32_t which)
 {
     piece *const p = &w->pieces[which];
     come_after(w, at, p->writer);
-    for (int32_t i = p->readers; i != NO_NODE; i = w->links.at[i].next)
-        come_after(w, at, w->links.at[i].node);
+    come_after_all(w, at, p->readers);
+    come_after_all(w, at, p->parts);
     p->writer = at;
-    p->readers = NO_NODE;
+    p->readers = p->parts = NO_NODE;
 }
 
-/* The buffer lies in a region with parts, which other buffers use at other times. So whatever is
- * done to it comes after all that was done to the parts. */
-static bool lies_around_parts(const df_plan *plan, const df_plan_buf *b)
+/* Node `at` uses a part of the region `which`. Uses of parts do not wait for each other here, since
+ * each part is a piece itself. */
+static void uses_part(weaving *w, int32_t at, uint32_t which, bool is_written)
 {
-    if (b->kind != DF_BUF_TEMP) return false;
-    for (uint32_t r = b->index + 1; r < plan->n_regions; r++)
-        if (plan->regions[r].outer == b->index) return true;
-    return false;
+    piece *const p = &w->pieces[which];
+    come_after(w, at, p->writer);
+    if (is_written) come_after_all(w, at, p->readers);
+    add_link(w, at, &p->parts);
 }
 
 static void touches(weaving *w, const df_plan *plan, int32_t at, df_buf buf, bool is_written)
@@ -152,8 +166,7 @@ static void touches(weaving *w, const df_plan *plan, int32_t at, df_buf buf, boo
     const uint32_t n = plan->n_bufs;
     if (buf.i < n && plan->bufs[buf.i].kind == DF_BUF_TEMP) {
         const uint32_t outer = plan->regions[plan->bufs[buf.i].index].outer;
-        if (outer != DF_NONE) reads(w, at, first_of_region(plan, outer));
-        is_written |= lies_around_parts(plan, &plan->bufs[buf.i]);
+        if (outer != DF_NONE) uses_part(w, at, first_of_region(plan, outer), is_written);
     }
     const bool is_theirs = buf.i < n && (plan->bufs[buf.i].kind == DF_BUF_INPUT ||
                                          plan->bufs[buf.i].kind == DF_BUF_INTO);
@@ -180,7 +193,7 @@ static bool weaving_begin(weaving *w, const df_cuda_graph *g, const df_cuda_call
 /* Forgets the nodes of the phase before, because a phase waits for all of it. */
 static void weaving_reset(weaving *w)
 {
-    for (uint32_t i = 0; i < w->n_pieces; i++) w->pieces[i] = (piece){ NO_NODE, NO_NODE };
+    for (uint32_t i = 0; i < w->n_pieces; i++) w->pieces[i] = (piece){ NO_NODE, NO_NODE, NO_NODE };
     w->links.n = 0;
 }
 
