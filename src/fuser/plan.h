@@ -450,6 +450,7 @@ typedef struct df_plan {
     uint32_t n_inputs;
     uint32_t n_repeated; /* segments that compute values again to keep within
                           * df_trace.max_temporary_bytes */
+    uint32_t n_postponed; /* groups that were moved to later launches (fuser/memory/postpone.c) */
     df_same_place *same; /* pairs of views that the plan takes for one; each pair is guarded */
     uint32_t n_same;
     df_same_place
@@ -490,6 +491,8 @@ typedef struct df_limits {
     int64_t l1_bytes, l2_bytes; /* sizes of the caches, for `deft about` */
     int64_t over_bytes; /* temporaries of at least so many bytes may be stored over an operand. In
                          * caches, loads that may be overwritten cost more than memory does. */
+    bool saves_all;     /* for tests: temporaries of any size are stored over operands, at any
+                         * launch, and groups are postponed for any gain */
     bool fuse;          /* false: one kernel per operator (the oracle's plan) */
     bool lifts;    /* products read f16 and bf16 as f32, so a cast to f32 before them needs no
                     * kernel */

@@ -21,6 +21,7 @@
 #include "../support/half_ref.h"
 #include "../support/int_ref.h"
 #include "../support/oracle.h"
+#include "../support/plan_rules.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -700,6 +701,7 @@ int main(int argc, char **argv)
     for (; k < (long)asked.count && (k < least || test_time_left(1)) && failures < 3; k++) {
         static world w;
         generate(&w, seed + (uint64_t)k);
+        plan_rules_begin(paths, n_paths, w.seed);
         const oracle_path *const p = &paths[path_of(k, w.is_exact)];
         if (print) printf("seed %llu\n", (unsigned long long)w.seed), show(&w), fflush(stdout);
         if (!differs(&w, p, false)) continue;
@@ -714,6 +716,7 @@ int main(int argc, char **argv)
            "replace, %ld failures, %.1f s\n",
            k, (unsigned long long)n_calls, (unsigned long long)n_replayed,
            (unsigned long long)n_donated, failures, oracle_now() - t0);
+    if (!plan_rules_end(4000)) failures++;
     /* Or else nothing was tested. */
     if (!failures && k >= 100 && (n_replayed < n_calls / 4 || n_donated < n_calls / 4)) {
         printf("FAIL: too few calls were replayed, or too little was taken over\n");

@@ -11,6 +11,7 @@
  */
 #include "../support/budget.h"
 #include "../support/oracle.h"
+#include "../support/plan_rules.h"
 #include "../support/tensor_pool.h"
 
 #include <stdio.h>
@@ -372,6 +373,7 @@ int main(int argc, char **argv)
     long k = 0;
     const long least = (long)oracle_least(LEAST);
     for (; k < (long)asked.count && (k < least || test_time_left(1)) && failures < 5; k++) {
+        plan_rules_begin(paths, n_paths, seed + (uint64_t)k);
         for (int64_t rows = 3; rows <= 5; rows += 2) {
             result want, got;
             char why[400];
@@ -399,6 +401,7 @@ int main(int argc, char **argv)
     printf("%ld programs, %ld values, %ld failures, %.1f s; %llu cuts, %llu not fused\n", k,
            n_values, failures, oracle_now() - t0, (unsigned long long)n_loops,
            (unsigned long long)n_unfused);
+    if (!plan_rules_end(2000)) failures++;
     if (n_values < k) failures++, printf("FAIL: too few programs gave values\n");
     if (n_unfused) failures++, printf("FAIL: the fuser gave up\n");
     oracle_close(paths, n_paths);

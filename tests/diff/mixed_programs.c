@@ -22,6 +22,7 @@
  */
 #include "../support/budget.h"
 #include "../support/oracle.h"
+#include "../support/plan_rules.h"
 #include "mixed_pairs.h"
 #include "mixed_stored.h"
 #include "mixed_values.h"
@@ -2470,6 +2471,7 @@ int main(int argc, char **argv)
         world w;
         draw(&w, asked.seed + n);
         path_now = &path[pick_path(&w, n_paths, n)];
+        plan_rules_begin(path, n_paths, w.seed);
         snprintf(running, sizeof running, "FAIL: crash in seed %llu\n", (unsigned long long)w.seed);
         if (prints) print(&w);
         fflush(stdout);
@@ -2492,6 +2494,7 @@ int main(int argc, char **argv)
         (unsigned long long)n_seen, (unsigned long long)n_cut, (unsigned long long)n_replayed,
         (unsigned long long)n_unbounded, (unsigned long long)n_bounded,
         (unsigned long long)n_stored, oracle_now() - start, failures);
+    if (!plan_rules_end(LEAST)) failures++;
     if (counts) mixed_pairs_print(true);
     /* What mixed_pairs.def promises holds for so many programs; they are run at night. */
     if (n >= PROMISED && asked.seed == 1 && !is_gpu) failures += mixed_pairs_check(0);

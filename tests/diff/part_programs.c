@@ -20,6 +20,7 @@
  */
 #include "../support/budget.h"
 #include "../support/oracle.h"
+#include "../support/plan_rules.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -523,6 +524,8 @@ int main(int argc, char **argv)
     const uint64_t least = oracle_least(LEAST);
     for (uint64_t i = 0; i < asked.count && (i < least || test_time_left(1)); i++, n_programs++) {
         const program p = draw(asked.seed + i);
+        plan_rules_begin(path, n, asked.seed + i);
+        plan_rules_draw(fresh, n_fresh, asked.seed + i);
         compare_releases(&p, &path[0], &fresh[0]);
         compare_names(&p, &path[0]);
         for (size_t k = 0; k < n; k++)
@@ -531,6 +534,7 @@ int main(int argc, char **argv)
     printf("%lld programs, %lld parts written, %lld numbers and %lld costs compared; %d failures\n",
            (long long)n_programs, (long long)n_assigned, (long long)n_compared, (long long)n_costs,
            failures);
+    if (!plan_rules_end(LEAST)) failures++;
     oracle_close(path, n);
     oracle_close(fresh, n_fresh);
     return failures != 0;

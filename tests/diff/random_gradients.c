@@ -16,6 +16,7 @@
  * stay within a few units, so that differences are of use.
  */
 #include "../support/oracle.h"
+#include "../support/plan_rules.h"
 #include "../support/budget.h"
 #include "../support/tensor_pool.h"
 
@@ -593,10 +594,12 @@ int main(int argc, char **argv)
          count++) {
         const uint64_t seed = asked.seed + (uint64_t)count;
         if (verbose) fprintf(stderr, "%llu\n", (unsigned long long)seed);
+        plan_rules_begin(paths, n_paths, seed);
         check_program(seed, n_paths);
         check_points(seed);
     }
     oracle_close(paths, n_paths);
+    if (!plan_rules_end(24)) n_failed++;
     printf("%ld programs (%ld of them with a second derivative) on %zu paths, %ld differences "
            "without a limit, %ld failures, %.1f s\n",
            count, n_curved, n_paths, n_steep, n_failed, oracle_now() - t0);

@@ -21,6 +21,7 @@
  */
 #include "ops/dtype.h"
 #include "../support/oracle.h"
+#include "../support/plan_rules.h"
 #include "../support/budget.h"
 
 #include <math.h>
@@ -2044,6 +2045,7 @@ int main(int argc, char **argv)
         const long k = count;
         snprintf(doing, sizeof doing, "program of seed %llu, generating",
                  (unsigned long long)(seed + (uint64_t)k));
+        plan_rules_begin(paths, n_paths, seed + (uint64_t)k);
         generate(&pr, seed + (uint64_t)k, &want, &paths[0], print ? stdout : NULL);
         free(want.log);
         double at = oracle_cpu();
@@ -2082,6 +2084,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < n_paths; i++)
         printf("  %-22s %6.1f s processor time\n", paths[i].name, seconds[i]);
     (void)errors;
+    if (!plan_rules_end(500)) failures++;
     oracle_close(paths, n_paths);
     return failures ? 1 : 0;
 }

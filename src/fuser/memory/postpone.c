@@ -24,6 +24,12 @@
 /* A change lowers the peak by at least this part of it. For less, the plan stays as it is. */
 #define LEAST_GAIN 16
 
+/* The least bytes by which a change must lower the peak. */
+static int64_t least_gain(const keeper *k)
+{
+    return k->p->lim->saves_all ? 1 : k->live[k->peak] / LEAST_GAIN;
+}
+
 /* The last launch in which group g could run. */
 static uint32_t last_launch_of(const pass *p, group_id g)
 {
@@ -111,7 +117,7 @@ static int64_t try_group(keeper *k, group_id gi)
     int64_t freed = 0;
     for (uint32_t i = 0; i < k->n_ranges; i++)
         if (k->ranges[i].from <= k->peak && k->peak <= k->ranges[i].to) freed -= k->ranges[i].bytes;
-    return k->full || freed < k->live[k->peak] / LEAST_GAIN || !df_keep_is_lower(k) ? 0 : freed;
+    return k->full || freed < least_gain(k) || !df_keep_is_lower(k) ? 0 : freed;
 }
 
 /* The group that lowers the peak most when it waits; DF_NONE: no group does. */
@@ -148,6 +154,7 @@ static void postpone(keeper *k, group_id gi)
         start_later(p, head_at(p, h)->val, to);
     if (!IS_NONE(g->product)) start_later(p, g->product, to);
     g->level = to;
+    p->plan->n_postponed++;
     df_fuse_why(p, g->node, g->node, "waits",
                 "launch %u instead of %u: %lld bytes less are live at the peak", to, from,
                 (long long)freed);
@@ -199,11 +206,11 @@ static void store_over(keeper *k, val_id v, val_id u)
     const place_id q = val_at(p, v)->place;
     const group_id g = val_at(p, v)->group;
     place_at(p, q)->over = val_at(p, u)->place;
-    k->live[k->peak] -= df_region_rounded(k->bytes.at[q.i]);
+    k->live[place_at(p, q)->first] -= df_region_rounded(k->bytes.at[q.i]);
     for (load_id l = val_at(p, u)->readers; !IS_NONE(l); l = load_at(p, l)->next)
         df_fuse_edge(p, load_at(p, l)->group, g);
     df_fuse_why(p, val_at(p, v)->node, val_at(p, u)->node, "stored over it",
-                "%lld bytes, at the launch with the most live bytes", (long long)k->bytes.at[q.i]);
+                "%lld bytes, at launch %u", (long long)k->bytes.at[q.i], place_at(p, q)->first);
 }
 
 /* Whether u is stored over another value, or another one over it. */
@@ -214,17 +221,26 @@ static bool is_paired(const pass *p, place_id u)
     return !IS_NONE(place_at(p, u)->over);
 }
 
+/* Whether val v may be stored over an operand for its size, and for the launch at which it is first
+ * live. */
+static bool pays_over(const keeper *k, val_id v)
+{
+    const int64_t bytes = df_region_rounded(bytes_of(k, v));
+    const df_limits *const l = k->p->lim;
+    if (bytes == 0 || l->saves_all) return bytes > 0;
+    return bytes >= l->over_bytes && bytes >= least_gain(k) &&
+           place_at(k->p, val_at(k->p, v)->place)->first == k->peak;
+}
+
 /* Stores one value over an operand, if that lowers the peak. */
 static bool lower_in_place(keeper *k)
 {
     pass *const p = k->p;
     for (val_id v = { 0 }; v.i < p->vals.n; v.i++) {
         const place_id q = val_at(p, v)->place;
-        const int64_t bytes = bytes_of(k, v);
-        if (place_at(p, q)->first != k->peak || bytes == 0 || bytes < p->lim->over_bytes ||
-            bytes < k->live[k->peak] / LEAST_GAIN)
+        if (!pays_over(k, v) || !df_keep_is_alone(p, v) || !df_keep_is_temporary(p, q) ||
+            is_paired(p, q))
             continue;
-        if (!df_keep_is_alone(p, v) || !df_keep_is_temporary(p, q) || is_paired(p, q)) continue;
         const val_id u = operand_under(k, v);
         if (IS_NONE(u) || is_paired(p, val_at(p, u)->place)) continue;
         store_over(k, v, u);
