@@ -840,6 +840,14 @@ typedef struct df_life {
     uint32_t outer;       /* result: the region that this one is a part of, or DF_NONE */
 } df_life;
 
+/* Extends the live range of temporary `who`, which is among n live ranges, to launch `last`. The
+ * caller adds what is stored over a temporary to its live range this way. */
+DF_INLINE void df_life_extend(df_life *life, uint32_t n, uint32_t who, uint32_t last)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (life[i].who == who && life[i].last < last) life[i].last = last;
+}
+
 /* One access of a kernel in progress. */
 typedef struct access {
     uint8_t kind, dtype; /* df_access_kind, deft_dtype */
@@ -923,9 +931,10 @@ deft_status df_fuse_pack(pass *p, df_life *life, uint32_t n, int64_t *total);
  * lowers the most bytes of temporaries that are live at once. Needs the launches, all edges and the
  * live ranges, and keeps all of them up to date. */
 deft_status df_fuse_postpone(pass *p);
-/* Decides which values are kept and which are computed again before a late reader, so that the plan
- * is within the bound on temporaries. Does nothing when the trace has no bound. Needs the live
- * ranges and keeps them up to date. Returns DEFT_E_MEMORY when the bound cannot be met. */
+/* Brings the plan within the bound on temporaries. Decides which values are kept, which are
+ * computed again before a late reader, and which are stored over operands. Without a bound it
+ * changes nothing. Needs the live ranges and keeps them up to date. Returns DEFT_E_MEMORY when the
+ * bound cannot be met. */
 deft_status df_fuse_keep(pass *p);
 /* The buffer of a place, which is added on first use. */
 df_buf df_fuse_place_buf(pass *p, place_id at);

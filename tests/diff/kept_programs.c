@@ -14,6 +14,7 @@
  *   kept_programs [COUNT [SEED]] [--quick | --full]
  */
 #include "../support/oracle.h"
+#include "../support/plan_rules.h"
 #include "../support/budget.h"
 
 #include <stdlib.h>
@@ -274,6 +275,7 @@ static deft_tensor *open_net(net *n, deft_tier tier, uint64_t bound, deft_runtim
     const deft_ctx_options of_context = { .size = sizeof of_context, .max_temporary_bytes = bound };
     if (deft_runtime_create(&options, rt) != DEFT_OK) exit(2);
     if (deft_ctx_create(*rt, &of_context, &n->cx) != DEFT_OK) exit(2);
+    if (n->seed % 2) plan_rules_save_all(*rt);
     make_params(n);
     for (uint32_t i = 0; i < n->n_params; i++)
         n->p[i] = filled(n, n->size[i][0], n->size[i][1], oracle_mix(n->seed, i));

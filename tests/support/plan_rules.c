@@ -97,6 +97,11 @@ void plan_rules_draw(const oracle_path *path, size_t n, uint64_t seed)
     }
 }
 
+void plan_rules_save_all(deft_runtime *rt)
+{
+    rt->dev->limits.saves_all = true;
+}
+
 plan_rules plan_rules_read(void)
 {
     end_program();

@@ -26,6 +26,8 @@ typedef struct plan_rules {
 void plan_rules_begin(const oracle_path *path, size_t n, uint64_t seed);
 /* Draws the same for more paths that run the current program. */
 void plan_rules_draw(const oracle_path *path, size_t n, uint64_t seed);
+/* Sets saves_all for all plans that this runtime makes from now on. They are not counted. */
+void plan_rules_save_all(deft_runtime *rt);
 /* Returns what has been counted so far. */
 plan_rules plan_rules_read(void);
 /* Prints what has been counted. Returns false, and prints why, when a plan retreated. Returns false

@@ -1525,11 +1525,24 @@ Test(fuser, small_temporaries_lie_side_by_side_in_the_memory_of_a_large_one)
     "%11 = add f32[64,64] %10 %2\n"                                                                \
     "output %11\n"
 
-static fuse_result bounded(int n_values, const char *program, const char *more)
+/* over_bytes: df_limits.over_bytes */
+static fuse_result bounded_over(int n_values, const char *program, const char *more,
+                                int64_t over_bytes)
 {
     char text[2000];
+    const df_limits l = { .n_threads = 4,
+                          .max_body = DF_MAX_BODY,
+                          .fuse = true,
+                          .keep_why = true,
+                          .over_bytes = over_bytes };
     snprintf(text, sizeof text, "trace v1 temporaries=%d\n%s%s", n_values * 16384, program, more);
-    return fuse_check(text, 4);
+    return fuse_check_limits(text, &l);
+}
+
+/* No value is stored over an operand. */
+static fuse_result bounded(int n_values, const char *program, const char *more)
+{
+    return bounded_over(n_values, program, more, INT64_MAX);
 }
 
 static uint32_t count_words(const char *text, const char *word)
@@ -1585,9 +1598,10 @@ Test(fuser, bounds_beyond_all_sizes_refuse_no_size)
 Test(fuser, products_are_repeated_last)
 {
     char text[2000];
-    snprintf(text, sizeof text, "trace v1 temporaries=%d\n%s", 5 * 16384, LATE);
+    snprintf(text, sizeof text, "trace v1 temporaries=%d\n%s", 4 * 16384, LATE);
     char *const plan = fuse_plan_text(text, 4), *const all = fuse_plan_text(LATE, 4);
     cr_assert(plan && all);
+    cr_expect(!strstr(plan, "segments=8 ") && strstr(all, "segments=8 "), "%s", plan);
     cr_expect_eq(count_words(plan, "matmul"), count_words(all, "matmul"), "%s", plan);
     free(plan);
     free(all);
@@ -1631,6 +1645,31 @@ Test(fuser, product_done_again_is_stored_for_copies_that_read_it)
         cr_expect_eq(r.temporary_bytes, n * 16384, "%d: %lld", n, (long long)r.temporary_bytes);
         cr_expect_eq(r.n_segs, free_one.n_segs + 8u - (uint32_t)n, "%d: %u segments", n, r.n_segs);
         cr_expect_eq(r.n_launches, free_one.n_launches, "%d: %u launches", n, r.n_launches);
+    }
+}
+
+/* Of 6 values that live at once, one is stored over an operand. So one less is computed again under
+ * each bound, and a bound that the plan without a bound meets changes nothing. */
+Test(fuser, bounded_values_are_stored_over_operands)
+{
+    static const char *const programs[] = { LATE, SCANNED };
+    for (size_t i = 0; i < DF_LEN(programs); i++) {
+        const fuse_result apart = bounded(20, programs[i], "");
+        const fuse_result over = fuse_check(programs[i], 4);
+        const int n_apart = (int)(apart.temporary_bytes / 16384);
+        const int n_over = (int)(over.temporary_bytes / 16384);
+        cr_expect(apart.ok && over.ok, "%s%s", apart.text, over.text);
+        cr_expect_eq(n_over, n_apart - 1, "%zu: %d and %d", i, n_over, n_apart);
+        cr_expect_eq(over.n_segs, apart.n_segs);
+        for (int n = n_over + 2; n >= n_over - 1; n--) {
+            const fuse_result r = bounded_over(n, programs[i], "", 0);
+            const int again = n < n_over ? n_over - n : 0;
+            cr_expect(r.ok && !r.retreated, "%zu, %d: %s", i, n, r.text);
+            cr_expect_eq(r.temporary_bytes, (n_over - again) * 16384, "%zu, %d: %lld bytes", i, n,
+                         (long long)r.temporary_bytes);
+            cr_expect_eq(r.n_segs, bounded(n + 1, programs[i], "").n_segs, "%zu, %d: %u", i, n,
+                         r.n_segs);
+        }
     }
 }
 

@@ -20,7 +20,9 @@
  * computed again only when nothing else helps.
  *
  * The next choice does not depend on the bound; only the end does. So of two bounds, the lower one
- * gives up all that the higher one gives up, and never takes more memory.
+ * gives up all that the higher one gives up, and never takes more memory. Values are stored over
+ * operands (over.c) before each comparison with the bound, and apart again before the next choice.
+ * So a plan without a choice is the plan without a bound.
  *
  * The choice is greedy, by bytes freed per work, as in dynamic tensor rematerialization (Kirisame
  * et al. 2021), but before anything runs. Each choice lowers the live bytes at the peak. At no
@@ -307,8 +309,12 @@ static deft_status arena_bytes(keeper *k, int64_t *out)
     if (!life) return df_keep_no_memory(p);
     for (place_id q = { 0 }; q.i < p->places.n; q.i++) {
         const storage *const w = place_at(p, q);
-        if (df_keep_is_temporary(p, q))
+        if (df_keep_is_temporary(p, q) && IS_NONE(w->over))
             life[n++] = (df_life){ k->bytes.at[q.i], w->first, w->last, q.i, 0, DF_NONE };
+    }
+    for (place_id q = { 0 }; q.i < p->places.n; q.i++) {
+        const storage *const w = place_at(p, q);
+        if (!IS_NONE(w->over)) df_life_extend(life, n, w->over.i, w->last);
     }
     const deft_status st = df_fuse_pack(p, life, n, out);
     df_mem_free(p->mem, life, (p->places.n + 1) * sizeof *life);
@@ -356,21 +362,29 @@ static deft_status keep_explain(keeper *k)
     return st == DEFT_OK ? p->st : st;
 }
 
+/* Stores values over operands as long as that lowers the peak. */
+static void store_all_over(keeper *k)
+{
+    val_id under;
+    do df_keep_find_peak(k);
+    while (!IS_NONE(df_keep_store_over(k, &under)));
+}
+
 static deft_status keep_lower_to_bound(keeper *k)
 {
     deft_status st = DEFT_OK;
     const uint64_t most = df_size_class_within(k->p->t->max_temporary_bytes);
     int64_t bytes = 0;
     for (bool found = true;;) {
-        df_keep_find_peak(k);
-        if ((uint64_t)k->live[k->peak] <= most) {
+        store_all_over(k);
+        if (!found || (uint64_t)k->live[k->peak] <= most) {
             TRY(arena_bytes(k, &bytes));
             if ((uint64_t)bytes <= most) return k->p->st;
         }
+        if (!found) return keep_report_excess(k, bytes);
+        df_keep_store_apart(k);
+        df_keep_find_peak(k);
         TRY(keep_lower_peak(k, &found));
-        if (found) continue;
-        TRY(arena_bytes(k, &bytes));
-        return keep_report_excess(k, bytes);
     }
 done:
     return st;
@@ -380,10 +394,13 @@ deft_status df_fuse_keep(pass *p)
 {
     deft_status st = DEFT_OK;
     keeper k = { .p = p };
-    if (p->t->max_temporary_bytes == 0 || p->n_levels == 0) return DEFT_OK;
-    TRY(keep_begin(&k));
-    TRY(keep_lower_to_bound(&k));
-    TRY(keep_explain(&k));
+    if (p->t->max_temporary_bytes && p->n_levels > 0) {
+        TRY(keep_begin(&k));
+        TRY(keep_lower_to_bound(&k));
+        TRY(keep_explain(&k));
+    }
+    df_keep_explain_over(p);
+    st = p->st;
 done:
     df_keep_finish(&k);
     return st;

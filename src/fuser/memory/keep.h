@@ -8,6 +8,7 @@
  *   postpone.c        moves groups to later launches
  *   keep.c            chooses what to compute again, and when to stop
  *   rematerialize.c   makes the copies of groups
+ *   over.c            stores values over operands
  *   live_bytes.c      counts the bytes that are live at each launch
  */
 #ifndef DF_FUSER_KEEP_H
@@ -123,7 +124,7 @@ DF_INLINE val_id df_keep_version_at(const keeper *k, val_id v, uint32_t level)
 /* Adds bytes, which may be negative, to what lives at the launches from `from` to `to`. */
 void df_keep_add_live(keeper *k, uint32_t from, uint32_t to, int64_t bytes);
 /* Adds (sign 1) or subtracts (sign -1) the bytes of place q over its live range. Places that are no
- * temporaries count nothing. */
+ * temporaries count nothing. One that is stored over another counts from its second launch on. */
 void df_keep_count_place(keeper *k, place_id q, int sign);
 /* Appends rows for the vals and places that were added since the last call. Returns DEFT_E_MEMORY
  * when memory runs out. */
@@ -132,6 +133,9 @@ deft_status df_keep_follow(keeper *k);
 deft_status df_keep_count(keeper *k);
 /* Frees the vectors of k. */
 void df_keep_finish(keeper *k);
+/* The least bytes by which storing a value over an operand, or postponing a group, must lower the
+ * peak. */
+int64_t df_keep_least_gain(const keeper *k);
 /* Sets k->peak. */
 void df_keep_find_peak(keeper *k);
 /* The launches that read val v, up to `launch` and after it. */
@@ -147,6 +151,16 @@ void df_keep_add_stretches(keeper *k);
 void df_keep_apply_ranges(keeper *k, int sign);
 /* Whether the changes lower the peak, and all launches at which they add bytes stay below it. */
 bool df_keep_is_lower(keeper *k);
+
+/* ---- over.c ---- */
+
+/* Stores a value over an operand, if that lowers the live bytes at the peak. Returns the value and
+ * sets *under to the operand. Returns DF_NONE when there is no such value. */
+val_id df_keep_store_over(keeper *k, val_id *under);
+/* Gives all values that are stored over operands memory of their own again. */
+void df_keep_store_apart(keeper *k);
+/* Notes for people which values are stored over operands. */
+void df_keep_explain_over(pass *p);
 
 /* ---- rematerialize.c ---- */
 

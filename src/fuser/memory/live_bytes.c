@@ -6,9 +6,18 @@
  */
 #include "fuser/memory/keep.h"
 
+/* What costs no time is done when it lowers the peak by at least this part of it. For less, the
+ * plan stays as it is. */
+#define LEAST_GAIN 16
+
 void df_keep_add_live(keeper *k, uint32_t from, uint32_t to, int64_t bytes)
 {
     for (uint32_t l = from; l <= to && l < k->p->n_levels; l++) k->live[l] += bytes;
+}
+
+int64_t df_keep_least_gain(const keeper *k)
+{
+    return k->p->lim->saves_all ? 1 : k->live[k->peak] / LEAST_GAIN;
 }
 
 void df_keep_find_peak(keeper *k)
@@ -22,7 +31,8 @@ void df_keep_count_place(keeper *k, place_id q, int sign)
 {
     const storage *const w = place_at(k->p, q);
     if (df_keep_is_temporary(k->p, q))
-        df_keep_add_live(k, w->first, w->last, sign * df_region_rounded(k->bytes.at[q.i]));
+        df_keep_add_live(k, IS_NONE(w->over) ? w->first : w->first + 1, w->last,
+                         sign * df_region_rounded(k->bytes.at[q.i]));
 }
 
 deft_status df_keep_follow(keeper *k)

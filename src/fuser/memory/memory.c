@@ -119,8 +119,7 @@ static uint32_t list_lives(const pass *p, df_life *life)
     }
     for (uint32_t b = 0; b < p->bufs.n; b++) {
         const df_plan_buf *const w = &p->bufs.at[b];
-        for (uint32_t i = 0; i < n && w->over.i != DF_NONE; i++)
-            if (w->over.i == life[i].who && w->last > life[i].last) life[i].last = w->last;
+        if (w->over.i != DF_NONE) df_life_extend(life, n, w->over.i, w->last);
     }
     return n;
 }

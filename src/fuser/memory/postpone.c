@@ -15,20 +15,10 @@
  * so the order of writes stays, and no result changes. Groups that check indices stay, because
  * results are stored over what they replace only after the last check.
  *
- * Where no group can wait, a value that is first live at the peak is stored over an operand that is
- * live there for the last time. Its group must read just the element of it that it writes. Under a
- * bound on temporaries this is not done: each value may then be given up by itself.
+ * Where no group can wait, a value is stored over an operand (over.c). Then the peak may be
+ * elsewhere, and other groups can wait.
  */
 #include "fuser/memory/keep.h"
-
-/* A change lowers the peak by at least this part of it. For less, the plan stays as it is. */
-#define LEAST_GAIN 16
-
-/* The least bytes by which a change must lower the peak. */
-static int64_t least_gain(const keeper *k)
-{
-    return k->p->lim->saves_all ? 1 : k->live[k->peak] / LEAST_GAIN;
-}
 
 /* The last launch in which group g could run. */
 static uint32_t last_launch_of(const pass *p, group_id g)
@@ -117,7 +107,7 @@ static int64_t try_group(keeper *k, group_id gi)
     int64_t freed = 0;
     for (uint32_t i = 0; i < k->n_ranges; i++)
         if (k->ranges[i].from <= k->peak && k->peak <= k->ranges[i].to) freed -= k->ranges[i].bytes;
-    return k->full || freed < least_gain(k) || !df_keep_is_lower(k) ? 0 : freed;
+    return k->full || freed < df_keep_least_gain(k) || !df_keep_is_lower(k) ? 0 : freed;
 }
 
 /* The group that lowers the peak most when it waits; DF_NONE: no group does. */
@@ -160,93 +150,16 @@ static void postpone(keeper *k, group_id gi)
                 (long long)freed);
 }
 
-/* ---- values over operands ---- */
-
-/* Whether every group but that of v reads val u in an earlier launch, and that of v reads just the
- * element that it writes. */
-static bool ends_with(pass *p, val_id u, val_id v)
-{
-    const group_id g = val_at(p, v)->group;
-    for (load_id l = val_at(p, u)->readers; !IS_NONE(l); l = load_at(p, l)->next) {
-        const load x = *load_at(p, l);
-        if (same_group(x.group, g) ? !df_hazard_same_address(p, &x, u, v)
-                                   : group_at(p, x.group)->level >= group_at(p, g)->level)
-            return false;
-    }
-    return true;
-}
-
-static int64_t bytes_of(const keeper *k, val_id v)
-{
-    return k->bytes.at[val_at(k->p, v)->place.i];
-}
-
-/* The operand over which val v may be stored, or DF_NONE. At other sizes the two may differ in
- * bytes. That does no harm, because their region holds either. */
-static val_id operand_under(const keeper *k, val_id v)
-{
-    pass *const p = k->p;
-    const storage *const q = place_at(p, val_at(p, v)->place);
-    const group *const g = group_at(p, val_at(p, v)->group);
-    for (uint32_t i = 0; i < g->n_items; i++) {
-        const val_id u = g->items[i].val;
-        if (g->items[i].kind != IT_LOAD || IS_NONE(u) || !df_keep_is_alone(p, u)) continue;
-        const storage *const r = place_at(p, val_at(p, u)->place);
-        if (r->unused || r->last != q->first) continue;
-        if (node_of(p, r->node)->dtype != node_of(p, q->node)->dtype) continue;
-        if (bytes_of(k, u) == bytes_of(k, v) && ends_with(p, u, v)) return u;
-    }
-    return NO_VAL;
-}
-
-/* Stores v over u. Other readers of u must stay before the group of v. */
-static void store_over(keeper *k, val_id v, val_id u)
-{
-    pass *const p = k->p;
-    const place_id q = val_at(p, v)->place;
-    const group_id g = val_at(p, v)->group;
-    place_at(p, q)->over = val_at(p, u)->place;
-    k->live[place_at(p, q)->first] -= df_region_rounded(k->bytes.at[q.i]);
-    for (load_id l = val_at(p, u)->readers; !IS_NONE(l); l = load_at(p, l)->next)
-        df_fuse_edge(p, load_at(p, l)->group, g);
-    df_fuse_why(p, val_at(p, v)->node, val_at(p, u)->node, "stored over it",
-                "%lld bytes, at launch %u", (long long)k->bytes.at[q.i], place_at(p, q)->first);
-}
-
-/* Whether u is stored over another value, or another one over it. */
-static bool is_paired(const pass *p, place_id u)
-{
-    for (place_id q = { 0 }; q.i < p->places.n; q.i++)
-        if (same_place(place_at(p, q)->over, u)) return true;
-    return !IS_NONE(place_at(p, u)->over);
-}
-
-/* Whether val v may be stored over an operand for its size, and for the launch at which it is first
- * live. */
-static bool pays_over(const keeper *k, val_id v)
-{
-    const int64_t bytes = df_region_rounded(bytes_of(k, v));
-    const df_limits *const l = k->p->lim;
-    if (bytes == 0 || l->saves_all) return bytes > 0;
-    return bytes >= l->over_bytes && bytes >= least_gain(k) &&
-           place_at(k->p, val_at(k->p, v)->place)->first == k->peak;
-}
-
-/* Stores one value over an operand, if that lowers the peak. */
+/* Stores one value over an operand. The other readers of the operand must stay before its group. */
 static bool lower_in_place(keeper *k)
 {
     pass *const p = k->p;
-    for (val_id v = { 0 }; v.i < p->vals.n; v.i++) {
-        const place_id q = val_at(p, v)->place;
-        if (!pays_over(k, v) || !df_keep_is_alone(p, v) || !df_keep_is_temporary(p, q) ||
-            is_paired(p, q))
-            continue;
-        const val_id u = operand_under(k, v);
-        if (IS_NONE(u) || is_paired(p, val_at(p, u)->place)) continue;
-        store_over(k, v, u);
-        return true;
-    }
-    return false;
+    val_id u;
+    const val_id v = df_keep_store_over(k, &u);
+    for (load_id l = IS_NONE(v) ? NO_LOAD : val_at(p, u)->readers; !IS_NONE(l);
+         l = load_at(p, l)->next)
+        df_fuse_edge(p, load_at(p, l)->group, val_at(p, v)->group);
+    return !IS_NONE(v);
 }
 
 static bool lower(keeper *k)
@@ -254,7 +167,7 @@ static bool lower(keeper *k)
     df_keep_find_peak(k);
     const group_id g = best_group(k);
     if (!IS_NONE(g)) postpone(k, g);
-    return !IS_NONE(g) || (k->p->t->max_temporary_bytes == 0 && lower_in_place(k));
+    return !IS_NONE(g) || lower_in_place(k);
 }
 
 deft_status df_fuse_postpone(pass *p)
