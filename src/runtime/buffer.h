@@ -3,9 +3,9 @@
  * Memory for values: reference-counted buffers from a caching allocator.
  *
  * Data is aligned to 64 bytes, and sizes are padded to 64 bytes. Buffers of 2 MiB and more ask
- * for huge pages. Freed blocks are kept by size class and reused, up to max_cached bytes in all;
- * a fresh buffer of 64 MB costs 14 times what filling it costs. Any thread may call all
- * functions.
+ * for huge pages, but for a last page that they would not fill. Freed blocks are kept by size class
+ * and reused, up to max_cached bytes in all; a fresh buffer of 64 MB costs 14 times what filling it
+ * costs. Any thread may call all functions.
  */
 #ifndef DF_RUNTIME_BUFFER_H
 #define DF_RUNTIME_BUFFER_H

@@ -13,10 +13,16 @@
 
 /* ---- memory ---- */
 
-/* Maps zeroed pages. From 2 MiB up the address is a multiple of 2 MiB, and huge pages are
- * requested. Returns NULL on failure. */
+/* The size of a huge page. */
+#define DF_OS_HUGE ((size_t)2 << 20)
+
+/* Maps zeroed pages. From DF_OS_HUGE up the address is a multiple of it. Returns NULL on
+ * failure. */
 void *df_os_map(size_t size);
 void df_os_unmap(void *p, size_t size); /* p and size as of df_os_map */
+/* Asks for huge pages in a part of a mapping. p and size must be multiples of DF_OS_HUGE. The
+ * system may refuse. */
+void df_os_use_huge_pages(void *p, size_t size);
 
 /* Returns true when `size` bytes could be mapped in one piece. Nothing stays mapped, so another
  * thread may use up that memory first. */

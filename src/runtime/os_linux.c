@@ -20,8 +20,6 @@
 
 #include "base/signals.h"
 
-#define HUGE_SIZE ((size_t)2 << 20)
-
 /* ---- memory ---- */
 
 static void *map(size_t size)
@@ -32,17 +30,22 @@ static void *map(size_t size)
 
 void *df_os_map(size_t size)
 {
-    if (size < HUGE_SIZE) return map(size);
+    if (size < DF_OS_HUGE) return map(size);
     size_t room;
-    if (__builtin_add_overflow(size, HUGE_SIZE, &room)) return NULL;
+    if (__builtin_add_overflow(size, DF_OS_HUGE, &room)) return NULL;
     char *const p = map(room);
     if (!p) return NULL;
-    char *const at = (char *)(((uintptr_t)p + HUGE_SIZE - 1) & ~(uintptr_t)(HUGE_SIZE - 1));
+    char *const at = (char *)(((uintptr_t)p + DF_OS_HUGE - 1) & ~(uintptr_t)(DF_OS_HUGE - 1));
     char *const end = at + ((size + 4095) & ~(size_t)4095);
     if (at > p) munmap(p, (size_t)(at - p));
     if (p + room > end) munmap(end, (size_t)(p + room - end));
-    (void)madvise(at, size, MADV_HUGEPAGE); /* the system may refuse */
     return at;
+}
+
+void df_os_use_huge_pages(void *p, size_t size)
+{
+    df_assert((uintptr_t)p % DF_OS_HUGE == 0 && size % DF_OS_HUGE == 0);
+    (void)madvise(p, size, MADV_HUGEPAGE);
 }
 
 void df_os_unmap(void *p, size_t size)
