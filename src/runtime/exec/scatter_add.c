@@ -136,16 +136,19 @@ static bool add_rows(const nest *x, char *out, const char *value)
 
 /* Additions at indices that are all in [0, n) and added by this walk. With ways, neighbours are
  * added to different ways. Else all are added to one vector, or results and values are
- * neighbours. */
+ * neighbours. Indices of the next chunk are fetched meanwhile: they are all checked before one of
+ * them is used, and that would wait for memory. */
 #define SIMPLE(name, T, bits)                                                                      \
     DF_INLINE void name##_turns##bits(T *out, const T *value, const int##bits##_t *index,          \
                                       int64_t n, int64_t way, int64_t value_step)                  \
     {                                                                                              \
-        for (int64_t i = 0; i < n; i += WAYS)                                                      \
+        for (int64_t i = 0; i < n; i += WAYS) {                                                    \
+            __builtin_prefetch(index + i + CHUNK);                                                 \
             for (int64_t k = 0; k < WAYS; k++) {                                                   \
                 T *const to = &out[k * way + index[i + k]];                                        \
                 *to = (T)(*to + value[(i + k) * value_step]);                                      \
             }                                                                                      \
+        }                                                                                          \
     }                                                                                              \
     DF_INLINE void name##_add_row##bits(T *out, const T *value, const int##bits##_t *index,        \
                                         int64_t n, int64_t step)                                   \
