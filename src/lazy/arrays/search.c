@@ -94,7 +94,7 @@ deft_tensor *deft_count_nonzero(deft_tensor *t, deft_axes axes, bool keepdims)
 
 /* The vector in order, and the places where a value begins. */
 typedef struct runs {
-    deft_tensor *order; /* stable, so the first of each run is the first in the vector */
+    deft_tensor *order; /* integers; stable, so the first of each run is the first in the vector */
     deft_tensor *sorted;
     deft_tensor *begins; /* bools */
 } runs;
@@ -141,7 +141,8 @@ static runs runs_of_words(deft_ctx *cx, deft_tensor *v)
     deft_tensor *const index = deft_cast(deft_iota(cx, deft_shape_get(v), 0), as);
     deft_tensor *const upper = deft_shift_left(deft_cast(v, as), half);
     deft_tensor *const words = deft_sort(deft_bitwise_or(upper, index), 0, false);
-    runs r = { .order = deft_cast(deft_cast(words, DEFT_U32), DEFT_I64) };
+    const deft_dtype place = dtype_of_places(deft_numel(v));
+    runs r = { .order = deft_cast(deft_cast(words, DEFT_U32), place) };
     r.sorted = deft_cast(deft_shift_right(words, half), t);
     r.begins = begins_of(cx, r.sorted);
     return r;
@@ -184,7 +185,7 @@ static distinct distinct_of(deft_ctx *cx, deft_tensor *t, int64_t max)
     deft_tensor *const v = deft_flatten(t);
     const runs r = is_half ? runs_of_words(cx, v) : runs_of(cx, v);
     d.values = deft_compress(r.sorted, r.begins, max, &d.count);
-    d.indices = deft_compress(r.order, r.begins, max, NULL);
+    d.indices = deft_cast(deft_compress(r.order, r.begins, max, NULL), DEFT_I64);
     /* One row more than is wanted: the last run ends where the next one begins. */
     deft_tensor *const starts = deft_flatten(deft_nonzero(r.begins, max + 1, NULL));
     deft_tensor *const at = df_array_part(starts, 0, 0, max);
