@@ -88,13 +88,12 @@ static deft_tensor *binary_nodes(deft_ctx *cx, df_op op, uint32_t a, uint32_t b,
 {
     if (DF_UNLIKELY(a == DF_BAD || b == DF_BAD)) return NULL;
     if (DF_UNLIKELY(cx->mixed)) return df_result(cx, df_map2(cx, op, a, b, site));
-    if (DF_LIKELY(df_record_is_map(&cx->rec, op, a, b)))
-        return df_result(cx, df_record_again(cx, site));
+    if (df_record_is_map(&cx->rec, op, a, b)) return df_result(cx, df_record_again(cx, site));
     const df_node *const na = &cx->rec.nodes[a], *const nb = &cx->rec.nodes[b];
     const uint32_t like = common_shape(&cx->rec, a, b);
-    if (DF_UNLIKELY(cx->rec.n < cx->rec.limit || na->dtype != nb->dtype ||
-                    !(cx->direct[op] & (1u << na->dtype)) || like == DF_BAD || !df_record_room(cx)))
-        return df_result(cx, df_map2(cx, op, a, b, site));
+    const bool is_direct = cx->rec.n >= cx->rec.limit && na->dtype == nb->dtype &&
+                           cx->direct[op] & (1u << na->dtype) && like != DF_BAD;
+    if (!is_direct || !df_record_room(cx)) return df_result(cx, df_map2(cx, op, a, b, site));
     const df_rec *const r = &cx->rec;
     const df_node node = { .op = (uint8_t)op,
                            .dtype = (uint8_t)df_dtype_result(op, (deft_dtype)r->nodes[a].dtype),
@@ -145,12 +144,15 @@ static deft_tensor *binary(df_op op, deft_tensor *a, deft_tensor *b, uintptr_t s
 {
     const char *const what = df_op_infos[op].name;
     deft_ctx *const same = plain(a);
-    if (DF_LIKELY(same && plain(b) == same && df_record_is_map(&same->rec, op, a->node, b->node) &&
-                  !same->mixed))
+    const bool are_plain = DF_LIKELY(same != NULL) && plain(b) == same;
+    if (DF_LIKELY(are_plain && df_record_is_map(&same->rec, op, a->node, b->node) && !same->mixed))
         return df_handle_new_near(same, df_record_again(same, site), a);
     deft_ctx *const cx = enter_two(what, a, b, site);
     uint32_t na, nb;
-    if (!cx || !df_enter_more_faced(cx, what, 2, b)) return NULL;
+    if (!cx) return NULL;
+    if (are_plain) /* neither needs the checks below */
+        return binary_nodes(cx, op, df_node_of(cx, a), df_node_of(cx, b), site);
+    if (!df_enter_more_faced(cx, what, 2, b)) return NULL;
     if (DF_UNLIKELY((a->flags | b->flags) >= DF_HANDLE_FACE))
         return df_complex_binary_of(cx, op, a, b, site);
     if (!operands(cx, op, a, b, &na, &nb, site)) return NULL;
