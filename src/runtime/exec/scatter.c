@@ -33,9 +33,9 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#define WORTH_WAKING ((int64_t)1 << 15)  /* values */
-#define WORTH_SHARING ((int64_t)1 << 18) /* values, where each thread looks at all indices */
-#define BEYOND_CACHES ((int64_t)4 << 20) /* bytes of the result */
+#define WORTH_WAKING ((int64_t)1 << 15)   /* values */
+#define WORTH_SHARING ((int64_t)1 << 18)  /* values, where each thread looks at all indices */
+#define BEYOND_CACHES ((int64_t)16 << 20) /* bytes of the result */
 #define LEAST_PIECE 64 /* elements along the last axis, where there are enough for all threads */
 #define PIECES_PER_THREAD 2
 #define PIECES_WITH_TABLES 4 /* for each thread: tables belong to threads, not to pieces */

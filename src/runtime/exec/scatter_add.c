@@ -78,27 +78,38 @@ static void add_line(const nest *x, void *out, const void *value, int64_t n, siz
             (uint32_t)df_min_i64(n - i, MOST));
 }
 
+/* ---- the indices of a chunk that this walk takes ---- */
+
+/* Which of the indices of a chunk this walk takes: their positions, counted from `first`, and the
+ * elements that they select. */
+typedef struct taken {
+    int64_t n, at[CHUNK], row[CHUNK];
+} taken;
+
+/* There is no branch on whether an index is taken. No processor predicts it for indices in no
+ * order, and a branch that is predicted wrongly waits for the additions before it. */
+static void select_taken(const nest *x, const int64_t *index, int64_t n, int64_t first, taken *r,
+                         bool *ok)
+{
+    r->n = 0;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at = index[i];
+        const bool is_taken = df_scatter_takes(x, &at, ok);
+        r->at[r->n] = at;
+        r->row[r->n] = first + i;
+        r->n += is_taken;
+    }
+}
+
 /* ---- rows of neighbours, each with one index ---- */
 
-/* Rows of one chunk of indices that this walk adds: which one, and to which element. */
-typedef struct rows {
-    int64_t n, at[CHUNK], row[CHUNK];
-} rows;
-
-static void find_rows(const nest *x, int64_t begin, int64_t end, rows *r, bool *ok)
+static void take_rows(const nest *x, int64_t begin, int64_t end, taken *r, bool *ok)
 {
     const int64_t bytes = (int64_t)deft_dtype_size(x->index_dtype) * x->index_step[1];
     int64_t copy[CHUNK];
     const int64_t *const index = df_scatter_indices(
         x->ops, x->index_dtype, x->index + begin * bytes, x->index_step[1], end - begin, copy);
-    r->n = 0;
-    for (int64_t i = begin; i < end; i++) {
-        int64_t at = index[i - begin];
-        const bool is_taken = df_scatter_takes(x, &at, ok);
-        r->at[r->n] = at;
-        r->row[r->n] = i;
-        r->n += is_taken;
-    }
+    select_taken(x, index, end - begin, begin, r, ok);
 }
 
 /* Prefetches what the processor does not foresee: the beginning of a row anywhere. It goes on by
@@ -115,9 +126,9 @@ static bool add_rows(const nest *x, char *out, const char *value)
     const int64_t size = (int64_t)deft_dtype_size(x->dtype), step = x->step * size;
     const int64_t out_step = x->out_step[1] * size, value_step = x->value_step[1] * size;
     bool ok = true;
-    rows r;
+    taken r;
     for (int64_t begin = 0; begin < x->extent[1]; begin += CHUNK) {
-        find_rows(x, begin, df_min_i64(begin + CHUNK, x->extent[1]), &r, &ok);
+        take_rows(x, begin, df_min_i64(begin + CHUNK, x->extent[1]), &r, &ok);
         for (int64_t i = -AHEAD; i < r.n; i++) {
             const int64_t next = i + AHEAD;
             if (next < r.n) {
@@ -183,18 +194,24 @@ static bool add_rows(const nest *x, char *out, const char *value)
         for (int64_t i = 0; i < n; i++)                                                            \
             out[i * out_step] = (T)(out[i * out_step] + value[i * value_step]);                    \
     }                                                                                              \
-    /* Most indices are not negative and are added by this walk: one comparison finds out. */      \
+    /* Most indices are not negative: one comparison finds out. */                                 \
     DF_INLINE void name##_line(const nest *x, T *out, const T *value, const int64_t *index,        \
                                int64_t n, int64_t step, int64_t out_step, int64_t value_step,      \
                                bool *ok)                                                           \
     {                                                                                              \
-        const uint64_t low = (uint64_t)x->low, span = (uint64_t)(x->end - x->low);                 \
         for (int64_t i = 0; i < n; i++) {                                                          \
             int64_t at = index[i];                                                                 \
-            if (DF_UNLIKELY((uint64_t)at - low >= span) && !df_scatter_takes(x, &at, ok))          \
+            if (DF_UNLIKELY((uint64_t)at >= (uint64_t)x->n) && !df_scatter_takes(x, &at, ok))      \
                 continue;                                                                          \
             T *const to = &out[at * step + i * out_step];                                          \
             *to = (T)(*to + value[i * value_step]);                                                \
+        }                                                                                          \
+    }                                                                                              \
+    static void name##_some(const nest *x, T *out, const T *value, const taken *r)                 \
+    {                                                                                              \
+        for (int64_t i = 0; i < r->n; i++) {                                                       \
+            T *const to = &out[r->at[i] * x->step + r->row[i] * x->out_step[0]];                   \
+            *to = (T)(*to + value[r->row[i] * x->value_step[0]]);                                  \
         }                                                                                          \
     }                                                                                              \
     static void name##_each(const nest *x, T *out, const char *index, const T *value, bool *ok)    \
@@ -204,6 +221,7 @@ static bool add_rows(const nest *x, char *out, const char *value)
         const bool is_simple = x->way > 0 || is_vector(x) || (takes_all(x) && os == 1 && vs == 1); \
         const bool is_short = is_simple && takes_i32(x);                                           \
         int64_t copy[CHUNK];                                                                       \
+        taken r;                                                                                   \
         for (int64_t begin = 0; begin < x->extent[0]; begin += CHUNK) {                            \
             const int64_t n = df_min_i64(x->extent[0] - begin, CHUNK);                             \
             T *const to = out + begin * os;                                                        \
@@ -216,7 +234,10 @@ static bool add_rows(const nest *x, char *out, const char *value)
             }                                                                                      \
             const int64_t *const some = df_scatter_indices(                                        \
                 x->ops, x->index_dtype, index + begin * bytes, x->index_step[0], n, copy);         \
-            if (is_simple && are_within64(some, n, x->n))                                          \
+            if (!takes_all(x)) {                                                                   \
+                select_taken(x, some, n, 0, &r, ok);                                               \
+                name##_some(x, to, from, &r);                                                      \
+            } else if (is_simple && are_within64(some, n, x->n))                                   \
                 name##_simple64(x, to, from, some, n);                                             \
             else if (x->step == 1 && os == 0 && vs == 0)                                           \
                 name##_line(x, to, from, some, n, 1, 0, 0, ok);                                    \

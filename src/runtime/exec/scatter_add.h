@@ -44,7 +44,7 @@ DF_INLINE bool df_scatter_resolve(int64_t *index, int64_t n)
 DF_INLINE bool df_scatter_takes(const df_scatter_nest *x, int64_t *index, bool *ok)
 {
     if (DF_UNLIKELY(!df_scatter_resolve(index, x->n))) return *ok = false;
-    return *index >= x->low && *index < x->end;
+    return (uint64_t)(*index - x->low) < (uint64_t)(x->end - x->low);
 }
 
 /* Adds the values to out. Returns false when an index is out of range. The dtype is no bool and no

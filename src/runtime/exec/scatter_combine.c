@@ -136,8 +136,9 @@ static bool combine_line(const nest *x, const char *index, char *out, const char
         for (int64_t i = 0; i < n; i++) {
             int64_t at = some[one ? 0 : i];
             p.from[p.n] = (begin + i) * x->value_step[0];
-            if (!df_scatter_takes(x, &at, &ok)) continue;
-            p.to[p.n++] = at * x->step + (begin + i) * x->out_step[0];
+            const bool is_taken = df_scatter_takes(x, &at, &ok);
+            p.to[p.n] = (is_taken ? at : 0) * x->step + (begin + i) * x->out_step[0];
+            p.n += is_taken; /* no branch: select_taken of scatter_add.c */
         }
         run(out, value, &p);
     }
