@@ -430,6 +430,8 @@ typedef struct pass {
      * NULL: not bounded, or not known yet. */
     const uint64_t *part_most;
     uint32_t n_fused; /* plans within parts that have been fused so far */
+    bool keeps_parts; /* a plan of parts is not joined into one without */
+    bool restarts;    /* the parts could not be joined: plan again, with keeps_parts */
 } pass;
 
 /* The row of an index. The pointer is valid until the next row is added to the table. */

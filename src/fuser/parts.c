@@ -210,8 +210,9 @@ deft_status df_fuse_splice(pass *p, df_plan *plan, uint32_t *slot0)
     for (uint32_t i = 0; i < plan->n_guards; i++) {
         df_guard g = plan->guards[i];
         const uint32_t n_slots = df_guard_n_slots((df_guard_kind)g.kind);
-        /* The inputs of a part that may be overwritten are the same in every run. */
-        df_assert(g.kind != DF_GUARD_sole);
+        /* Only a plan that becomes flat (control/flatten.c) offers an input of the trace to a part.
+         * Other inputs of a part that may be overwritten are the same in every run. */
+        df_assert(g.kind != DF_GUARD_sole || g.a != DF_NONE);
         if (n_slots >= 1) g.a += base;
         if (n_slots == 2) g.b += base;
         if (must_check(&plan->guards[i])) df_fuse_guard(p, g);

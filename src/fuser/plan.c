@@ -140,7 +140,7 @@ deft_status df_fuse_copy_out(pass *p)
     plan->n_repeated += p->n_repeated;
     if (p->n_checked > plan->n_checked) plan->n_checked = p->n_checked;
     plan->checks_first |= p->checks_first;
-    if (has_indices(p->t)) ok &= name_faults(p);
+    if (has_indices(p->t) && !plan->faults) ok &= name_faults(p);
     ok = ok && find_sizes(p);
     return ok ? DEFT_OK : df_fail_mem(p->diag, "plan", plan->n_slots * sizeof *plan->slots);
 }
@@ -181,6 +181,7 @@ static deft_status plan_run_passes(pass *p)
     if (!df_fuse_slots_init(p)) return p->st;
     if (df_has_control(p->t)) {
         TRY(df_fuse_outline(p));
+        if (p->restarts) return p->st;
         if (p->t->max_temporary_bytes && p->part_most) guard_cells(p);
         TRY(p->st);
         return df_fuse_copy_out(p);
@@ -263,12 +264,14 @@ deft_status df_fuse_begin(pass *p, df_diag *d, const df_trace *t, const df_limit
     return DEFT_OK;
 }
 
-/* The bytes of temporaries that each plan within a part may take. They are known only after the
- * parts have been planned once without a bound, because cells and states around a plan count too.
- */
+/* What the first attempt at a plan of parts finds out for the second.
+ *
+ * The bytes of temporaries that each plan within a part may take are known only after the parts
+ * have been planned once without a bound, because cells and states around a plan count too. */
 typedef struct part_bounds {
     uint64_t *most; /* by df_subplan.serial; NULL: not known yet */
     uint32_t n;
+    bool keeps_parts; /* the parts cannot be joined into one plan */
 } part_bounds;
 
 /* Computes the bounds. Fails with DEFT_E_MEMORY when cells alone take more than the trace allows.
@@ -296,7 +299,8 @@ static deft_status find_bounds(const pass *p, part_bounds *b)
 }
 
 /* Makes one plan. Fills in *bounds if they are needed and not known. *out is set only on success.
- */
+ * It stays NULL, too, when the parts of a plan cannot be joined as planned. Then
+ * bounds->keeps_parts is set, and the next attempt succeeds. */
 static deft_status attempt(df_diag *d, const df_trace *t, const df_limits *limits,
                            const df_mem *mem, bool fuse, part_bounds *bounds, df_plan **out)
 {
@@ -305,15 +309,17 @@ static deft_status attempt(df_diag *d, const df_trace *t, const df_limits *limit
     deft_status st = df_fuse_begin(&p, d, t, limits, mem, fuse, &plan);
     if (st != DEFT_OK) return st;
     p.part_most = bounds->most;
+    p.keeps_parts = bounds->keeps_parts;
     st = plan_run_passes(&p);
     if (st == DEFT_OK) st = p.st;
+    bounds->keeps_parts |= p.restarts;
     if (st == DEFT_OK && t->max_temporary_bytes && plan->n_parts > 0 && !bounds->most)
         st = find_bounds(&p, bounds);
     /* In every build: an unsound plan must never run, and checking costs little beside planning.
      * df_fuse then falls back to one kernel per operator. */
-    if (st == DEFT_OK && fuse) st = df_plan_verify(d, plan);
+    if (st == DEFT_OK && fuse && !p.restarts) st = df_plan_verify(d, plan);
     df_fuse_end(&p);
-    if (st == DEFT_OK) {
+    if (st == DEFT_OK && !p.restarts) {
         *out = plan;
         return st;
     }
@@ -340,6 +346,7 @@ static deft_status in_bounds(df_diag *d, const df_trace *t, const df_limits *lim
 {
     part_bounds b = { 0 };
     deft_status st = attempt(d, t, limits, mem, fuse, &b, out);
+    if (st == DEFT_OK && !*out) st = attempt(d, t, limits, mem, fuse, &b, out);
     if (st == DEFT_OK && b.most) {
         df_plan_destroy(out, mem);
         st = attempt(d, t, limits, mem, fuse, &b, out);

@@ -12,7 +12,8 @@
  *            trace --df_fuse--> plan { kernels, segs, launches, bufs, slots, guards }
  *
  * A trace with loops or branches (trace/control.h) gives a plan of *parts* instead. Each part holds
- * plans without control, or with less of it. Values pass between parts in *cells*.
+ * plans without control, or with less of it. Values pass between parts in *cells*. When all loops
+ * are kernels, the parts are joined, and the plan has none (fuser/control/flatten.c).
  *
  *            part 0 run     part 1 loop { test, body }     part 2 run
  *               |  cells        | cells, states, rows         | roots

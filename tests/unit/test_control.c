@@ -839,6 +839,112 @@ Test(control, a_step_that_fails_in_a_loop_changes_nothing)
     for (int i = 0; i < 3; i++) cr_assert_eq(target[i], logistic_in_c((float)i + 1, 4));
 }
 
+/* ---- donation ---- */
+
+/* A running sum of the rows. */
+FN(add_row)
+{
+    UNUSED;
+    out[0] = deft_add(in[0], in[1]);
+    return DEFT_OK;
+}
+
+/* The sum of the rows of a matrix with two columns, by a loop. */
+static deft_tensor *sum_of_rows(deft_tensor *rows)
+{
+    deft_tensor *sum = deft_zeros(cx, DEFT_SHAPE(2), DEFT_F32);
+    const int64_t n = deft_dim(rows, 0);
+    return deft_scan(cx, add_row, NULL, &sum, 1, &rows, 1, n, 0, &sum) ? sum : NULL;
+}
+
+/* A kept matrix [4, 2] of the numbers 1 to 8. */
+static deft_tensor *kept_matrix(void)
+{
+    deft_tensor *m = deft_keep(deft_reshape(ROW(1, 2, 3, 4, 5, 6, 7, 8), DEFT_SHAPE(4, 2)));
+    OK(deft_eval(&m, 1));
+    return m;
+}
+
+static deft_tensor *rows_of(deft_tensor *m, int64_t first, int64_t end)
+{
+    return deft_slice(m, DEFT_R(first, end));
+}
+
+Test(control, a_tensor_grows_in_place_before_loops_that_read_it)
+{
+    deft_tensor *const m = kept_matrix();
+    for (int k = 0; k < 4; k++) {
+        const uint64_t donated = stats().donated;
+        const deft_scope s = deft_step_begin(cx);
+        deft_assign(rows_of(m, k, k + 1), deft_full(cx, DEFT_SHAPE(1, 2), DEFT_F32, 10));
+        deft_tensor *const sum = deft_keep(sum_of_rows(m)), *const rows = deft_mul(m, sum);
+        deft_tensor *const scaled = deft_keep(sum_of_rows(rows));
+        OK(deft_step_end(s));
+        /* At first, the memory is that of the numbers it was made from. */
+        if (k > 0) cr_assert_eq(stats().donated - donated, 1, "step %d", k);
+        float got[8], want[2] = { 0, 0 }, squares[2];
+        OK(deft_read(m, DEFT_F32, got, sizeof got));
+        for (int i = 0; i < 8; i++) want[i % 2] += got[i];
+        for (int i = 0; i < 2; i++) squares[i] = want[i] * want[i];
+        expect(sum, 2, want);
+        expect(scaled, 2, squares);
+        for (int i = 0; i <= k; i++) cr_assert_eq(got[2 * i], 10);
+    }
+}
+
+Test(control, a_loop_reads_the_old_version_of_what_is_assigned)
+{
+    deft_tensor *const m = kept_matrix();
+    for (int k = 0; k < 3; k++) {
+        float was[8], want[2] = { 0, 0 };
+        OK(deft_read(m, DEFT_F32, was, sizeof was));
+        const uint64_t donated = stats().donated;
+        const deft_scope s = deft_step_begin(cx);
+        deft_tensor *const old = deft_keep(sum_of_rows(m));
+        deft_assign(rows_of(m, k, k + 1), deft_full(cx, DEFT_SHAPE(1, 2), DEFT_F32, -k));
+        OK(deft_step_end(s));
+        cr_assert_eq(stats().donated, donated);
+        for (int i = 0; i < 8; i++) want[i % 2] += was[i];
+        expect(old, 2, want);
+        OK(deft_read(m, DEFT_F32, was, sizeof was));
+        cr_assert_eq(was[2 * k], -k);
+    }
+}
+
+Test(control, a_step_that_fails_after_a_loop_changes_nothing_in_place)
+{
+    deft_tensor *const m = kept_matrix(), *const table = deft_keep(ROW(3, 4, 5, 6));
+    for (int bad = 1; bad >= 0; bad--) {
+        const deft_scope s = deft_step_begin(cx);
+        deft_tensor *const sum = deft_sum(table, DEFT_ALL_AXES, 0); /* of some launches */
+        deft_tensor *const value = deft_sum(deft_mul(table, sum), DEFT_ALL_AXES, 0);
+        deft_assign(rows_of(m, 0, 1), deft_expand(value, DEFT_SHAPE(1, 2)));
+        deft_tensor *const at = deft_cast(deft_add(sum_of_rows(m), bad ? 0 : -339), DEFT_I64);
+        deft_tensor *const found = deft_keep(deft_take(table, at, 0));
+        cr_assert_eq(deft_step_end(s), bad ? DEFT_E_RANGE : DEFT_OK, "%s", deft_message(cx));
+        if (bad) EXPECT(m, 1, 2, 3, 4, 5, 6, 7, 8);
+        if (!bad) EXPECT(found, 3, 6);
+    }
+    EXPECT(m, 324, 324, 3, 4, 5, 6, 7, 8);
+}
+
+/* Every parameter is replaced as a whole, in the part after the loop. */
+Test(control, what_replaces_a_tensor_after_a_loop_takes_its_memory)
+{
+    deft_tensor *const m = kept_matrix(), *const w = deft_keep(ROW(1, 1));
+    OK(deft_eval((deft_tensor *[]){ w }, 1));
+    for (int k = 0; k < 3; k++) {
+        const uint64_t donated = stats().donated;
+        const deft_scope s = deft_step_begin(cx);
+        deft_assign(w, deft_add(deft_mul(w, 2), sum_of_rows(m)));
+        OK(deft_step_end(s));
+        cr_assert_eq(stats().donated - donated, 1, "step %d", k);
+    }
+    EXPECT(w, 8 + 7 * 16, 8 + 7 * 20);
+}
+
+/* ---- submitted steps ---- */
+
 Test(control, a_step_with_a_loop_may_be_left_to_run)
 {
     float target[2] = { 0, 0 };

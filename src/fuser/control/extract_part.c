@@ -252,6 +252,19 @@ done:
     return st;
 }
 
+/* Lets root r of a part of a flat plan be stored in the memory of the input that it replaces, when
+ * this part reads the input and no later part does. */
+static void offer_donor(const outline *o, const cut_trace *cut, uint32_t r)
+{
+    const uint32_t donor = o->donor_of[o->roots.at[r]];
+    if (donor == DF_NONE || o->read_later[donor]) return;
+    for (uint32_t i = 0; i < cut->t.n_inputs; i++) {
+        if (cut->input[i] != donor) continue;
+        cut->t.inputs[i].flags |= o->t->inputs[donor].flags & DF_INPUT_SOLE;
+        cut->t.roots[r].donor = i;
+    }
+}
+
 deft_status df_outline_extract(outline *o, where w, uint32_t n_next, df_subplan *out)
 {
     deft_status st = DEFT_OK;
@@ -281,6 +294,7 @@ deft_status df_outline_extract(outline *o, where w, uint32_t n_next, df_subplan 
         *root = (df_root){ .node = o->at[o->roots.at[r]], .into = DF_NONE, .donor = DF_NONE };
         for (uint32_t i = 0; r < n_next && i < cut.t.n_inputs; i++)
             if (o->ports.at[i].kind == DF_PORT_STATE && o->ports.at[i].index == r) root->donor = i;
+        if (o->is_flat) offer_donor(o, &cut, (uint32_t)r);
     }
     TRY(df_outline_fuse(o, &cut, out));
 done:

@@ -54,18 +54,27 @@ static const char *loop_kernel_refusal(const outline *o, uint32_t loop, uint32_t
     return df_op_infos[op].cls == DF_CLASS_control ? NULL : df_op_infos[op].name;
 }
 
+/* The reason why some live node of the loop cannot be part of a kernel; NULL: all can. */
+static const char *loop_kernel_obstacle(const outline *o, uint32_t loop)
+{
+    const char *why = NULL;
+    for (uint32_t n = o->c.loops[loop].node; n <= o->c.loops[loop].end && !why; n++)
+        if (o->live[n] && df_outline_top_of(o, n) == loop) why = loop_kernel_refusal(o, loop, n);
+    return why;
+}
+
+bool df_outline_is_elementwise(const outline *o, uint32_t loop)
+{
+    return !loop_kernel_obstacle(o, loop);
+}
+
 /* Whether all live nodes of the loop can be part of a kernel. If not, notes the reason. */
 static bool loop_kernel_accepts_loop(outline *o, const whole *w)
 {
     const uint32_t node = o->c.loops[w->loop].node;
-    for (uint32_t n = node; n <= o->c.loops[w->loop].end; n++) {
-        if (!o->live[n] || df_outline_top_of(o, n) != w->loop) continue;
-        const char *const why = loop_kernel_refusal(o, w->loop, n);
-        if (!why) continue;
-        df_fuse_why(o->p, node, node, "an iteration at a time", "not elementwise: %s", why);
-        return false;
-    }
-    return true;
+    const char *const why = loop_kernel_obstacle(o, w->loop);
+    if (why) df_fuse_why(o->p, node, node, "an iteration at a time", "not elementwise: %s", why);
+    return !why;
 }
 
 /* ---- extracting the loop ---- */

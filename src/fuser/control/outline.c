@@ -5,11 +5,24 @@
  * First each node is assigned to a part (assign_parts.c). Then the parts are made from the last to
  * the first. So it is known what later parts read of a part when that part is made. The trace of a
  * part is extracted (extract_part.c) and fused by itself; loops and branches within it are divided
- * in the same way. A loop that can be one kernel becomes one (loop_kernel.c).
+ * in the same way. A loop that can be one kernel becomes one (loop_kernel.c). When all loops do,
+ * the parts are joined into a plan without parts (flatten.c).
  */
 #include "fuser/control/outline.h"
 
 /* ---- parts ---- */
+
+/* Notes the inputs of the trace that a plan of a part reads. */
+static void note_reads(const outline *o, const df_subplan *b)
+{
+    for (uint32_t i = 0; b->plan && i < b->trace.n_inputs; i++) {
+        const df_port *const port = &b->port[i];
+        if (port->kind == DF_PORT_INPUT) o->read_later[port->index] = 1;
+        if ((port->kind == DF_PORT_CELL || port->kind == DF_PORT_ROW) &&
+            o->cells.at[port->index].kind == DF_CELL_INPUT)
+            o->read_later[o->cells.at[port->index].from] = 1;
+    }
+}
 
 /* Adds a part that was made, with the cells of its roots. */
 static deft_status push_part(outline *o, df_part part, const uint32_t *out, size_t n_out)
@@ -17,6 +30,8 @@ static deft_status push_part(outline *o, df_part part, const uint32_t *out, size
     part.out = df_arena_copy(&o->p->plan->arena, out, n_out * sizeof *out, _Alignof(uint32_t));
     part.n_out = (uint32_t)n_out;
     if (!part.out || !df_vec_push(o->p->mem, &o->parts, part)) return df_outline_no_memory(o);
+    note_reads(o, &part.body);
+    note_reads(o, &part.other);
     return o->p->st;
 }
 
@@ -256,6 +271,23 @@ done:
 
 /* ---- beginning and end ---- */
 
+/* Whether the trace has no branches, and all of its loops are likely to become kernels. */
+static bool may_be_flat(const outline *o)
+{
+    const pass *const p = o->p;
+    if (!p->fuse || p->keeps_parts || o->t->max_temporary_bytes) return false;
+    for (uint32_t n = 0; n < o->t->n_nodes; n++)
+        if (o->live[n] && df_is_outer_cond(o, n)) return false;
+    for (uint32_t l = 0; l < o->c.n_loops; l++) {
+        const df_loop_info *const loop = &o->c.loops[l];
+        if (!o->live[loop->node] || o->top[l] != l) continue;
+        if (!df_outline_is_elementwise(o, l)) return false;
+        if (loop->proceed != DF_NONE && o->t->args[df_at(o, loop->node)->arg] > WHOLE_MOST)
+            return false;
+    }
+    return true;
+}
+
 static deft_status outline_begin(outline *o)
 {
     deft_status st = DEFT_OK;
@@ -275,10 +307,14 @@ static deft_status outline_begin(outline *o)
     o->top = df_arena_new(a, uint32_t, n_loops);
     o->loop_level = df_arena_new(a, uint32_t, n_loops);
     o->loop_home = df_arena_new(a, where, n_loops);
+    o->donor_of = df_arena_new(a, uint32_t, n);
+    o->read_later = df_arena_new(a, uint8_t, t->n_inputs + 1);
     if (!o->live || !o->need || !o->level || !o->at || !o->home || !o->group || !o->cell ||
-        !o->top || !o->loop_level || !o->loop_home)
+        !o->top || !o->loop_level || !o->loop_home || !o->donor_of || !o->read_later)
         TRY(df_outline_no_memory(o));
-    for (uint32_t i = 0; i < t->n_nodes; i++) o->group[i] = o->cell[i] = DF_NONE;
+    for (uint32_t i = 0; i < t->n_nodes; i++) o->group[i] = o->cell[i] = o->donor_of[i] = DF_NONE;
+    for (uint32_t r = 0; r < t->n_roots; r++)
+        if (t->roots[r].kind == DF_ROOT_NEW) o->donor_of[t->roots[r].node] = t->roots[r].donor;
     for (uint32_t l = 0; l < o->c.n_loops; l++) {
         const uint32_t parent = o->c.loops[l].parent;
         o->top[l] = parent == DF_NONE ? l : o->top[parent];
@@ -287,6 +323,7 @@ static deft_status outline_begin(outline *o)
     for (uint32_t i = t->n_nodes; i-- > 0;)
         for (uint32_t s = 0; o->live[i] && s < df_at(o, i)->n_src; s++)
             o->live[df_at(o, i)->src[s].i] = 1;
+    o->is_flat = may_be_flat(o);
 done:
     return st;
 }
@@ -317,7 +354,12 @@ deft_status df_fuse_outline(pass *p)
     TRY(outline_begin(&o));
     df_outline_assign_parts(&o);
     TRY(make_parts(&o));
-    TRY(parts_out(&o));
+    if (!o.is_flat)
+        TRY(parts_out(&o));
+    else if (df_outline_may_flatten(&o))
+        TRY(df_outline_flatten(&o));
+    else
+        p->restarts = true;
 done:
     for (size_t i = 0; i < o.parts.n; i++) drop_part(&o, &o.parts.at[i], st);
     df_vec_finish(p->mem, &o.cells);

@@ -7,6 +7,7 @@
  *   extract_part.c   makes the trace of a part, with ports for what comes from other parts
  *   loop_kernel.c    makes one kernel of all iterations of a loop
  *   tagged.c         finds the operands of loops of which it is known what they compute
+ *   flatten.c        joins the plans of parts into one plan, when all loops are kernels
  *
  * A *run part* is a part without control. Loops and groups of branches are *units*. Units stand
  * between run parts. Only the outermost loops and branches become parts of this plan: the plans
@@ -51,6 +52,9 @@ typedef struct outline {
     DF_VEC(df_port) ports;   /* of the trace being extracted */
     DF_VEC(uint32_t) roots;  /* nodes of t that are to be the roots of the trace being extracted */
     uint32_t n_levels;       /* run parts */
+    bool is_flat;        /* the parts are to become one plan without parts, so they may donate */
+    uint32_t *donor_of;  /* per node: the input that it replaces as a root, or DF_NONE */
+    uint8_t *read_later; /* per input of t: a part that has been made reads it */
 } outline;
 
 /* A trace being extracted from o->t. */
@@ -170,6 +174,17 @@ typedef struct whole {
  * Returns DEFT_OK also when there is no such plan. out->plan then stays NULL, and the reason is
  * noted (df_fuse_why). */
 deft_status df_outline_loop_kernel(outline *o, const whole *w, df_subplan *out);
+
+/* Whether the body of a loop has only operations that a kernel of all iterations can have. */
+bool df_outline_is_elementwise(const outline *o, uint32_t loop);
+
+/* ---- flatten.c ---- */
+
+/* Whether the parts that were made can become one plan without parts. */
+bool df_outline_may_flatten(const outline *o);
+/* Joins the plans of all parts into the plan of o->p, which then has no parts. The plans of the
+ * parts are not needed afterwards. */
+deft_status df_outline_flatten(outline *o);
 
 /* ---- tagged.c ---- */
 

@@ -22,8 +22,8 @@
  *   3. No other value and no run in flight uses the buffer: its count is 1.
  *
  * The plan proves that all reads of v within the run come before the write
- * (fuser/memory/storage.c). States of a loop, which nobody outside the run can name, are judged by
- * their buffers (runtime/exec/flow.c). */
+ * (fuser/memory/storage.c, and fuser/control/flatten.c for traces with loops). States of a loop,
+ * which nobody outside the run can name, are judged by their buffers (runtime/exec/flow.c). */
 bool df_may_donate(const df_value *v, uint32_t dying);
 
 /* Fills in *out with the closed trace of the n wanted records, and the value behind each input.
