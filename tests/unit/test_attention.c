@@ -188,12 +188,12 @@ Test(attention, of_few_queries_copies_neither_keys_nor_values)
 }
 
 /* One query to keys and values that grow by one, each in a step. Beyond a block of keys as well. */
-Test(attention, of_few_queries_in_fast_mode_lets_keys_and_values_grow_in_place)
+static void grow_in_place(deft_numerics numerics)
 {
     enum { HEADS = 2, ROOM_FOR = 2 * DEFT_ATTENTION_BLOCK, WIDTH = 8, FIRST = 120 };
-    const deft_ctx_options fast = { .size = sizeof fast, .numerics = DEFT_FAST };
+    const deft_ctx_options how = { .size = sizeof how, .numerics = numerics };
     rig own;
-    rig_open(&own, NULL, &fast);
+    rig_open(&own, NULL, &how);
     deft_tensor *all[2],
         *q = deft_keep(deft_full(own.cx, DEFT_SHAPE(HEADS, 1, WIDTH), DEFT_F32, 1));
     for (int i = 0; i < 2; i++)
@@ -211,6 +211,16 @@ Test(attention, of_few_queries_in_fast_mode_lets_keys_and_values_grow_in_place)
         cr_assert(t == FIRST || in_place == 2, "%d keys: %d", (int)t + 1, (int)in_place);
     }
     rig_close(&own);
+}
+
+Test(attention, of_few_queries_in_fast_mode_lets_keys_and_values_grow_in_place)
+{
+    grow_in_place(DEFT_FAST);
+}
+
+Test(attention, of_few_queries_in_strict_mode_lets_keys_and_values_grow_in_place)
+{
+    grow_in_place(DEFT_STRICT);
 }
 
 Test(attention, batch_axes_of_attention_broadcast)
@@ -374,7 +384,7 @@ Test(attention, of_examples_is_known_where_products_have_one_batch)
 
 Test(attention, what_attention_records_belongs_to_the_line_of_the_call)
 {
-    char text[16384];
+    char text[1 << 15];
     deft_tensor *const q = drawn(1, DEFT_SHAPE(3, 2)), *const k = drawn(2, DEFT_SHAPE(300, 2));
     deft_tensor *const y = deft_attention(q, k, k, NULL);
     deft_tensor *g;

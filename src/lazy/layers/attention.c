@@ -288,8 +288,10 @@ static bool forward_scan(deft_ctx *cx, task *a, deft_tensor *const *in, deft_ten
  * All scores of a few queries take less memory than the keys, so they are stored. The scan over
  * blocks would copy keys and values into rows. Here they are read where they are. Each element is
  * computed by the same operations in the same order as in that scan, so that the bits are equal.
- * First a short scan finds m after each block. Then p and its products with the values are computed
- * for all blocks at once. A second short scan adds the blocks up.
+ * First a short scan finds m before and after each block. Then p, its products with the values and
+ * the factors that scale l and acc down are computed for all blocks at once. A second short scan
+ * adds the blocks up. The bodies of both scans are elementwise, so each scan is one launch, and the
+ * keys and values of the caller may grow in place (docs/control.md).
  */
 
 /* t, [..., S, blocks * BLOCK], as [blocks, ..., S, BLOCK]. */
@@ -334,25 +336,25 @@ static deft_tensor *products_of_blocks(deft_ctx *cx, deft_tensor *p, deft_tensor
     return deft_concat(parts, 2, 0);
 }
 
-/* The body of the first scan. in: m; the greatest scores of a block. out: new m, twice. */
+/* The body of the first scan. in: m; the greatest scores of a block. out: new m; as rows: new m,
+ * m. */
 static deft_status greatest_so_far(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
                                    deft_tensor **out, size_t n_out, void *user)
 {
     (void)cx, (void)n_in, (void)n_out, (void)user;
     out[0] = out[1] = deft_maximum(in[0], in[1]);
+    out[2] = in[0];
     return DEFT_OK;
 }
 
-/* The body of the second scan. in: m, l, acc; new m, the sum of p and p v of a block. out: new m,
- * l, acc. */
+/* The body of the second scan. in: l, acc; the factors for l and for acc, the sum of p and p v of a
+ * block. out: new l, acc. */
 static deft_status add_block(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
                              size_t n_out, void *user)
 {
-    (void)n_in, (void)n_out;
-    deft_tensor *const down = deft_exp(deft_sub(in[0], exponent_base(cx, user, in[3])));
-    out[0] = in[3];
-    out[1] = deft_add(deft_mul(in[1], down), in[4]);
-    out[2] = deft_add(deft_mul(in[2], down), in[5]);
+    (void)cx, (void)n_in, (void)n_out, (void)user;
+    out[0] = deft_add(deft_mul(in[0], in[2]), in[4]);
+    out[1] = deft_add(deft_mul(in[1], in[3]), in[5]);
     return DEFT_OK;
 }
 
@@ -366,11 +368,15 @@ static bool forward_few(deft_ctx *cx, task *a, deft_tensor *const *in, deft_tens
     if (!s) return false;
     s = columns_in_blocks(padded_columns(s, more, -INFINITY));
     deft_tensor *const top = deft_max(s, ROW, 1);
-    deft_tensor *m[2];
-    if (!df_scan(cx, greatest_so_far, NULL, init, 1, &top, 1, n, 1, m, 0, DF_SITE)) return false;
-    deft_tensor *const p = deft_exp(deft_sub(s, exponent_base(cx, a, m[1])));
-    deft_tensor *const rows[] = { m[1], deft_sum(p, ROW, 1), products_of_blocks(cx, p, in[2]) };
-    return df_scan(cx, add_block, a, init, 3, rows, 3, n, 0, end, 0, DF_SITE);
+    deft_tensor *m[3]; /* after all blocks, after each, before each */
+    if (!df_scan(cx, greatest_so_far, NULL, init, 1, &top, 1, n, 2, m, 0, DF_SITE)) return false;
+    deft_tensor *const base = exponent_base(cx, a, m[1]), *const p = deft_exp(deft_sub(s, base));
+    deft_tensor *const down = deft_exp(deft_sub(m[2], base));
+    deft_tensor *const products = products_of_blocks(cx, p, in[2]);
+    deft_tensor *const rows[] = { down, deft_expand(down, deft_shape_get(products)),
+                                  deft_sum(p, ROW, 1), products };
+    end[0] = m[0];
+    return df_scan(cx, add_block, NULL, init + 1, 2, rows, 4, n, 0, end + 1, 0, DF_SITE);
 }
 
 /* ---- forwards ---- */
