@@ -892,6 +892,56 @@ Test(control, a_tensor_grows_in_place_before_loops_that_read_it)
     }
 }
 
+/* One tensor for all layers: each layer writes its row, and a loop reads the rows so far. */
+Test(control, updates_before_and_after_a_loop_are_in_one_place)
+{
+    deft_tensor *const m = kept_matrix();
+    float want[8] = { 1, 2, 3, 4, 5, 6, 7, 8 };
+    for (int k = 0; k < 4; k++) {
+        const uint64_t donated = stats().donated;
+        const deft_scope s = deft_step_begin(cx);
+        deft_tensor *x = deft_full(cx, DEFT_SHAPE(1, 2), DEFT_F32, k);
+        for (int layer = 0; layer < 3; layer++) {
+            deft_assign(rows_of(m, layer, layer + 1), x);
+            x = deft_reshape(sum_of_rows(rows_of(m, 0, layer + 2)), DEFT_SHAPE(1, 2));
+        }
+        deft_tensor *const last = deft_keep(deft_mul(x, 2));
+        OK(deft_step_end(s));
+        if (k > 0) cr_assert_eq(stats().donated - donated, 1, "step %d", k);
+        for (int i = 0; i < 2; i++) {
+            want[i] = (float)k;
+            want[2 + i] = want[i] + want[2 + i];
+            want[4 + i] = want[i] + want[2 + i] + want[4 + i];
+        }
+        expect(m, 8, want);
+        EXPECT(last, 2 * (want[0] + want[2] + want[4] + want[6]),
+               2 * (want[1] + want[3] + want[5] + want[7]));
+    }
+}
+
+/* The version between two updates is read after the second one. */
+Test(control, an_update_after_a_loop_leaves_what_is_read_later)
+{
+    deft_tensor *const m = kept_matrix();
+    for (int k = 0; k < 3; k++) {
+        float was[8], between[2] = { 0, 0 };
+        OK(deft_read(m, DEFT_F32, was, sizeof was));
+        const deft_scope s = deft_step_begin(cx);
+        deft_assign(rows_of(m, 0, 1), deft_full(cx, DEFT_SHAPE(1, 2), DEFT_F32, k));
+        deft_tensor *const first = deft_mul(m, 1), *const sum = sum_of_rows(m);
+        deft_assign(rows_of(m, 1, 2), deft_reshape(sum, DEFT_SHAPE(1, 2)));
+        deft_tensor *const total = sum_of_rows(m);
+        deft_tensor *const late = deft_keep(sum_of_rows(deft_mul(first, deft_add(total, 1))));
+        OK(deft_step_end(s));
+        was[0] = was[1] = (float)k;
+        for (int i = 0; i < 8; i++) between[i % 2] += was[i];
+        for (int i = 0; i < 2; i++) was[2 + i] = between[i];
+        expect(m, 8, was);
+        for (int i = 0; i < 2; i++) between[i] *= was[i] + was[2 + i] + was[4 + i] + was[6 + i] + 1;
+        expect(late, 2, between);
+    }
+}
+
 Test(control, a_loop_reads_the_old_version_of_what_is_assigned)
 {
     deft_tensor *const m = kept_matrix();

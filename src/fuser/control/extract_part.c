@@ -93,17 +93,17 @@ static bool is_entry(const outline *o, uint32_t n, where w)
 }
 
 /* Whether the trace of w computes n, instead of reading it through a port. */
-static bool is_inside(const outline *o, uint32_t n, where w)
+static bool extract_computes(const outline *o, uint32_t n, where w)
 {
     if (df_at(o, n)->op == DF_OP_input || is_entry(o, n, w)) return false;
     return df_is_part_of(o, n, w) || (df_outline_top_of(o, n) == DF_NONE && df_is_free(o, n));
 }
 
 /* Marks in o->need all that the roots need within w, from node `high` down. */
-static void mark(outline *o, where w, uint32_t high)
+static void extract_mark_needs(outline *o, where w, uint32_t high)
 {
     for (uint32_t n = high + 1; n-- > 0;) {
-        if (!(o->need[n] & NEED_VALUE) || !is_inside(o, n, w)) continue;
+        if (!(o->need[n] & NEED_VALUE) || !extract_computes(o, n, w)) continue;
         for (uint32_t s = 0; s < df_at(o, n)->n_src; s++)
             o->need[df_at(o, n)->src[s].i] |=
                 df_at(o, n)->op == DF_OP_count ? NEED_EXTENTS : NEED_VALUE;
@@ -252,16 +252,49 @@ done:
     return st;
 }
 
-/* Lets root r of a part of a flat plan be stored in the memory of the input that it replaces, when
- * this part reads the input and no later part does. */
-static void offer_donor(const outline *o, const cut_trace *cut, uint32_t r)
+/* The input of the cut that the chain of updates under root r begins with, when that is a cell
+ * which no later part reads, and no result of the run; else DF_NONE. */
+static uint32_t cell_to_update(const outline *o, where w, const cut_trace *cut, uint32_t r)
 {
-    const uint32_t donor = o->donor_of[o->roots.at[r]];
+    uint32_t n = o->roots.at[r];
+    while (extract_computes(o, n, w) && df_op_writes_over((df_op)df_at(o, n)->op))
+        n = df_at(o, n)->src[0].i;
+    const uint32_t c = o->cell[n], node = o->at[n];
+    /* Several nodes may name one result of a loop. */
+    if (extract_computes(o, n, w) || c == DF_NONE || df_at(o, n)->op == DF_OP_final) return DF_NONE;
+    const df_cell *const cell = &o->cells.at[c];
+    if (cell->kind != DF_CELL_PART || cell->last != o->parts.n || c < o->n_root_cells)
+        return DF_NONE;
+    const uint32_t i = cut->t.nodes[node].attr;
+    return o->ports.at[i].kind == DF_PORT_CELL ? i : DF_NONE;
+}
+
+/* Lets root r of a part of a flat plan be stored in the memory of the input that it replaces, when
+ * this part reads the input and no later part does; or in that of the cell that it updates. */
+static void offer_donor(const outline *o, where w, const cut_trace *cut, uint32_t r)
+{
+    const uint32_t donor = o->donor_of[o->roots.at[r]], cell = cell_to_update(o, w, cut, r);
+    if (cell != DF_NONE) {
+        cut->t.inputs[cell].flags |= DF_INPUT_SOLE;
+        cut->t.roots[r].donor = cell;
+        return;
+    }
     if (donor == DF_NONE || o->read_later[donor]) return;
     for (uint32_t i = 0; i < cut->t.n_inputs; i++) {
         if (cut->input[i] != donor) continue;
         cut->t.inputs[i].flags |= o->t->inputs[donor].flags & DF_INPUT_SOLE;
         cut->t.roots[r].donor = i;
+    }
+}
+
+/* The part that makes a cell may store it in the memory of an input when a root is stored in that
+ * memory, and the root updates the cell in place. */
+static void pass_donors_on(const outline *o, const cut_trace *cut, const df_plan *plan)
+{
+    for (uint32_t r = 0; r < plan->n_roots && plan->root_buf; r++) {
+        const uint32_t i = plan->bufs[plan->root_buf[r].i].donor;
+        if (i == DF_NONE || o->ports.at[i].kind != DF_PORT_CELL) continue;
+        o->donor_of[cut->from[cut->t.inputs[i].node]] = o->donor_of[o->roots.at[r]];
     }
 }
 
@@ -275,13 +308,13 @@ deft_status df_outline_extract(outline *o, where w, uint32_t n_next, df_subplan 
         o->need[o->roots.at[r]] = NEED_VALUE;
         df_raise(&high, o->roots.at[r]);
     }
-    mark(o, w, high);
+    extract_mark_needs(o, w, high);
     for (uint32_t n = 0; n <= high; n++) n_nodes += o->need[n] != 0;
     TRY(df_outline_begin_cut(o, n_nodes, (uint32_t)o->roots.n, &cut));
     for (uint32_t n = 0; n <= high; n++) {
         df_port port;
         if (!o->need[n]) continue;
-        if ((o->need[n] & NEED_VALUE) && is_inside(o, n, w)) {
+        if ((o->need[n] & NEED_VALUE) && extract_computes(o, n, w)) {
             o->at[n] = add_node(o, &cut, n);
         } else {
             TRY(port_of(o, n, w, &port));
@@ -294,9 +327,10 @@ deft_status df_outline_extract(outline *o, where w, uint32_t n_next, df_subplan 
         *root = (df_root){ .node = o->at[o->roots.at[r]], .into = DF_NONE, .donor = DF_NONE };
         for (uint32_t i = 0; r < n_next && i < cut.t.n_inputs; i++)
             if (o->ports.at[i].kind == DF_PORT_STATE && o->ports.at[i].index == r) root->donor = i;
-        if (o->is_flat) offer_donor(o, &cut, (uint32_t)r);
+        if (o->is_flat) offer_donor(o, w, &cut, (uint32_t)r);
     }
     TRY(df_outline_fuse(o, &cut, out));
+    if (o->is_flat) pass_donors_on(o, &cut, out->plan);
 done:
     return st;
 }

@@ -15,8 +15,10 @@
  * because a step that fails must leave all tensors as they were
  * (docs/decisions/steps-are-transactions.md).
  *
- * A part may donate an input only when no later part reads it (df_outline_extract). Its own plan
- * proves that all reads within the part come before the write.
+ * A part may donate an input or a cell only when no later part reads it (df_outline_extract). Its
+ * own plan proves that all reads within the part come before the write. A part that updates a cell
+ * in place writes to the buffer of the cell. So a chain of updates over several parts has one
+ * buffer.
  */
 #include "fuser/control/outline.h"
 
@@ -134,7 +136,16 @@ static uint32_t flat_donor(const flattener *f, uint32_t i)
     return f->part->body.port[i].index;
 }
 
-/* Root buffer i of the part. It is a root of the trace when one of its cells is. */
+/* The cell whose memory the part writes over, if root buffer b is such a cell updated in place;
+ * else DF_NONE. */
+static uint32_t flat_cell_under(const flattener *f, const df_plan_buf *b)
+{
+    if (b->donor == DF_NONE || f->part->body.port[b->donor].kind != DF_PORT_CELL) return DF_NONE;
+    return f->part->body.port[b->donor].index;
+}
+
+/* Root buffer i of the part. It is a root of the trace when one of its cells is, or when a later
+ * part makes such a cell in its memory. */
 static df_buf flat_made(flattener *f, uint32_t i)
 {
     df_plan_buf b = f->plan->bufs[i];
@@ -143,14 +154,22 @@ static df_buf flat_made(flattener *f, uint32_t i)
         const uint32_t cell = f->part->out[r];
         if (f->plan->root_buf[r].i == i && f->root[cell] != DF_NONE) root = f->root[cell];
     }
-    b.kind = root == DF_NONE ? DF_BUF_TEMP : DF_BUF_ROOT;
-    b.index = root;
-    b.numel = flat_slot(f, b.numel);
-    b.donor = flat_donor(f, b.donor);
-    b.first += f->launch0;
-    b.last += f->launch0;
-    df_assert(root != DF_NONE || b.donor == DF_NONE);
-    const df_buf made = flat_add_buf(f, b);
+    const uint32_t under = flat_cell_under(f, &b);
+    df_buf made;
+    if (under == DF_NONE) {
+        b.kind = root == DF_NONE && b.donor == DF_NONE ? DF_BUF_TEMP : DF_BUF_ROOT;
+        b.index = root;
+        b.numel = flat_slot(f, b.numel);
+        b.donor = flat_donor(f, b.donor);
+        b.first += f->launch0;
+        b.last += f->launch0;
+        made = flat_add_buf(f, b);
+    } else {
+        made = f->cell[under];
+        df_plan_buf *const there = &f->p->bufs.at[made.i];
+        if (root != DF_NONE) there->kind = DF_BUF_ROOT, there->index = root;
+        if (f->launch0 + b.last > there->last) there->last = f->launch0 + b.last;
+    }
     for (uint32_t r = 0; r < f->plan->n_roots; r++)
         if (f->plan->root_buf[r].i == i) f->cell[f->part->out[r]] = made;
     return made;

@@ -260,6 +260,7 @@ static deft_status make_parts(outline *o)
         if (t->roots[r].kind == DF_ROOT_NEW)
             TRY(df_outline_need_cell(o, t->roots[r].node, &plan->root_cell[r]));
     }
+    o->n_root_cells = (uint32_t)o->cells.n;
     TRY(make_store(o));
     for (uint32_t level = o->n_levels; level-- > 0;) {
         TRY(make_units(o, level));

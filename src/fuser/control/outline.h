@@ -52,9 +52,11 @@ typedef struct outline {
     DF_VEC(df_port) ports;   /* of the trace being extracted */
     DF_VEC(uint32_t) roots;  /* nodes of t that are to be the roots of the trace being extracted */
     uint32_t n_levels;       /* run parts */
-    bool is_flat;        /* the parts are to become one plan without parts, so they may donate */
-    uint32_t *donor_of;  /* per node: the input that it replaces as a root, or DF_NONE */
-    uint8_t *read_later; /* per input of t: a part that has been made reads it */
+    bool is_flat;          /* the parts are to become one plan without parts, so they may donate */
+    uint32_t n_root_cells; /* so many cells, the first ones, are results of the run */
+    uint32_t *donor_of;    /* per node: the input that it replaces as a root, or that a root
+                              * replaces which updates it in place; else DF_NONE */
+    uint8_t *read_later;   /* per input of t: a part that has been made reads it */
 } outline;
 
 /* A trace being extracted from o->t. */
