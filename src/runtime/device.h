@@ -198,7 +198,7 @@ typedef struct df_run_stats {
     uint64_t forks; /* launches in which more than one thread took part, or could have */
     uint64_t launches, segments, bytes_allocated, donated, interpreted_segments;
     uint64_t streamed_segments; /* whose results were to go around the caches (df_kargs.streams) */
-    uint64_t copied_segments;   /* whose rows were copied together (row_copies.h) */
+    uint64_t copied_segments;   /* whose rows were copied without their code (row_copies.h) */
     uint64_t t_bind_ns, t_run_ns; /* 0 unless the device measures them (df_cpu_options.measure) */
 } df_run_stats;
 

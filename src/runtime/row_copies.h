@@ -6,6 +6,7 @@
 #ifndef DF_RUNTIME_ROW_COPIES_H
 #define DF_RUNTIME_ROW_COPIES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,5 +27,11 @@ enum { DF_MOST_ROW_COPIES = 16 };
  * extents. Changes the list. */
 void df_copy_rows(df_row_copy *list, uint32_t n, const int64_t *extent, uint32_t n_outer,
                   int64_t row, int64_t end);
+
+/* Whether rows are so short that a few of them are taken together, and on so many axes that it
+ * matters in which order these are read. Then the next function copies the rows of one copy. */
+bool df_has_short_rows(const df_row_copy *c, const int64_t *extent, uint32_t n_outer);
+void df_copy_short_rows(const df_row_copy *c, const int64_t *extent, uint32_t n_outer, int64_t row,
+                        int64_t end);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pieces of joined arrays whose rows are copied together (runtime/row_copies.h), through the
- * public API. Values are compared with copies in C. A hook in the device counts the segments that
- * are copied in this way, so that each condition is seen on both sides.
+ * Pieces of joined arrays whose rows are copied together, and short rows that are read in another
+ * order (runtime/row_copies.h), through the public API. Values are compared with copies in C. A
+ * hook in the device counts the segments that are copied in this way, so that each condition is
+ * seen on both sides.
  */
 #include "support/harness.h"
 
@@ -264,4 +265,78 @@ Test(copies, nothing_that_goes_around_the_caches)
     setenv("DEFT_STREAM_BYTES", "1", 1);
     open_on(2);
     cr_expect_eq(join_whole(DEFT_F32, 300, 2, (const int64_t[]){ 400, 300 }), 0);
+}
+
+/* ---- short rows ---- */
+
+/* How the taps of windows are shown: from the last one on, every `step`-th row and column. */
+typedef struct taps {
+    int64_t kernel[2], step[2];
+} taps;
+
+/* Exchanges filters and channels of windows, reverses taps, and compares the elements with those in
+ * C. Returns how many segments were copied. */
+static int exchange(deft_dtype t, int64_t filters, int64_t channels, const taps *w)
+{
+    const size_t size = deft_dtype_size(t);
+    const int64_t rows = w->kernel[0], columns = w->kernel[1], n_taps = rows * columns;
+    const int64_t seen[2] = { (rows - 1) / w->step[0] + 1, (columns - 1) / w->step[1] + 1 };
+    const size_t n = (size_t)(filters * channels * n_taps);
+    char *const x = malloc(n * size), *const got = malloc(n * size);
+    cr_assert(x && got);
+    for (size_t i = 0; i < n * size; i++) x[i] = (char)((i * 2654435761u >> 11) & 0x3f);
+    deft_tensor *y = deft_from(r.cx, DEFT_SHAPE(filters, channels, rows, columns), t, x, n * size);
+    OK(&r, deft_eval(&y, 1));
+    y = deft_slice(deft_flip(y, DEFT_AXES(2, 3)), DEFT_FULL, DEFT_FULL,
+                   DEFT_RS(0, rows, w->step[0]), DEFT_RS(0, columns, w->step[1]));
+    y = deft_permute(y, DEFT_AXES(1, 0, 2, 3));
+    n_copied = 0;
+    OK(&r, deft_eval(&y, 1));
+    const int copied = (int)n_copied;
+    OK(&r, deft_read(y, t, got, (size_t)(filters * channels * seen[0] * seen[1]) * size));
+    const char *at = got;
+    for (int64_t c = 0; c < channels; c++)
+        for (int64_t f = 0; f < filters; f++)
+            for (int64_t i = 0; i < seen[0]; i++)
+                for (int64_t j = 0; j < seen[1]; j++, at += size) {
+                    const int64_t tap =
+                        (rows - 1 - i * w->step[0]) * columns + columns - 1 - j * w->step[1];
+                    const int64_t from = (f * channels + c) * n_taps + tap;
+                    cr_assert(!memcmp(at, x + (size_t)from * size, size),
+                              "%s: channel %lld, filter %lld, row %lld, column %lld",
+                              deft_dtype_name(t), (long long)c, (long long)f, (long long)i,
+                              (long long)j);
+                }
+    free(x);
+    free(got);
+    return copied;
+}
+
+Test(copies, short_rows_in_another_order)
+{
+    static const deft_dtype types[] = { DEFT_U8, DEFT_BF16, DEFT_F32, DEFT_F64 };
+    static const taps windows[] = {
+        { { 3, 3 }, { 1, 1 } }, { { 4, 4 }, { 1, 1 } }, { { 3, 3 }, { 2, 2 } },
+        { { 3, 2 }, { 2, 1 } }, { { 5, 5 }, { 1, 1 } }, { { 1, 7 }, { 1, 2 } },
+    };
+    for (uint32_t n_threads = 1; n_threads <= 3; n_threads++) {
+        rig_close(&r);
+        open_on(n_threads);
+        for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+            for (size_t k = 0; k < sizeof windows / sizeof *windows; k++) {
+                const deft_scope scope = deft_scope_begin(r.cx);
+                cr_expect_eq(exchange(types[i], 45, 71, &windows[k]), 1);
+                cr_expect_eq(exchange(types[i], 9, 8, &windows[k]), 1);
+                OK(&r, deft_scope_end(scope));
+            }
+    }
+}
+
+/* Few rows, long ones, and those of a matrix keep their code. */
+Test(copies, other_rows_keep_their_order)
+{
+    const deft_scope scope = deft_scope_begin(r.cx);
+    cr_expect_eq(exchange(DEFT_F32, 7, 3, &(taps){ { 3, 3 }, { 1, 1 } }), 0);
+    cr_expect_eq(exchange(DEFT_F32, 30, 40, &(taps){ { 3, 17 }, { 1, 1 } }), 0);
+    OK(&r, deft_scope_end(scope));
 }

@@ -113,7 +113,7 @@ static void exec_choose_variants(df_run *r)
     for (uint32_t i = 0; i < r->plan->n_segs; i++) {
         df_seg_run *const s = &r->segs[i];
         if (r->plan->segs[i].kind != DF_SEG_KERNEL || !s->code || s->split) continue;
-        if (s->rides || s->n_items == 0 || s->copies_rows) continue;
+        if (s->rides || s->n_items == 0 || s->copies_rows || s->copies_short_rows) continue;
         const bool has_riders = s->riders != DF_NONE;
         const df_call c = call_of(s, has_riders ? rides_whole(s) : s->n_items == 1);
         s->code = df_tiers_choose(r->x->tiers, r->plan->execs[r->plan->segs[i].kernel.i], s->code,
@@ -199,6 +199,11 @@ static void run_item(const df_run *r, const df_seg_run *s, uint32_t item, uint32
         run_rows(r, s, &a, thread, row, end);
         return;
     }
+    if (s->copies_short_rows) {
+        const df_row_copy c = row_copy(s);
+        df_copy_short_rows(&c, s->args.extent, s->kernel->n_axes - 1u, row, end);
+        return;
+    }
     if (!s->split) {
         df_run_main(r, s, &a, thread, row, end, p0, p1);
         return;
@@ -264,7 +269,7 @@ static void run_launch(df_run *r, const df_launch *l, df_run_stats *stats)
         stats->forks += seg->kind != DF_SEG_KERNEL;
         stats->interpreted_segments += s->kernel && !s->code;
         stats->streamed_segments += s->args.streams;
-        stats->copied_segments += s->copies_rows;
+        stats->copied_segments += s->copies_rows || s->copies_short_rows;
     }
     stats->launches++;
     stats->segments += l->n;

@@ -123,6 +123,30 @@ static bool copies_rows(const df_run *r, uint32_t i)
            (copy_stride(r, seg, FROM, inner) == 1 || s->n_inner <= THIN);
 }
 
+/* Whether segment i copies short rows whose elements are no neighbours in the array that is read.
+ * The code of the kernel would load each element by itself. */
+static bool copies_short_rows(const df_run *r, uint32_t i)
+{
+    const df_seg *const seg = &r->plan->segs[i];
+    const df_seg_run *const s = &r->segs[i];
+    int64_t extent[DF_MAX_AXES], from[DF_MAX_AXES], to[DF_MAX_AXES];
+    if (!segment_has_rows(s) || s->n_inner > THIN || s->n_outer < FEW_ROWS ||
+        !kernel_copies(s->kernel) || df_kernel_has_tiles(s->kernel))
+        return false;
+    const uint32_t inner = s->kernel->n_axes - 1u;
+    for (uint32_t x = 0; x <= inner; x++) {
+        extent[x] = df_run_slot(r, seg->extent[x]);
+        from[x] = copy_stride(r, seg, FROM, x);
+        to[x] = copy_stride(r, seg, TO, x);
+    }
+    const df_row_copy c = { .from_stride = from,
+                            .to_stride = to,
+                            .n = (size_t)s->n_inner,
+                            .size = deft_dtype_size((deft_dtype)s->kernel->access[TO].dtype) };
+    return to[inner] == 1 && from[inner] != 0 && from[inner] != 1 &&
+           df_has_short_rows(&c, extent, inner);
+}
+
 /* Whether segments i and j, which copy rows, copy into the same rows. */
 static bool have_same_rows(const df_run *r, uint32_t i, uint32_t j)
 {
@@ -224,6 +248,7 @@ static uint32_t divide_launch(df_run *r, const df_launch *l, uint32_t pool_threa
         s->first_item = n_items;
         if (r->plan->segs[l->first + i].kind != DF_SEG_KERNEL) continue;
         if (s->n_outer <= 0 || s->n_inner <= 0 || s->rides) continue; /* no items of its own */
+        s->copies_short_rows = s->riders == DF_NONE && copies_short_rows(r, l->first + i);
         divide_segment(s, parallel && i < n_beside ? (int64_t)ceil(s->ns / target - 1e-6) : 1);
         if (i < n_beside) n_items += s->n_items;
     }

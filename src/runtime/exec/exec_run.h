@@ -47,6 +47,7 @@ typedef struct df_seg_run {
     uint32_t riders, next_rider;
     bool rides;                   /* this segment is co-scheduled with another one */
     bool copies_rows;             /* its rows are copied with those of others (row_copies.h) */
+    bool copies_short_rows;       /* its rows are copied without its code (row_copies.h) */
     bool is_idle;                 /* all buffers that it writes are empty: it is skipped */
     bool parallel;                /* the launch that begins with this segment runs in parallel */
     bool is_short;                /* that launch does so only when df_pool_share says so */
