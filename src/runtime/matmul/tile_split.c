@@ -5,6 +5,8 @@
 #include "runtime/matmul/tile.h"
 
 #include <immintrin.h>
+#include <stdalign.h>
+#include <string.h>
 
 #define AVX2 __attribute__((target("avx2,fma")))
 #define AVX512 __attribute__((target("avx512f,avx512vl,avx512dq,avx2,fma")))
@@ -47,6 +49,51 @@ AVX512 DF_INLINE __m256d fold_f64(__m512d v)
     return _mm256_add_pd(_mm512_castpd512_pd256(v), _mm512_extractf64x4_pd(v, 1));
 }
 
+/* The lane i of the result has the sum of the lanes of v[i]. */
+AVX2 DF_INLINE __m256 lane_sums_avx2_f32(const __m256 v[8])
+{
+    return _mm256_set_m128(sums_f32(v[4], v[5], v[6], v[7]), sums_f32(v[0], v[1], v[2], v[3]));
+}
+
+/* Adds the pairs of 128-bit lanes of two vectors. Those of `a` become the lower half. */
+AVX512 DF_INLINE __m512d pair_sums_f64(__m512d a, __m512d b)
+{
+    return _mm512_add_pd(_mm512_shuffle_f64x2(a, b, 0x88), _mm512_shuffle_f64x2(a, b, 0xdd));
+}
+
+AVX512 DF_INLINE __m512 pair_sums_f32(__m512 a, __m512 b)
+{
+    return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+}
+
+/* As lane_sums_avx2_f32. All sums together take as many shuffles as a transposition of half of the
+ * vectors. */
+AVX512 DF_INLINE __m512 lane_sums_avx512_f32(const __m512 v[16])
+{
+    __m512 s[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        const __m512 *const r = v + 4 * i;
+        const __m512d a = _mm512_castps_pd(
+            _mm512_add_ps(_mm512_unpacklo_ps(r[0], r[1]), _mm512_unpackhi_ps(r[0], r[1])));
+        const __m512d b = _mm512_castps_pd(
+            _mm512_add_ps(_mm512_unpacklo_ps(r[2], r[3]), _mm512_unpackhi_ps(r[2], r[3])));
+        s[i] = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)),
+                             _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
+    }
+    return pair_sums_f32(pair_sums_f32(s[0], s[1]), pair_sums_f32(s[2], s[3]));
+}
+
+AVX512 DF_INLINE __m512d lane_sums_avx512_f64(const __m512d v[8])
+{
+    __m512d s[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        s[i] = _mm512_add_pd(_mm512_unpacklo_pd(v[2 * i], v[2 * i + 1]),
+                             _mm512_unpackhi_pd(v[2 * i], v[2 * i + 1]));
+    return pair_sums_f64(pair_sums_f64(s[0], s[1]), pair_sums_f64(s[2], s[3]));
+}
+
 /* ---- AVX2 ---- */
 
 #define T float
@@ -60,7 +107,8 @@ AVX512 DF_INLINE __m256d fold_f64(__m512d v)
 #define FMA(a, b, c) _mm256_fmadd_ps((a), (b), (c))
 #define ADD(a, b) _mm256_add_ps((a), (b))
 #define SUM(v) sum_f32(v)
-#define SUMS(to, v, n) _mm_storeu_ps((to), sums_f32((v)[0], (v)[n], (v)[2 * (n)], (v)[3 * (n)]))
+#define STORE(p, v) _mm256_storeu_ps((p), (v))
+#define LANE_SUMS(v) lane_sums_avx2_f32(v)
 #define MOST_ROWS 2
 #define TARGET AVX2
 #define NAME(x) x##_avx2_f32
@@ -77,7 +125,8 @@ AVX512 DF_INLINE __m256d fold_f64(__m512d v)
 #define FMA(a, b, c) _mm256_fmadd_pd((a), (b), (c))
 #define ADD(a, b) _mm256_add_pd((a), (b))
 #define SUM(v) sum_f64(v)
-#define SUMS(to, v, n) _mm256_storeu_pd((to), sums_f64((v)[0], (v)[n], (v)[2 * (n)], (v)[3 * (n)]))
+#define STORE(p, v) _mm256_storeu_pd((p), (v))
+#define LANE_SUMS(v) sums_f64((v)[0], (v)[1], (v)[2], (v)[3])
 #define MOST_ROWS 2
 #define TARGET AVX2
 #define NAME(x) x##_avx2_f64
@@ -96,9 +145,8 @@ AVX512 DF_INLINE __m256d fold_f64(__m512d v)
 #define FMA(a, b, c) _mm512_fmadd_ps((a), (b), (c))
 #define ADD(a, b) _mm512_add_ps((a), (b))
 #define SUM(v) sum_f32(fold_f32(v))
-#define SUMS(to, v, n)                                                                             \
-    _mm_storeu_ps((to), sums_f32(fold_f32((v)[0]), fold_f32((v)[n]), fold_f32((v)[2 * (n)]),       \
-                                 fold_f32((v)[3 * (n)])))
+#define STORE(p, v) _mm512_storeu_ps((p), (v))
+#define LANE_SUMS(v) lane_sums_avx512_f32(v)
 #define MOST_ROWS 4
 #define TARGET AVX512
 #define NAME(x) x##_avx512_f32
@@ -115,9 +163,8 @@ AVX512 DF_INLINE __m256d fold_f64(__m512d v)
 #define FMA(a, b, c) _mm512_fmadd_pd((a), (b), (c))
 #define ADD(a, b) _mm512_add_pd((a), (b))
 #define SUM(v) sum_f64(fold_f64(v))
-#define SUMS(to, v, n)                                                                             \
-    _mm256_storeu_pd((to), sums_f64(fold_f64((v)[0]), fold_f64((v)[n]), fold_f64((v)[2 * (n)]),    \
-                                    fold_f64((v)[3 * (n)])))
+#define STORE(p, v) _mm512_storeu_pd((p), (v))
+#define LANE_SUMS(v) lane_sums_avx512_f64(v)
 #define MOST_ROWS 4
 #define TARGET AVX512
 #define NAME(x) x##_avx512_f64
