@@ -45,7 +45,7 @@ typedef struct df_tiles {
     void (*pack)(void *to, int64_t width, const void *from, int64_t step, int64_t stride, int64_t n,
                  int64_t w);
     /* Transposes: to[p * to_row + x] = from[x * from_row + p] for p < n and x < w. Unlike pack, it
-     * is fast for four to eight of either, too. */
+     * is fast for four to eight of either, too; with AVX-512 for one to eight. */
     void (*transpose)(void *to, int64_t to_row, const void *from, int64_t from_row, int64_t n,
                       int64_t w);
     /* Does what `block` does, for a transposed B: its columns are contiguous, and b_row elements
@@ -69,6 +69,10 @@ void df_tile_transpose_f32(void *to, int64_t to_row, const void *from, int64_t f
                            int64_t w); /* AVX2 */
 void df_tile_transpose_f64(void *to, int64_t to_row, const void *from, int64_t from_row, int64_t n,
                            int64_t w);
+void df_tile_transpose512_f32(void *to, int64_t to_row, const void *from, int64_t from_row,
+                              int64_t n, int64_t w); /* AVX-512 F, VL and DQ */
+void df_tile_transpose512_f64(void *to, int64_t to_row, const void *from, int64_t from_row,
+                              int64_t n, int64_t w);
 void df_tile_dots_f32(const df_block *b); /* AVX2 and FMA */
 void df_tile_dots_f64(const df_block *b);
 void df_tile_dots512_f32(const df_block *b); /* AVX-512 F, VL and DQ */

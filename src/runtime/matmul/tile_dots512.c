@@ -57,6 +57,44 @@ AVX512 DF_INLINE void turn_f64(__m512d y[4], const __m512d t[4])
     y[3] = _mm512_permutex2var_pd(u1, high, u3);
 }
 
+/* Stores 8 rows of 16 floats as 16 rows, of which the lanes of the mask exist. */
+AVX512 DF_INLINE void spread_f32(float *to, int64_t to_row, const __m512 r[8], __mmask8 lanes)
+{
+    const __m512i low = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+    const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+    __m512 t[8];
+    df_transpose_squares(t, r);
+#pragma GCC unroll 4
+    for (int q = 0; q < 4; q++) {
+        const __m512 a = _mm512_permutex2var_ps(t[q], low, t[q + 4]);
+        const __m512 b = _mm512_permutex2var_ps(t[q], high, t[q + 4]);
+        float *const at = to + q * to_row;
+        _mm256_mask_storeu_ps(at, lanes, _mm512_castps512_ps256(a));
+        _mm256_mask_storeu_ps(at + 4 * to_row, lanes, _mm512_extractf32x8_ps(a, 1));
+        _mm256_mask_storeu_ps(at + 8 * to_row, lanes, _mm512_castps512_ps256(b));
+        _mm256_mask_storeu_ps(at + 12 * to_row, lanes, _mm512_extractf32x8_ps(b, 1));
+    }
+}
+
+/* Stores 4 rows of 8 doubles as 8 rows, of which the lanes of the mask exist. */
+AVX512 DF_INLINE void spread_f64(double *to, int64_t to_row, const __m512d r[4], __mmask8 lanes)
+{
+    const __m512i low = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
+    const __m512i high = _mm512_add_epi64(low, _mm512_set1_epi64(4));
+    const __m512d t[4] = { _mm512_unpacklo_pd(r[0], r[1]), _mm512_unpackhi_pd(r[0], r[1]),
+                           _mm512_unpacklo_pd(r[2], r[3]), _mm512_unpackhi_pd(r[2], r[3]) };
+#pragma GCC unroll 2
+    for (int q = 0; q < 2; q++) {
+        const __m512d a = _mm512_permutex2var_pd(t[q], low, t[q + 2]);
+        const __m512d b = _mm512_permutex2var_pd(t[q], high, t[q + 2]);
+        double *const at = to + q * to_row;
+        _mm256_mask_storeu_pd(at, lanes, _mm512_castpd512_pd256(a));
+        _mm256_mask_storeu_pd(at + 2 * to_row, lanes, _mm512_extractf64x4_pd(a, 1));
+        _mm256_mask_storeu_pd(at + 4 * to_row, lanes, _mm512_castpd512_pd256(b));
+        _mm256_mask_storeu_pd(at + 6 * to_row, lanes, _mm512_extractf64x4_pd(b, 1));
+    }
+}
+
 /* Does one of the 8 pieces of transposing a square of floats: loads four of the rows at *from, or
  * stores some of the steps. With many rows of A, registers have room for half of a square only. */
 AVX512 DF_INLINE void turn_piece_f32(float *to, __m512 t[16], const float **from, int64_t row,
@@ -102,6 +140,7 @@ AVX512 DF_INLINE void turn_piece_f64(double *to, __m512d t[8], const double **fr
 #define LOAD_HALF_M(p, m) _mm256_maskz_loadu_ps((__mmask8)(m), (p))
 #define TWO_ROWS(low, high) two_rows_f32((low), (high))
 #define TURN(y, t) turn_f32((y), (t))
+#define SPREAD(to, row, r, m) spread_f32((to), (row), (r), (m))
 #define TURN_PIECE(to, t, from, row, piece, many)                                                  \
     turn_piece_f32((to), (t), (from), (row), (piece), (many))
 #define SPLAT(p) _mm512_set1_ps(*(p))
@@ -121,6 +160,7 @@ AVX512 DF_INLINE void turn_piece_f64(double *to, __m512d t[8], const double **fr
 #define LOAD_HALF_M(p, m) _mm256_maskz_loadu_pd((__mmask8)(m), (p))
 #define TWO_ROWS(low, high) two_rows_f64((low), (high))
 #define TURN(y, t) turn_f64((y), (t))
+#define SPREAD(to, row, r, m) spread_f64((to), (row), (r), (m))
 #define TURN_PIECE(to, t, from, row, piece, many)                                                  \
     turn_piece_f64((to), (t), (from), (row), (piece), (many))
 #define SPLAT(p) _mm512_set1_pd(*(p))
@@ -137,4 +177,18 @@ void df_tile_dots512_f32(const df_block *g)
 void df_tile_dots512_f64(const df_block *g)
 {
     dots_f64(g);
+}
+
+void df_tile_transpose512_f32(void *to, int64_t to_row, const void *from, int64_t from_row,
+                              int64_t n, int64_t w)
+{
+    if (!transpose_thin_f32(to, to_row, from, from_row, n, w))
+        df_tile_transpose_f32(to, to_row, from, from_row, n, w);
+}
+
+void df_tile_transpose512_f64(void *to, int64_t to_row, const void *from, int64_t from_row,
+                              int64_t n, int64_t w)
+{
+    if (!transpose_thin_f64(to, to_row, from, from_row, n, w))
+        df_tile_transpose_f64(to, to_row, from, from_row, n, w);
 }

@@ -9,6 +9,8 @@
  *   TWO_ROWS(low, high)   a vector of two halves
  *   TURN(y, t)            transposes W rows of W / 2 elements, of which t[i] has rows i and
  *                         i + W / 2, to W / 2 vectors
+ *   SPREAD(to, row, r, m) transposes W / 2 vectors to W rows, which are `row` elements apart, and
+ *                         stores the lanes of mask m of each
  *   TURN_PIECE(to, t, from, row, piece, many)
  *                         does piece 0 to W / 2 - 1 of transposing a square of W rows, which are
  *                         `row` elements apart, to to[step][column]. The pieces share t, W vectors,
@@ -23,6 +25,8 @@
  *
  * Tiles of one vector of columns and up to four rows compute what remains at the ends of n and k.
  * They also transpose squares that are cut off.
+ *
+ * Why this file is long: it is one template, and transposes thin matrices with the same macros.
  */
 
 /* Stores the square of n columns and k steps, n and k up to W, as to[step][column]. Columns beyond
@@ -228,6 +232,42 @@ AVX512 static void NAME(dots)(const df_block *g)
         }
 }
 
+/* Transposes w rows to n: to[p][x] = from[x][p]. One of both is up to MOST, and the other at least
+ * W. The last vector overlaps the one before. Returns false for other extents, and does nothing. */
+AVX512 static bool NAME(transpose_thin)(T *to, int64_t to_row, const T *from, int64_t from_row,
+                                        int64_t n, int64_t w)
+{
+    if (w <= NAME(MOST) && n >= W) {
+        for (int64_t x = 0; x < w; x += W / 2)
+            for (int64_t p = 0; p < n; p += W) {
+                const int64_t at = df_min_i64(p, n - W), rows = df_min_i64(w - x, W / 2);
+                V r[W / 2];
+#pragma GCC unroll 8
+                for (int i = 0; i < W / 2; i++)
+                    r[i] = i < rows ? LOAD(from + (x + i) * from_row + at) : ZERO;
+                SPREAD(to + at * to_row + x, to_row, r, (__mmask8)((1u << rows) - 1));
+            }
+        return true;
+    }
+    if (n > NAME(MOST) || w < W) return false;
+    for (int64_t p = 0; p < n; p += W / 2)
+        for (int64_t x = 0; x < w; x += W) {
+            const int64_t at = df_min_i64(x, w - W), rows = df_min_i64(n - p, W / 2);
+            const T *const b = from + at * from_row + p;
+            const MASK mask = (MASK)((1u << rows) - 1);
+            V t[W / 2], y[W / 2];
+#pragma GCC unroll 8
+            for (int i = 0; i < W / 2; i++)
+                t[i] = TWO_ROWS(LOAD_HALF_M(b + i * from_row, mask),
+                                LOAD_HALF_M(b + (i + W / 2) * from_row, mask));
+            TURN(y, t);
+#pragma GCC unroll 8
+            for (int i = 0; i < W / 2; i++)
+                if (i < rows) STORE(to + (p + i) * to_row + at, y[i]);
+        }
+    return true;
+}
+
 #undef T
 #undef V
 #undef W
@@ -239,6 +279,7 @@ AVX512 static void NAME(dots)(const df_block *g)
 #undef LOAD_HALF_M
 #undef TWO_ROWS
 #undef TURN
+#undef SPREAD
 #undef TURN_PIECE
 #undef SPLAT
 #undef ZERO
