@@ -16,7 +16,8 @@ enum {
 
 /* How the lanes of rows are divided. */
 typedef struct map_lanes {
-    df_lanes lanes, pair; /* of one row; of two rows at a time */
+    df_lanes lanes;    /* of one row */
+    df_jam_lanes pair; /* of two rows at a time */
     df_inside_lanes inside;
     bool jams;
 } map_lanes;

@@ -1511,13 +1511,13 @@ Test(llvm, divisions_ahead_change_no_bit, .timeout = 300)
 
 /* ---- rows that share loads ---- */
 
-enum { SHARED_PLANES = 2, SHARED_MOST_ROWS = 5, SHARED_MOST_LANES = 200 };
+enum { SHARED_PLANES = 2, SHARED_MOST_ROWS = 5, SHARED_MOST_LANES = 600 };
 
 /* s = s / 2 + x for each x of the 3 x 3 elements around each element of every plane, in this order
- * of rows. below: the facts. Computes rows in two calls, [0, cut) and the others, and each of them
- * in two parts of lanes. */
+ * of rows. Rows of `out` are `pitch` elements apart. below: the facts. Computes rows in two calls,
+ * [0, cut) and the others, and each of them in two parts of lanes. */
 static void run_stencil(const df_compiler *c, const int order[3], bool knows, int64_t rows,
-                        int64_t lanes, int64_t cut, float *out)
+                        int64_t lanes, int64_t pitch, int64_t cut, float *out)
 {
     enum { N = 9, PITCH = SHARED_MOST_LANES + 2, PLANE = PITCH * (SHARED_MOST_ROWS + 2) };
     static float in[SHARED_PLANES * PLANE];
@@ -1534,8 +1534,8 @@ static void run_stencil(const df_compiler *c, const int order[3], bool knows, in
                                  .dtype = DEFT_F32,
                                  .same_as = a,
                                  .step = { DF_STEP_ANY, DF_STEP_ANY, DF_STEP_UNIT } };
-        stride[3 * a] = a == N ? rows * lanes : PLANE;
-        stride[3 * a + 1] = a == N ? lanes : PITCH;
+        stride[3 * a] = a == N ? rows * pitch : PLANE;
+        stride[3 * a + 1] = a == N ? pitch : PITCH;
         stride[3 * a + 2] = 1;
         ptr[a] = a == N ? (char *)out : (char *)(in + order[a / 3] * PITCH + a % 3);
         for (uint32_t b = 0; b < N && a < N && knows; b++)
@@ -1577,23 +1577,49 @@ static void run_stencil(const df_compiler *c, const int order[3], bool knows, in
     c->release(c->self, &code);
 }
 
-Test(llvm, rows_in_pairs_are_equal_to_single_rows, .timeout = 300)
+/* One comparison of pairs with single rows: rows begin `past` elements behind a cache line. */
+static void compare_stencils(const df_compiler *c, int64_t rows, int64_t lanes, int64_t pitch,
+                             int64_t past, uint32_t salt)
 {
     static const int orders[][3] = { { 0, 1, 2 }, { 1, 0, 2 }, { 2, 1, 0 } };
-    static const int64_t n_lanes[] = { 1, 17, 64, SHARED_MOST_LANES };
-    static float want[SHARED_PLANES * SHARED_MOST_ROWS * SHARED_MOST_LANES], got[DF_LEN(want)];
+    enum { MOST_PITCH = SHARED_MOST_LANES + 40 };
+    static _Alignas(64) float want[SHARED_PLANES * SHARED_MOST_ROWS * MOST_PITCH + 32];
+    static _Alignas(64) float got[DF_LEN(want)];
+    const int64_t cut = (rows * 7 + salt) % (SHARED_PLANES * rows);
+    const int *const order = orders[(rows + salt) % 3];
+    cr_assert(pitch <= MOST_PITCH && past <= 32);
+    memset(want, 0, sizeof want);
+    memset(got, 0, sizeof got);
+    run_stencil(c, order, false, rows, lanes, pitch, 0, want + past);
+    run_stencil(c, order, true, rows, lanes, pitch, cut, got + past);
+    cr_assert(memcmp(want, got, sizeof want) == 0, "%s, %d x %d from %d, pitch %d, past %d",
+              c->name, (int)rows, (int)lanes, (int)cut, (int)pitch, (int)past);
+}
+
+Test(llvm, rows_in_pairs_are_equal_to_single_rows, .timeout = 300)
+{
+    static const int64_t n_lanes[] = { 1, 17, 64, 200 };
     for (int v = 0; v < 3; v++) {
         df_compiler c = open_compiler(widths[v]);
         for (int64_t rows = 1; rows <= SHARED_MOST_ROWS; rows++)
-            for (uint32_t i = 0; i < DF_LEN(n_lanes); i++) {
-                const int64_t cut = (rows * 7 + i) % (SHARED_PLANES * rows), n = n_lanes[i];
-                const int *const order = orders[(rows + i) % 3];
-                memset(want, 0, sizeof want);
-                memset(got, 0, sizeof got);
-                run_stencil(&c, order, false, rows, n, 0, want);
-                run_stencil(&c, order, true, rows, n, cut, got);
-                cr_assert(memcmp(want, got, sizeof want) == 0, "%s, %d x %d from %d", c.name,
-                          (int)rows, (int)n, (int)cut);
+            for (uint32_t i = 0; i < DF_LEN(n_lanes); i++)
+                compare_stencils(&c, rows, n_lanes[i], n_lanes[i], 0, i);
+        c.destroy(c.self);
+    }
+}
+
+/* Long rows that begin behind a cache line are divided at cache lines, where all rows begin equally
+ * far behind one. A part of lanes of run_stencil begins somewhere else than the row. */
+Test(llvm, pairs_of_rows_that_begin_behind_a_line_are_equal_to_single_rows, .timeout = 300)
+{
+    static const int64_t n_lanes[] = { 384, 401, 575, SHARED_MOST_LANES };
+    for (int v = 0; v < 3; v++) {
+        df_compiler c = open_compiler(widths[v]);
+        for (uint32_t i = 0; i < DF_LEN(n_lanes); i++)
+            for (int64_t past = 0; past < 17; past += past < 2 ? 1 : 7) {
+                const int64_t even = (n_lanes[i] + past + 15) / 16 * 16;
+                compare_stencils(&c, 2 + i % 4, n_lanes[i], even, past, i);
+                compare_stencils(&c, 3, n_lanes[i], n_lanes[i] + 1, past, i);
             }
         c.destroy(c.self);
     }

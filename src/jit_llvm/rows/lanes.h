@@ -166,12 +166,17 @@ void df_inside_row(df_gen *g, const df_inside_lanes *in);
 /* Whether rows of the kernel are computed in pairs, because facts know that the two rows of a pair
  * load the same elements. Sets df_acc_state.below. The body must be marked. */
 bool df_jam_find(df_gen *g);
-/* How the elements of two rows are divided. */
-df_lanes df_jam_cut(df_gen *g);
+/* How the elements of two rows are divided. Where has_head (i1), one masked vector computes the
+ * elements before those of `aligned`; else the elements are divided as in `all`. */
+typedef struct df_jam_lanes {
+    df_lanes all, aligned;
+    LLVMValueRef has_head, first; /* NULL: no rows have a head. first: where `aligned` begins */
+} df_jam_lanes;
+df_jam_lanes df_jam_cut(df_gen *g);
 /* Writes the code of one row in the nest `rows`. The code computes two rows, or one, or nothing if
  * the row before has computed this one. Two parameters, l and pair, say how the lanes of one row
  * and of two rows are divided. */
-void df_jam_row(df_gen *g, const df_nest *rows, const df_lanes *l, const df_lanes *pair);
+void df_jam_row(df_gen *g, const df_nest *rows, const df_lanes *l, const df_jam_lanes *pair);
 /* Whether the copy that is selected belongs to the second row of a pair. */
 bool df_jam_is_next(const df_gen *g);
 
