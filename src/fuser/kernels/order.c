@@ -73,6 +73,26 @@ val_id df_fuse_stored_under(const pass *p, uint32_t node)
     return p->node_val[node];
 }
 
+/* Whether group g is among the latest `depth` readers of val v. */
+static bool is_reader(const pass *p, val_id v, group_id g, uint32_t depth)
+{
+    for (load_id l = val_at(p, v)->readers; !IS_NONE(l) && depth-- > 0; l = load_at(p, l)->next)
+        if (same_group(load_at(p, l)->group, g)) return true;
+    return false;
+}
+
+/* Whether update w waits for its base and for all that the base contains. A group that reads the
+ * base does. So does one that writes over the base in place, unless one of the two writes is loose.
+ * An edge between the groups alone does not say so: the group of w may wait for another val of that
+ * group. */
+static bool waits_for_chain(const pass *p, const val *w, val_id base)
+{
+    if (w->loose) return false;
+    if (is_reader(p, base, w->group, 8)) return true;
+    return !IS_NONE(w->place) && !val_at(p, base)->loose &&
+           has_edge(p, val_at(p, base)->group, w->group, 8);
+}
+
 /* An update in place also contains what its base was, so the writers of the base count. An update
  * in a place of its own has frames, which wait for the base themselves. Such an update without
  * frames replaces all elements, and may even be computed before its base. As long as places are not
@@ -93,8 +113,7 @@ void df_fuse_writer_edges(pass *p, val_id v, group_id to)
         if (!IS_NONE(w->place) && IS_NONE(w->over)) return; /* memory of its own */
         const val_id base = df_fuse_stored_under(p, node_of(p, w->node)->src[0].i);
         /* A chain whose links wait for each other anyway need not be walked to its end. */
-        if (IS_NONE(base)) return;
-        if (!w->loose && has_edge(p, val_at(p, base)->group, w->group, 8)) return;
+        if (IS_NONE(base) || waits_for_chain(p, w, base)) return;
         v = base;
     }
 }
