@@ -10,11 +10,10 @@
 
 enum { SIDES = 3 };
 
-/* The number of option `of` for side i: 0 after the first number means "as the first". */
-static int64_t of_side(const int64_t of[SIDES], int32_t i, int64_t none)
+/* The elements of a window along side i: 0 after the first number means "as the first". */
+static int64_t kernel_side(const deft_nn_conv_options *o, int32_t i)
 {
-    const int64_t first = of[0] ? of[0] : none;
-    return of[i] ? of[i] : first;
+    return o->kernel[o->kernel[i] ? i : 0];
 }
 
 static bool check_conv_layer(deft_ctx *cx, const deft_nn_conv_options *o)
@@ -28,9 +27,9 @@ static bool check_conv_layer(deft_ctx *cx, const deft_nn_conv_options *o)
                         "number of groups, which is at least 1",
                         (long long)o->in, (long long)o->out, (long long)o->groups);
     for (int32_t i = 0; i < o->n_sides; i++)
-        if (of_side(o->kernel, i, 0) < 1)
+        if (kernel_side(o, i) < 1)
             return df_error(cx, DEFT_E_ARG, "conv: a window of %lld elements along side %d",
-                            (long long)of_side(o->kernel, i, 0), (int)i);
+                            (long long)kernel_side(o, i), (int)i);
     return true;
 }
 
@@ -50,7 +49,7 @@ static bool conv_init(deft_nn_conv *l, deft_nn *nn, const char *name,
     const int64_t rows = o.is_transposed ? o.in : o.out;
     int64_t n_inputs = (o.is_transposed ? o.out : o.in) / o.groups;
     deft_shape s = { .rank = 2 + (uint32_t)o.n_sides, .dim = { rows, n_inputs } };
-    for (int32_t i = 0; i < o.n_sides; i++) n_inputs *= s.dim[2 + i] = of_side(o.kernel, i, 0);
+    for (int32_t i = 0; i < o.n_sides; i++) n_inputs *= s.dim[2 + i] = kernel_side(&o, i);
     const double bound = 1 / sqrt((double)n_inputs);
     const deft_init uniform = { DEFT_INIT_UNIFORM, -bound, bound };
     const df_nn_mark m = df_nn_mark_of(nn);
@@ -66,9 +65,9 @@ static bool conv_init(deft_nn_conv *l, deft_nn *nn, const char *name,
         return false;
     }
     for (int32_t i = 0; i < o.n_sides; i++) {
-        l->stride[i] = of_side(o.stride, i, 1);
+        l->stride[i] = o.stride[i];
         l->padding[i] = o.padding[i];
-        l->dilation[i] = of_side(o.dilation, i, 1);
+        l->dilation[i] = o.dilation[i];
         l->output_padding[i] = o.output_padding[i];
     }
     l->groups = o.groups;
