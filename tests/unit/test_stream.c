@@ -25,13 +25,21 @@ static deft_status counted(df_device *dev, df_diag *d, const df_plan *p, const d
     return st;
 }
 
-static void set_up(void)
+/* limit: the bytes from which launches stream. */
+static void open_rig(const char *limit)
 {
-    const deft_runtime_options o = { .size = sizeof o, .n_threads = 2, .tier = DEFT_TIER_FULL };
-    setenv("DEFT_STREAM_BYTES", "1", 1);
+    const deft_runtime_options o = {
+        .size = sizeof o, .n_threads = 2, .tier = DEFT_TIER_FULL, .variant_launches = 2
+    };
+    setenv("DEFT_STREAM_BYTES", limit, 1);
     rig_open(&r, &o, NULL);
     real_run = r.rt->dev->run;
     r.rt->dev->run = counted;
+}
+
+static void set_up(void)
+{
+    open_rig("1");
 }
 
 static void tear_down(void)
@@ -382,5 +390,26 @@ Test(stream, a_capture_and_results_of_two_dtypes)
     }
     cr_expect_geq(streamed(), 5);
     deft_capture_destroy(&c);
+    free(want);
+}
+
+/* The parts of a complex number are loaded through two accesses of one buffer, and both count. The
+ * launch moves 20 bytes for each element. */
+Test(stream, both_parts_of_complex_operands_count)
+{
+    enum { N = 10000 };
+    float *const v = numbers(2 * N, 1), *const want = malloc(sizeof *want * N);
+    for (int i = 0; i < N; i++) want[i] = v[2 * i] * v[2 * i] - v[2 * i + 1] * v[2 * i + 1];
+    for (int streams = 0; streams < 2; streams++) {
+        rig_close(&r);
+        open_rig(streams ? "199000" : "201000");
+        deft_tensor *x = deft_from(r.cx, DEFT_SHAPE(N), DEFT_C64, v, N * 8);
+        deft_tensor *y = deft_from(r.cx, DEFT_SHAPE(N), DEFT_C64, v, N * 8);
+        rig_expect(&r, deft_real(deft_mul(x, y)), N, want);
+        cr_expect_eq(streamed(), (uint64_t)streams);
+        deft_drop(&x);
+        deft_drop(&y);
+    }
+    free(v);
     free(want);
 }

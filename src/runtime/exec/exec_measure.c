@@ -35,18 +35,24 @@ static double count_elements(const df_seg_run *s)
     return (double)s->n_outer * (double)n_inner * (double)n_red;
 }
 
-/* Whether an earlier access of the kernel loads from the same buffer. */
+/* Whether the elements of two accesses may alternate in memory, as parts of complex numbers do. */
+static bool are_twins(const df_kernel *k, uint32_t a, uint32_t b)
+{
+    return k->access[a].twin == b + 1 || k->access[b].twin == a + 1;
+}
+
+/* Whether an earlier access of the kernel loads the same elements, as far as buffers tell. */
 static bool is_loaded_before(const df_kernel *k, const df_seg *seg, uint32_t access)
 {
     for (uint32_t i = 0; i < access; i++)
         if (k->access[i].kind != DF_ACCESS_STORE && df_access_is_strided(k->access[i].kind) &&
-            seg->bind[i].buf.i == seg->bind[access].buf.i)
+            seg->bind[i].buf.i == seg->bind[access].buf.i && !are_twins(k, i, access))
             return true;
     return false;
 }
 
 /* Returns the bytes that s moves between memory and registers. What several accesses load of one
- * buffer is mostly the same. */
+ * buffer is mostly the same, unless it alternates. */
 static double count_bytes(const df_run *r, const df_seg *seg, const df_kernel *k)
 {
     double sum = 0;
