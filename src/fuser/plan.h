@@ -592,4 +592,14 @@ DF_INLINE bool df_access_may_stream(const df_kernel *k, uint32_t access)
 }
 enum { DF_TILES_BYTES = 64 << 10 };
 
+/* Whether the kernel only reduces rows: it reads each element once, and stores none. Its loads may
+ * prefetch, where a run asks for it (df_kargs.fetches). */
+DF_INLINE bool df_kernel_only_reduces(const df_kernel *k)
+{
+    for (uint32_t i = 0; i < k->n_ins; i++)
+        if (k->ins[i].level == DF_LEVEL_ELEM && (k->ins[i].stage > 0 || k->ins[i].op == DF_K_store))
+            return false;
+    return k->mode == DF_MODE_ROW;
+}
+
 #endif

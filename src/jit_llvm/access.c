@@ -623,6 +623,7 @@ bool df_access_load_two(df_gen *g, uint32_t access, LLVMValueRef out[2])
     for (uint32_t h = 0; h < 2; h++) {
         LLVMValueRef p = half_address(g, access, h, size), mask = half_mask(g, h);
         g->mask = mask;
+        prefetch(g, access, p);
         half[h] = df_access_load_unit(g, t, p, size);
         g->mask = kept;
     }

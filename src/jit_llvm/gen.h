@@ -209,6 +209,10 @@ struct df_gen {
      * being written stores them in that way. */
     LLVMValueRef streams;
     bool is_streaming;
+    /* ROW: whether loads prefetch (i1); NULL: never. And whether they do in the body that is being
+     * written. */
+    LLVMValueRef fetches;
+    bool is_fetching;
     /* MAP, ROW: in the body that is being written, all accesses that step along the lanes step by
      * two elements, and operands and results alternate as rows/twos.c says. */
     bool are_twos;
@@ -386,6 +390,16 @@ void df_arms_find(df_gen *g);
 /* Finds the questions for NaN of the marked body: sets asks_nan and is_asked of all values, and
  * g->n_questions. */
 void df_nans_find(df_gen *g);
+
+/* ---- fetch.c ---- */
+
+enum { DF_FETCHES_WORD = 9 }; /* the index of df_kargs.fetches among the words of df_kargs */
+/* Sets g->fetches, if the kernel gets code whose loads prefetch. Called before the rows. */
+void df_fetch_begin(df_gen *g);
+/* From now on, loads of vector `vector` of a group of vectors prefetch what begins a line. */
+void df_fetch_vector(df_gen *g, uint32_t vector);
+/* From now on, loads do not prefetch. */
+void df_fetch_end(df_gen *g);
 
 /* ---- stream.c ---- */
 

@@ -95,14 +95,15 @@ static void row_row(df_gen *g)
 
 static LLVMValueRef load_arg(df_gen *g, LLVMValueRef args, uint32_t field)
 {
-    /* df_kargs is eight pointers, and a number of the same size. */
+    /* df_kargs is eight pointers, and two numbers of the same size. */
     return LLVMBuildLoad2(g->b, g->ptr, df_gen_at(g, g->ptr, args, df_gen_i64(g, field)), "");
 }
-_Static_assert(sizeof(df_kargs) == 9 * sizeof(void *), "eight pointers and a number");
+_Static_assert(sizeof(df_kargs) == 10 * sizeof(void *), "eight pointers and two numbers");
 _Static_assert(offsetof(df_kargs, base) == 2 * sizeof(void *), "in this order");
 _Static_assert(offsetof(df_kargs, fault) == 6 * sizeof(void *), "in this order");
 _Static_assert(offsetof(df_kargs, work) == 7 * sizeof(void *), "in this order");
 _Static_assert(offsetof(df_kargs, streams) == DF_STREAMS_WORD * sizeof(void *), "in this order");
+_Static_assert(offsetof(df_kargs, fetches) == DF_FETCHES_WORD * sizeof(void *), "in this order");
 
 static void load_access(df_gen *g, uint32_t a)
 {
@@ -200,8 +201,8 @@ static void prologue(df_gen *g)
     g->tail_buf = g->anywhere = NULL;
     memset(g->pair_mask, 0, sizeof g->pair_mask);
     g->gather = g->gathered = NULL;
-    g->streams = NULL;
-    g->is_streaming = g->is_jammed = g->are_twos = false;
+    g->streams = g->fetches = NULL;
+    g->is_streaming = g->is_fetching = g->is_jammed = g->are_twos = false;
     g->in_regs = false;
 }
 
@@ -258,6 +259,7 @@ static void all_rows(df_gen *g)
         fetch_next_rows(g);
         df_stream_begin(g);
     }
+    df_fetch_begin(g);
     df_nest rows = {
         .axes = g->outer, .n = g->n_outer, .is_outer = true, .from = g->o0, .to = g->o1
     };

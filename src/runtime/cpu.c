@@ -207,8 +207,10 @@ deft_status df_cpu_create(df_diag *d, const df_mem *mem, const df_log *log, cons
     c->exec.measure = o->measure;
     c->exec.spent = o->spent;
     c->exec.bf16 = df_matmul_try_bf16();
+    c->exec.near_bytes = df_os_cache(2);
+    c->exec.far_bytes = df_os_cache(3);
     c->exec.stream_bytes =
-        o->stream_bytes ? (double)o->stream_bytes : STREAM_SHARE * df_os_last_cache();
+        o->stream_bytes ? (double)o->stream_bytes : STREAM_SHARE * c->exec.far_bytes;
     c->has_compiler = o->compiler && o->tier != DF_TIER_INTERP;
     if (c->has_compiler) c->compiler = *o->compiler;
     const uint64_t max_cached = o->max_cached ? o->max_cached : DEFAULT_CACHED;

@@ -43,6 +43,9 @@ typedef struct df_kargs {
      * then aligned to elements, and they move in step: where the first of them is aligned to a
      * vector, all are, but to 64 bytes at most. The interpreter ignores this. */
     uint64_t streams;
+    /* Not 0: kernels for which df_kernel_only_reduces holds prefetch what they load. The
+     * interpreter ignores this. */
+    uint64_t fetches;
 } df_kargs;
 
 /* An entry point of a kernel. Any thread may call any of them, and callers may split ranges
@@ -198,6 +201,7 @@ typedef struct df_run_stats {
     uint64_t forks; /* launches in which more than one thread took part, or could have */
     uint64_t launches, segments, bytes_allocated, donated, interpreted_segments;
     uint64_t streamed_segments; /* whose results were to go around the caches (df_kargs.streams) */
+    uint64_t fetched_segments;  /* whose loads were to prefetch (df_kargs.fetches) */
     uint64_t copied_segments;   /* whose rows were copied without their code (row_copies.h) */
     uint64_t t_bind_ns, t_run_ns; /* 0 unless the device measures them (df_cpu_options.measure) */
 } df_run_stats;

@@ -30,8 +30,8 @@ bool df_os_has_room(size_t size);
 /* Returns true when the process has a limit on its address space or data, or when this cannot be
  * found out. */
 bool df_os_is_limited(void);
-/* Returns the bytes of the cache before memory; infinity when they cannot be found out. */
-double df_os_last_cache(void);
+/* Returns the bytes of the cache of this level, 2 or 3; infinity when they cannot be found out. */
+double df_os_cache(int level);
 
 /* ---- threads ---- */
 

@@ -109,11 +109,14 @@ static uint32_t quota(const char *path, uint32_t n)
 }
 
 /* sysconf tells the sum of all caches of the processor, which no core can use alone. */
-double df_os_last_cache(void)
+double df_os_cache(int level)
 {
+    /* Indices 0 and 1 are the two halves of the first level. */
+    static const char *const path[] = { "/sys/devices/system/cpu/cpu0/cache/index2/size",
+                                        "/sys/devices/system/cpu/cpu0/cache/index3/size" };
     char text[64], *end;
-    if (!read_text("/sys/devices/system/cpu/cpu0/cache/index3/size", text, sizeof text))
-        return INFINITY;
+    df_assert(level == 2 || level == 3);
+    if (!read_text(path[level - 2], text, sizeof text)) return INFINITY;
     const double size = strtod(text, &end);
     const double unit = *end == 'K' ? 1 << 10 : *end == 'M' ? 1 << 20 : 1;
     return size > 0 ? size * unit : INFINITY;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Results that are written around the caches, through the public API: all of them, because the
- * limit is one byte. Values are compared with C. A hook in the device counts the segments that
- * stream.
+ * Results that are written around the caches, and reductions whose loads prefetch, through the
+ * public API: all of them, because the limit is one byte. Values are compared with C. A hook in the
+ * device counts the segments that do so.
  */
 #include "support/harness.h"
 
@@ -13,7 +13,7 @@
 #include "lazy/core/context.h"
 
 static rig r;
-static uint64_t n_streamed;
+static uint64_t n_streamed, n_fetched;
 static deft_status (*real_run)(df_device *, df_diag *, const df_plan *, const df_trace *,
                                const int64_t *, df_launch_io *, df_run_stats *);
 
@@ -22,6 +22,7 @@ static deft_status counted(df_device *dev, df_diag *d, const df_plan *p, const d
 {
     const deft_status st = real_run(dev, d, p, t, slots, io, stats);
     n_streamed += stats->streamed_segments;
+    n_fetched += stats->fetched_segments;
     return st;
 }
 
@@ -412,4 +413,82 @@ Test(stream, both_parts_of_complex_operands_count)
     }
     free(v);
     free(want);
+}
+
+/* ---- loads that prefetch ---- */
+
+enum { BLOCK = 4096 }; /* elements. Shorter rows do not prefetch */
+
+static uint64_t fetched(void)
+{
+    const uint64_t n = n_fetched;
+    n_fetched = 0;
+    return n;
+}
+
+/* Launches of one length get a variant, which knows that the length is a multiple of a vector or
+ * more. Then accumulators stay in registers. */
+Test(stream, reductions_of_long_rows_prefetch)
+{
+    static const int64_t lengths[] = { 1, 64, 4095, 4096, 4097, 5000, 8192, 12288, 70001 };
+    for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++)
+        for (int turn = 0; turn < 8; turn++) {
+            const int64_t n = lengths[k];
+            float *const v = numbers(n, turn), sum = 0, most = 0, place = 0;
+            for (int64_t i = 0; i < n; i++) {
+                v[i] = (float)((i * 37 + turn) % 17);
+                sum += v[i] * v[i];
+                if (v[i] > most) most = v[i], place = (float)i;
+            }
+            const deft_scope scope = deft_scope_begin(r.cx);
+            deft_tensor *x = rig_vector(&r, n, v);
+            fetched();
+            rig_expect(&r, deft_sum(deft_square(x), DEFT_ALL_AXES, 0), 1, &sum);
+            rig_expect(&r, deft_max(x, DEFT_ALL_AXES, 0), 1, &most);
+            rig_expect(&r, deft_argmax(x, DEFT_AXES(0), 0), 1, &place);
+            cr_expect_eq(fetched(), n > BLOCK ? 3 : 0, "%lld", (long long)n);
+            deft_drop(&x);
+            OK(&r, deft_scope_end(scope));
+            free(v);
+        }
+}
+
+/* The parts of complex numbers alternate. Each of them is half of what is read. */
+Test(stream, sums_of_complex_numbers_prefetch)
+{
+    static const int64_t lengths[] = { 4096, 4097, 8192, 10007 };
+    for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++)
+        for (int turn = 0; turn < 8; turn++) {
+            const int64_t n = lengths[k];
+            float *const v = numbers(2 * n, turn), sum[2] = { 0, 0 };
+            for (int64_t i = 0; i < 2 * n; i++) sum[i % 2] += v[i] = (float)((i * 37 + turn) % 17);
+            const deft_scope scope = deft_scope_begin(r.cx);
+            deft_tensor *x = deft_from(r.cx, DEFT_SHAPE(n), DEFT_C64, v, (size_t)n * 8);
+            fetched();
+            deft_tensor *const y = deft_view_as_real(deft_sum(x, DEFT_ALL_AXES, 0));
+            rig_expect(&r, y, 2, sum);
+            cr_expect_eq(fetched(), n > BLOCK ? 1 : 0, "%lld", (long long)n);
+            deft_drop(&x);
+            OK(&r, deft_scope_end(scope));
+            free(v);
+        }
+}
+
+/* Stages that read elements again, and short rows, find them in the near caches. */
+Test(stream, a_softmax_and_short_rows_do_not_prefetch)
+{
+    enum { N = 3 * 5000 };
+    float *const v = numbers(N, 3), *const got = malloc(sizeof *got * N);
+    const deft_scope scope = deft_scope_begin(r.cx);
+    deft_tensor *x = rig_vector(&r, N, v);
+    fetched();
+    rig_read(&r, deft_softmax(deft_reshape(x, DEFT_SHAPE(3, 5000)), 1), got, N);
+    rig_read(&r, deft_sum(deft_reshape(x, DEFT_SHAPE(15, 1000)), DEFT_AXES(1), 0), got, 15);
+    cr_expect_eq(fetched(), 0);
+    rig_read(&r, deft_sum(deft_reshape(x, DEFT_SHAPE(3, 5000)), DEFT_AXES(1), 0), got, 3);
+    cr_expect_eq(fetched(), 1);
+    deft_drop(&x);
+    OK(&r, deft_scope_end(scope));
+    free(v);
+    free(got);
 }

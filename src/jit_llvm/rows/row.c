@@ -125,6 +125,7 @@ static void one_group(df_gen *g, uint32_t stage, LLVMValueRef at, uint32_t n_vec
         g->reg = j;
         g->red_at = LLVMBuildAdd(g->b, at, df_gen_i64(g, j * g->w), "");
         df_gen_lanes_begin(g, g->red_at, NULL);
+        if (g->is_fetching) df_fetch_vector(g, j);
         row_body(g, stage);
     }
 }
@@ -264,6 +265,52 @@ static bool groups_or_twos(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMValue
     return true;
 }
 
+/* Joins the accumulators in registers of two versions of the same groups. taken: those of the
+ * first, which ends with the block from_taken. The others are those of the second. */
+static void merge_accumulators(df_gen *g, uint32_t stage, LLVMValueRef *const *taken,
+                               LLVMBasicBlockRef from_taken, LLVMBasicBlockRef from)
+{
+    uint32_t n = 0;
+    DF_FOR_REDS(r, g, stage)
+    {
+        LLVMValueRef *const both[2] = { r->reg, r->is_arg ? r->reg_idx : NULL };
+        for (uint32_t k = 0; k < 2; k++, n++)
+            for (uint32_t j = 0; both[k] && j < DF_LANES / g->w; j++) {
+                LLVMValueRef phi = LLVMBuildPhi(g->b, LLVMTypeOf(both[k][j]), "");
+                LLVMAddIncoming(phi, &taken[n][j], &from_taken, 1);
+                LLVMAddIncoming(phi, &both[k][j], &from, 1);
+                both[k][j] = phi;
+            }
+    }
+}
+
+/* As groups_or_twos, with a version of the code whose loads prefetch. */
+static bool groups_fetched(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMValueRef to,
+                           bool has_rest)
+{
+    if (!g->fetches) return groups_or_twos(g, stage, r0, to, has_rest);
+    LLVMValueRef *taken[2 * DF_LANES];
+    LLVMBasicBlockRef fetch = df_gen_block(g, "fetch"), plain = df_gen_block(g, "plain");
+    LLVMBasicBlockRef done = df_gen_block(g, "grouped");
+    LLVMBuildCondBr(g->b, g->fetches, fetch, plain);
+    LLVMPositionBuilderAtEnd(g->b, fetch);
+    g->is_fetching = true;
+    groups_or_twos(g, stage, r0, to, has_rest);
+    g->is_fetching = false;
+    df_fetch_end(g);
+    uint32_t n = 0;
+    DF_FOR_REDS(r, g, stage) taken[n++] = r->reg, taken[n++] = r->reg_idx;
+    LLVMBasicBlockRef from_taken = LLVMGetInsertBlock(g->b);
+    LLVMBuildBr(g->b, done);
+    LLVMPositionBuilderAtEnd(g->b, plain);
+    const bool in_memory = groups_or_twos(g, stage, r0, to, has_rest);
+    LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b);
+    LLVMBuildBr(g->b, done);
+    LLVMPositionBuilderAtEnd(g->b, done);
+    if (!in_memory) merge_accumulators(g, stage, taken, from_taken, from);
+    return in_memory;
+}
+
 /* Reduces the elements [r0, end), which are one block or may be folded at once. out[] gets the
  * results in order of the reduce instructions. */
 static void row_reduce_block(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMValueRef end,
@@ -277,7 +324,7 @@ static void row_reduce_block(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMVal
     if (is_unrolled) {
         from = df_gen_whole(g, r0, end, vectors_of_group(g, stage) * g->w);
         has_rest = from != end;
-        in_memory = groups_or_twos(g, stage, r0, from, has_rest);
+        in_memory = groups_fetched(g, stage, r0, from, has_rest);
     } else {
         set_identities(g, stage, r0);
     }

@@ -269,6 +269,7 @@ static void run_launch(df_run *r, const df_launch *l, df_run_stats *stats)
         stats->forks += seg->kind != DF_SEG_KERNEL;
         stats->interpreted_segments += s->kernel && !s->code;
         stats->streamed_segments += s->args.streams;
+        stats->fetched_segments += s->args.fetches;
         stats->copied_segments += s->copies_rows || s->copies_short_rows;
     }
     stats->launches++;
@@ -367,6 +368,7 @@ static deft_status exec_build_layout(df_run *r, df_diag *d, df_run_layout *f)
     df_run_measure(r);
     df_run_find_streams(r);
     df_run_divide_launches(r);
+    df_run_find_fetches(r);
     df_run_measure_matmuls(r);
     df_run_measure_routines(r);
     df_run_lay_out(r, &b);
@@ -471,6 +473,7 @@ deft_status df_executor_run(df_executor *x, df_diag *d, const df_plan *plan, con
         df_run_bind(&r, &plan->segs[i], &r.segs[i]);
         r.segs[i].args.streams =
             r.segs[i].may_stream && df_run_streams(&r, &plan->segs[i], &r.segs[i]);
+        r.segs[i].args.fetches = r.segs[i].fetches;
     }
     if (!again) keep(f, &r);
     exec_choose_variants(&r);

@@ -26,6 +26,7 @@ typedef struct df_executor {
     const df_gemm_kernel *_Atomic gemm[2]; /* f32, f64; NULL: the tiles in C */
     df_bf16_use bf16;
     double stream_bytes;          /* launches that move more may stream (exec_stream.c) */
+    double near_bytes, far_bytes; /* of the second and the last cache; infinity: not known */
     bool measure;                 /* fill in the times of df_run_stats */
     struct df_spent *spent;       /* counts the time of launches; borrowed; may be NULL */
     df_run_layout *_Atomic frame; /* run layout of the last run, for the next; NULL: none */

@@ -6,7 +6,7 @@
  *   exec_measure.c   how much work there is
  *   exec_divide.c    how work is divided
  *   exec_bind.c      the run layout; buffers; arguments of kernels (bind.h)
- *   exec_stream.c    which results go around the caches
+ *   exec_stream.c    which results go around the caches, and which loads prefetch
  *   exec_matmul.c    products and their epilogues
  *   exec_weights.c   packed copies of weights
  *   exec_routine.c   routines (routine.h)
@@ -35,6 +35,7 @@ typedef struct df_seg_run {
     double code_ns, ns;              /* estimated time: of the instructions; with that of memory */
     double bytes;                    /* moved between memory and registers */
     bool may_stream;                 /* results may go around the caches (exec_stream.c) */
+    bool fetches;                    /* loads prefetch (exec_stream.c) */
     bool streams_lines;              /* but only if all their rows begin at a cache line */
     /* The division: an item is one of `groups` groups of rows times one of `parts` parts of a row.
      * Items have nearly equal sizes. A part is a range of part_extent elements of INNER, or of
@@ -158,6 +159,8 @@ void df_run_bind(const df_run *r, const df_seg *seg, df_seg_run *s);
 
 /* Sets may_stream of every segment, from sizes alone. */
 void df_run_find_streams(df_run *r);
+/* Sets `fetches` of every segment, from sizes and the division of the launches. */
+void df_run_find_fetches(df_run *r);
 /* Whether the results of a segment that may stream go around the caches in this run, whose
  * addresses are bound. */
 bool df_run_streams(const df_run *r, const df_seg *seg, const df_seg_run *s);

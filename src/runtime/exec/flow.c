@@ -152,6 +152,7 @@ static deft_status run_block(flow *f, const df_subplan *b, void *const *into)
     f->stats->bytes_allocated += mine.bytes_allocated;
     f->stats->interpreted_segments += mine.interpreted_segments;
     f->stats->streamed_segments += mine.streamed_segments;
+    f->stats->fetched_segments += mine.fetched_segments;
     f->stats->copied_segments += mine.copied_segments;
     f->stats->t_bind_ns += mine.t_bind_ns;
     f->stats->t_run_ns += mine.t_run_ns;
