@@ -27,9 +27,13 @@
  */
 
 #define VECTOR (W * sizeof(T))  /* bytes of a vector */
-#define SWEEP_STEPS 4           /* rows of B that are read side by side */
 #define AHEAD (8 * sizeof(T))   /* pack_rows prefetches 8 rows ahead; times step: bytes */
 #define FLAT (MR == 8 ? 16 : 8) /* vectors in a tile of one row */
+
+/* A sweep reads so many rows of B side by side, and so many vectors of each. On a Zen 5, 1 KiB of a
+ * row at a time is read from L3 at 1.07 to 1.3 times the speed of 128 bytes. */
+#define SWEEP_STEPS (MR == 8 ? 8 : 4)
+#define SWEEP_VECS (MR == 8 ? 16 : 2)
 
 /* Multiplies one tile of rows x vecs vectors. With `masked`, only the lanes of mask exist in the
  * last vector. */
@@ -221,31 +225,44 @@ TARGET static void NAME(panels)(const df_block *g)
     }
 }
 
+/* Adds `steps` steps of k to `vecs` vectors of one row. x[i] has element i of A in all lanes. */
+TARGET DF_INLINE void NAME(sweep_columns)(const T *b, int64_t b_row, T *c, const V *x,
+                                          const bool first, const int steps, const int vecs)
+{
+    V sum[SWEEP_VECS];
+#pragma GCC unroll 16
+    for (int j = 0; j < vecs; j++) sum[j] = first ? ZERO : LOAD(c + j * W);
+#pragma GCC unroll 8
+    for (int i = 0; i < steps; i++) {
+#pragma GCC unroll 16
+        for (int j = 0; j < vecs; j++) sum[j] = FMA(x[i], LOAD(b + j * W), sum[j]);
+        b += b_row;
+        DF_OPAQUE(b); /* else gcc keeps the addresses of all vectors on the stack */
+    }
+#pragma GCC unroll 16
+    for (int j = 0; j < vecs; j++) STORE(c + j * W, sum[j]);
+}
+
 /* Adds `steps` steps of k to all columns of one row, up to SWEEP_STEPS. */
 TARGET DF_INLINE void NAME(sweep_steps)(const df_block *g, int64_t k, const bool first,
                                         const int steps)
 {
     const T *const a = (const T *)g->a + k * g->a_col, *b = (const T *)g->b + k * g->b_row;
+    const int64_t b_row = g->b_row;
     T *c = g->c;
     V x[SWEEP_STEPS];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int i = 0; i < steps; i++) x[i] = SPLAT(a + i * g->a_col);
     int64_t left = g->n;
-    for (; left >= 2 * W; left -= 2 * W, b += 2 * W, c += 2 * W) {
-        V low = first ? ZERO : LOAD(c), high = first ? ZERO : LOAD(c + W);
-#pragma GCC unroll 4
-        for (int i = 0; i < steps; i++) {
-            low = FMA(x[i], LOAD(b + i * g->b_row), low);
-            high = FMA(x[i], LOAD(b + i * g->b_row + W), high);
-        }
-        STORE(c, low);
-        STORE(c + W, high);
-    }
+    for (; left >= SWEEP_VECS * W; left -= SWEEP_VECS * W, b += SWEEP_VECS * W, c += SWEEP_VECS * W)
+        NAME(sweep_columns)(b, b_row, c, x, first, steps, SWEEP_VECS);
+    for (; left >= 2 * W; left -= 2 * W, b += 2 * W, c += 2 * W)
+        NAME(sweep_columns)(b, b_row, c, x, first, steps, 2);
     for (; left > 0; left -= W, b += W, c += W) {
         const MASK mask = MASK_OF(df_min_i64(left, W));
         V sum = first ? ZERO : LOADM(c, mask);
-#pragma GCC unroll 4
-        for (int i = 0; i < steps; i++) sum = FMA(x[i], LOADM(b + i * g->b_row, mask), sum);
+#pragma GCC unroll 8
+        for (int i = 0; i < steps; i++) sum = FMA(x[i], LOADM(b + i * b_row, mask), sum);
         STOREM(c, mask, sum);
     }
 }
@@ -357,5 +374,6 @@ TARGET static void NAME(pack)(void *to_, int64_t width, const void *from_, int64
 #undef WIDE
 #undef WIDE2
 #undef SWEEP_STEPS
+#undef SWEEP_VECS
 #undef AHEAD
 #undef VECTOR
