@@ -229,7 +229,7 @@ static void choose_blocks(cut *w)
     const bool packs_b_alone = w->pack_b && !w->pack_a && !j->packed && !j->images;
     const int64_t kc_bytes = packs_b_alone                              ? TALL_KC_BYTES
                              : w->pack_b || (j->m > w->mr && !is_large) ? KC_BYTES
-                             : j->m <= w->mr / 2                        ? FLAT_KC_BYTES
+                             : j->m <= 2                                ? FLAT_KC_BYTES
                              : j->m <= 4 * w->mr                        ? TALL_KC_BYTES
                                                                         : 2 * TALL_KC_BYTES;
     if (w->dots || w->multiply == w->tiles->sweep)
