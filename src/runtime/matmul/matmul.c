@@ -49,6 +49,8 @@ enum {
     EPILOGUE_BYTES = 128 << 10, /* of C between product and epilogue: stays in L2 */
     FLAT_KC_BYTES = 16 * 4,     /* KC_BYTES for few rows: B is read by full rows */
     TALL_KC_BYTES = 128 * 4,    /* KC_BYTES for a few full tiles of rows: these find B in L2 */
+    DOTS_KC_BYTES = 4 << 10,    /* KC_BYTES for tiles->dots: 64 rows of A and some columns fit L2 */
+    DOTS_UNIT = 32,             /* steps of k that tiles->dots transposes at once, or a multiple */
     CHUNK = 512,                /* least rows of a panel that a thread packs */
     FAR_BYTES = 8 << 20,        /* a larger B is prefetched by the tiles that read it as it lies */
     SWEEP_BYTES = 4 << 10,      /* least part of a row of B per thread for tiles->sweep */
@@ -232,7 +234,9 @@ static void choose_blocks(cut *w)
                              : j->m <= 2                                ? FLAT_KC_BYTES
                              : j->m <= 4 * w->mr                        ? TALL_KC_BYTES
                                                                         : 2 * TALL_KC_BYTES;
-    if (w->dots || w->multiply == w->tiles->sweep)
+    if (w->dots && j->m > w->tiles->mr) /* all of A is read for each part of the columns */
+        w->kc = df_matmul_even_part(df_max_i64(j->k, 1), DOTS_KC_BYTES / w->size, DOTS_UNIT);
+    else if (w->dots || w->multiply == w->tiles->sweep)
         w->kc = df_max_i64(j->k, 1);
     else
         w->kc = j->k > 0 ? df_matmul_even_part(j->k, kc_bytes / w->size, 8) : 1;
