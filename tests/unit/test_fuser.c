@@ -1509,6 +1509,58 @@ Test(fuser, small_temporaries_lie_side_by_side_in_the_memory_of_a_large_one)
                        16384 + 4096);
 }
 
+/* %3 is a sigmoid of the product %2. Then come n_between products, all of the same depth. The last
+ * reads %3, and %2 too when reads_both is set. */
+static fuse_result read_late(int depth, int n_between, bool reads_both, int64_t over_bytes)
+{
+    char text[2000];
+    const df_limits l = {
+        .n_threads = 4, .max_body = DF_MAX_BODY, .fuse = true, .over_bytes = over_bytes
+    };
+    int n = snprintf(text, sizeof text,
+                     "trace v1\n"
+                     "%%0 = input f32[4,%d]\n"
+                     "%%1 = input f32[%d,%d]\n"
+                     "%%2 = matmul f32[4,%d] %%0 %%1\n"
+                     "%%3 = sigmoid f32[4,%d] %%2\n"
+                     "%%4 = mul f32[4,%d] %%2 %%3\n",
+                     depth, depth, depth, depth, depth, depth);
+    int last = 4;
+    for (int i = 0; i < n_between; i++, last++)
+        n += snprintf(text + n, sizeof text - (size_t)n, "%%%d = matmul f32[4,%d] %%%d %%1\n",
+                      last + 1, depth, last);
+    snprintf(text + n, sizeof text - (size_t)n,
+             "%%%d = mul f32[4,%d] %%%d %%3\n"
+             "%%%d = mul f32[4,%d] %%%d %%%d\n"
+             "output %%%d\n",
+             last + 1, depth, last, last + 2, depth, last + 1, reads_both ? 2 : 0, last + 2);
+    return fuse_check_limits(text, &l);
+}
+
+Test(fuser, large_values_that_are_read_much_later_are_computed_again)
+{
+    static const struct {
+        int depth, n_between;
+        bool reads_both, is_again;
+    } cases[] = { { 384, 9, true, true },
+                  { 384, 2, true, false },
+                  { 384, 9, false, false },
+                  { 320, 9, true, false } };
+    for (size_t i = 0; i < DF_LEN(cases); i++) {
+        const int depth = cases[i].depth, n_between = cases[i].n_between;
+        const int64_t bytes = 4 * depth * (int64_t)sizeof(float);
+        const fuse_result stored = read_late(depth, n_between, cases[i].reads_both, bytes + 1);
+        const fuse_result r = read_late(depth, n_between, cases[i].reads_both, bytes);
+        cr_expect(stored.ok && !stored.retreated, "%zu: %s", i, stored.text);
+        cr_expect(r.ok && !r.retreated, "%zu: %s", i, r.text);
+        cr_expect_eq(r.n_ins > stored.n_ins + 10, cases[i].is_again, "%zu: %u and %u instructions",
+                     i, r.n_ins, stored.n_ins);
+        cr_expect_eq(r.n_launches, stored.n_launches, "%zu", i);
+        if (cases[i].is_again)
+            cr_expect_leq(r.temporary_bytes + bytes, stored.temporary_bytes, "%zu", i);
+    }
+}
+
 /* %2 and %3 are read first and last; in between up to four others live at once. */
 #define LATE                                                                                       \
     "%0 = input f32[64,64] sole\n"                                                                 \

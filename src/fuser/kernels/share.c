@@ -14,6 +14,14 @@
 #define CHEAP_SCALAR 200.0f /* for a value of one element */
 #define CHEAP_WITHIN 64.0f  /* for a value that one kernel computes at several elements */
 #define CHEAP_AGAIN 16.0f   /* for a value that a loop of its kernel repeats */
+#define CHEAP_FAR 48.0f     /* for a large value that kernels much later need again */
+
+/* A value of at least df_limits.over_bytes has left the caches when so many launches have run. A
+ * load of it then waits for memory, as its store did. */
+#define FAR_LAUNCHES 8
+/* The epilogue of a product computes a value again if that takes at most this part of the
+ * instructions of the product. */
+#define LEAST_OF_PRODUCT 16
 
 /* A repeated value is stored only when it is repeated at least LEAST_REPEATS times, and when its
  * kernel spends at least WORTH_A_LAUNCH vector instructions per thread on it: storing it takes a
@@ -180,8 +188,16 @@ float df_fuse_own_cost(const pass *p, uint32_t n)
 
 /* ---- sharing ---- */
 
-/* How a node is computed: at all, by several groups, by one group at several maps. */
-enum { SEEN = 1, TWICE = 2, WITHIN = 4 };
+/* How a node is computed: at all, by several groups, by one group at several maps. AGAIN: it stays
+ * computed by several groups. */
+enum { SEEN = 1, TWICE = 2, WITHIN = 4, AGAIN = 8 };
+
+/* Which groups compute each node, by node. */
+typedef struct sharing {
+    uint8_t *how;
+    group_id *first, *last; /* the first and the last group that computes it */
+    uint8_t *marks;         /* work space: a byte for each item of a group */
+} sharing;
 
 /* Whether node n costs more to compute again than to load. */
 static bool worth_storing(const pass *p, uint32_t n, uint8_t how)
@@ -265,6 +281,60 @@ static bool store_rows(pass *p, uint32_t n, bool *again)
     return any;
 }
 
+/* Whether group g reads all that it needs to compute item `at` also for other items. marks: work
+ * space for n_items bytes. */
+static bool reads_all_anyway(const pass *p, const group *g, uint32_t at, uint8_t *marks)
+{
+    enum { BEHIND = 1, ELSEWHERE = 2 };
+    memset(marks, 0, g->n_items);
+    for (head_id h = g->first_head; !IS_NONE(h); h = head_at(p, h)->next)
+        marks[head_at(p, h)->item] |= ELSEWHERE;
+    for (uint32_t i = g->n_items; i-- > 0;) {
+        const item *const it = &g->items[i];
+        const bool is_behind = i == at || marks[i] == BEHIND;
+        const bool is_free = it->kind == IT_MAP || it->kind == IT_NUM || it->kind == IT_IOTA;
+        if (is_behind && !is_free) return false;
+        for (uint32_t s = 0; s < 3; s++)
+            if (it->src[s] != DF_NONE) marks[it->src[s]] |= is_behind ? BEHIND : ELSEWHERE;
+    }
+    return true;
+}
+
+/* Whether computing node n again takes little of the time of group g, which loads from memory or
+ * multiplies. */
+static bool takes_little(pass *p, uint32_t n, const group *g)
+{
+    if (g->kind != DF_SEG_MATMUL) return true;
+    const uint32_t a = node_of(p, val_at(p, g->product)->node)->src[0].i;
+    const df_slot depth = df_fuse_axis_extent(p, a, node_of(p, a)->rank - 1u);
+    return p->st == DEFT_OK && p->cost[n] * LEAST_OF_PRODUCT <= (float)p->now.at[depth.i];
+}
+
+/* Whether all groups that compute node n, but the first of them, run so much later that computing n
+ * again costs no more than memory does, and need nothing more for it. A training step keeps such
+ * values for the gradient alone, and they take memory at its peak. */
+static bool is_needed_far(pass *p, uint32_t n, const sharing *s)
+{
+    const group_id first = s->first[n];
+    const df_slot numel = df_fuse_numel(p, n);
+    const uint32_t far = p->lim->saves_all ? 1 : FAR_LAUNCHES;
+    const int64_t size = (int64_t)deft_dtype_size((deft_dtype)node_of(p, n)->dtype);
+    if (p->st != DEFT_OK || p->cost[n] > CHEAP_FAR) return false;
+    if (!p->lim->saves_all && p->now.at[numel.i] * size < p->lim->over_bytes) return false;
+    for (group_id g = { first.i + 1 }; g.i <= s->last[n].i; g.i++) {
+        const group *const w = group_at(p, g);
+        for (uint32_t i = 0; i < w->n_items; i++) {
+            const item *const it = &w->items[i];
+            if (it->node != n || !computes(it)) continue;
+            if (w->level < group_at(p, first)->level + far || (it->need & (it->need - 1)) != 0 ||
+                !reads_all_anyway(p, w, i, s->marks))
+                return false;
+            if (!p->lim->saves_all && !takes_little(p, n, w)) return false;
+        }
+    }
+    return true;
+}
+
 /* Stores node n, which several kernels need. When n is cheap beside values with fewer elements that
  * it repeats, such as the mean of a row, these are stored in its place: they are less to write, and
  * n takes no more to compute than to load. */
@@ -339,45 +409,69 @@ static bool computes_again(const pass *p, group_id a, group_id b)
     return IS_NONE(v) || !val_at(p, v)->divided || !same_val(v, first_part(p, b));
 }
 
-deft_status df_fuse_find_shared(pass *p, bool *again)
+/* Decides about node n: whether it is stored, when it is computed more than once. */
+static void share(pass *p, uint32_t n, const sharing *s, bool *again)
+{
+    if (s->how[n] == SEEN || s->how[n] & AGAIN || !worth_storing(p, n, s->how[n]) || p->must[n])
+        return;
+    if (s->how[n] != (SEEN | TWICE) || !is_needed_far(p, n, s)) {
+        store_shared(p, n, s->how[n], again);
+        return;
+    }
+    s->how[n] |= AGAIN;
+    df_fuse_why(p, n, n, "computed again",
+                "kernels much later need it, which costs no more than to load it from memory");
+}
+
+/* Fills in which groups compute each node. */
+static deft_status find_sharing(pass *p, sharing *s)
 {
     const uint32_t n_nodes = p->t->n_nodes;
-    uint8_t *const how = df_arena_zalloc(&p->tmp, n_nodes + 1, 1);
-    group_id *const last =
-        df_arena_alloc(&p->tmp, (n_nodes + 1) * sizeof *last, _Alignof(group_id));
-    if (!how || !last) return df_fail_mem(p->diag, "fuser", n_nodes * sizeof *last);
-    *again = false;
+    uint32_t most = 0;
+    for (group_id g = { 0 }; g.i < p->groups.n; g.i++)
+        if (group_at(p, g)->n_items > most) most = group_at(p, g)->n_items;
+    s->how = df_arena_zalloc(&p->tmp, n_nodes + 1, 1);
+    s->first = df_arena_alloc(&p->tmp, (n_nodes + 1) * sizeof *s->first, _Alignof(group_id));
+    s->last = df_arena_alloc(&p->tmp, (n_nodes + 1) * sizeof *s->last, _Alignof(group_id));
+    s->marks = df_arena_alloc(&p->tmp, most + 1, 1);
+    if (!s->how || !s->first || !s->last || !s->marks)
+        return df_fail_mem(p->diag, "fuser", n_nodes * sizeof *s->last);
     for (group_id g = { 0 }; g.i < p->groups.n; g.i++)
         for (uint32_t i = 0; i < group_at(p, g)->n_items; i++) {
             const item *const it = &group_at(p, g)->items[i];
+            const uint32_t n = it->node;
             if (!computes(it)) continue;
-            if (how[it->node] & SEEN && same_group(last[it->node], g))
-                how[it->node] |= WITHIN;
-            else if (how[it->node] & SEEN && computes_again(p, last[it->node], g))
-                how[it->node] |= TWICE;
-            how[it->node] |= SEEN;
-            last[it->node] = g;
+            if (!(s->how[n] & SEEN)) s->first[n] = g;
+            if (s->how[n] & SEEN && same_group(s->last[n], g))
+                s->how[n] |= WITHIN;
+            else if (s->how[n] & SEEN && computes_again(p, s->last[n], g))
+                s->how[n] |= TWICE;
+            s->how[n] |= SEEN;
+            s->last[n] = g;
         }
+    return DEFT_OK;
+}
+
+deft_status df_fuse_find_shared(pass *p, bool *again)
+{
+    sharing s;
+    *again = false;
+    const deft_status st = find_sharing(p, &s);
+    if (st != DEFT_OK) return st;
     for (group_id g = { 0 }; g.i < p->groups.n; g.i++) {
         const group *const w = group_at(p, g);
         find_repeated(p, w, again);
         for (uint32_t i = 0; i < w->n_items; i++)
-            for (uint32_t s = 0; s < 3 && computes(&w->items[i]); s++) {
-                if (w->items[i].src[s] == DF_NONE) continue;
-                const uint32_t n = w->items[w->items[i].src[s]].node;
-                if (!computes(&w->items[w->items[i].src[s]]) || how[n] == SEEN) continue;
+            for (uint32_t k = 0; k < 3 && computes(&w->items[i]); k++) {
+                const uint32_t src = w->items[i].src[k];
                 /* Only the last shared value of a chain is stored. */
-                if (how[w->items[i].node] != SEEN || !worth_storing(p, n, how[n]) || p->must[n])
-                    continue;
-                store_shared(p, n, how[n], again);
+                if (src == DF_NONE || s.how[w->items[i].node] != SEEN) continue;
+                if (computes(&w->items[src])) share(p, w->items[src].node, &s, again);
             }
         for (head_id h = w->first_head; !IS_NONE(h); h = head_at(p, h)->next) {
             const item *const it = &w->items[head_at(p, h)->item];
-            if (!computes(it) || how[it->node] == SEEN ||
-                !worth_storing(p, it->node, how[it->node]) || p->must[it->node])
-                continue;
-            store_shared(p, it->node, how[it->node], again);
+            if (computes(it)) share(p, it->node, &s, again);
         }
     }
-    return DEFT_OK;
+    return p->st;
 }
