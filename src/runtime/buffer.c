@@ -40,6 +40,8 @@ typedef struct block {
     size_t size;               /* data bytes of the class; 0: the data is borrowed */
     size_t huge_size; /* the first bytes of a mapping, for which huge pages were requested */
     bool mapped;
+    bool is_fresh;   /* mapped, and never in the cache: bytes that nobody wrote are 0 */
+    bool is_sparse;  /* df_buffer_use_zeros: most pages may take no memory yet */
     bool is_derived; /* counted in derived_bytes, while it is live */
 } block;
 
@@ -92,6 +94,7 @@ static block *block_create(df_allocator *a, size_t size)
             df_mem_free(a->mem, k, head_size(a, size));
             return NULL;
         }
+        k->is_fresh = true;
     } else {
         k->b.data = (void *)(((uintptr_t)(k + 1) + ALIGN - 1) & ~(uintptr_t)(ALIGN - 1));
     }
@@ -132,6 +135,7 @@ static void allocator_lock(df_allocator *a)
 
 static void cache_add(df_allocator *a, block *k)
 {
+    k->is_fresh = k->is_sparse = false;
     block **const list = &a->cls[k->b.cls];
     k->prev = NULL;
     k->next = *list;
@@ -318,6 +322,25 @@ df_buffer *df_buffer_ref(df_buffer *b)
     (void)before;
     df_assert(before > 0);
     return b;
+}
+
+bool df_buffer_use_zeros(df_buffer *b)
+{
+    if (!b->from || !block_of(b)->is_fresh) return false;
+    block *const k = block_of(b);
+    k->is_sparse = true;
+    if (k->huge_size > 0) df_os_use_small_pages(b->data, k->huge_size);
+    k->huge_size = 0;
+    return true;
+}
+
+void df_buffer_fill_pages(df_buffer *b)
+{
+    if (!b->from || !block_of(b)->is_sparse) return;
+    block *const k = block_of(b);
+    k->is_sparse = false;
+    block_use_huge_pages(k, (size_t)b->bytes);
+    df_os_populate(b->data, (size_t)b->bytes);
 }
 
 void df_buffer_changed(df_buffer *b)

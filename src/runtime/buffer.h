@@ -87,6 +87,13 @@ deft_status df_buffer_create_derived(df_diag *d, df_allocator *a, int64_t bytes,
 deft_status df_buffer_wrap(df_diag *d, df_allocator *a, void *data, int64_t bytes, df_buffer **out);
 df_buffer *df_buffer_ref(df_buffer *b); /* adds a reference; returns b */
 void df_buffer_drop(df_buffer **b);     /* *b may be NULL, and is NULL afterwards */
+/* Returns true when all bytes of a buffer are 0 because nobody wrote them since the system mapped
+ * its memory. Pages of the buffer then take memory only when they are written, and are small, so
+ * that a page that is written takes little. */
+bool df_buffer_use_zeros(df_buffer *b);
+/* Undoes df_buffer_use_zeros, if it was called, for a buffer that is going to be written
+ * completely: its pages take memory now, and may be huge. The contents stay. */
+void df_buffer_fill_pages(df_buffer *b);
 /* To be called when elements of a buffer were written that somebody may have read before. Nothing
  * that was derived from the elements is used after the call. */
 void df_buffer_changed(df_buffer *b);

@@ -23,6 +23,11 @@ void df_os_unmap(void *p, size_t size); /* p and size as of df_os_map */
 /* Asks for huge pages in a part of a mapping. p and size must be multiples of DF_OS_HUGE. The
  * system may refuse. */
 void df_os_use_huge_pages(void *p, size_t size);
+/* Takes that back for pages that have not been written. */
+void df_os_use_small_pages(void *p, size_t size);
+/* Makes the pages of a part of a mapping that begins at a page take memory now, as writes would.
+ * The system may refuse. */
+void df_os_populate(void *p, size_t size);
 
 /* Returns true when `size` bytes could be mapped in one piece. Nothing stays mapped, so another
  * thread may use up that memory first. */

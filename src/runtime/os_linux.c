@@ -20,6 +20,11 @@
 
 #include "base/signals.h"
 
+/* Since Linux 5.14; some headers are older. */
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
 /* ---- memory ---- */
 
 static void *map(size_t size)
@@ -46,6 +51,17 @@ void df_os_use_huge_pages(void *p, size_t size)
 {
     df_assert((uintptr_t)p % DF_OS_HUGE == 0 && size % DF_OS_HUGE == 0);
     (void)madvise(p, size, MADV_HUGEPAGE);
+}
+
+void df_os_use_small_pages(void *p, size_t size)
+{
+    df_assert((uintptr_t)p % DF_OS_HUGE == 0 && size % DF_OS_HUGE == 0);
+    (void)madvise(p, size, MADV_NOHUGEPAGE);
+}
+
+void df_os_populate(void *p, size_t size)
+{
+    (void)madvise(p, size, MADV_POPULATE_WRITE);
 }
 
 void df_os_unmap(void *p, size_t size)

@@ -186,6 +186,7 @@ static void run_rows(const df_run *r, const df_seg_run *s, df_kargs *a, uint32_t
 
 static void run_item(const df_run *r, const df_seg_run *s, uint32_t item, uint32_t thread)
 {
+    if (s->is_zeroed) return;
     df_kargs a = thread_args(r, s, thread);
     int64_t row = 0, end = s->n_outer, p0 = 0, p1 = s->part_extent;
     if (s->n_items > 1) { /* the divisions take 5 ns, and the shortest kernels 100 */
@@ -474,6 +475,7 @@ deft_status df_executor_run(df_executor *x, df_diag *d, const df_plan *plan, con
         r.segs[i].args.streams =
             r.segs[i].may_stream && df_run_streams(&r, &plan->segs[i], &r.segs[i]);
         r.segs[i].args.fetches = r.segs[i].fetches;
+        r.segs[i].is_zeroed = df_run_is_zeroed(&r, i);
     }
     if (!again) keep(f, &r);
     exec_choose_variants(&r);

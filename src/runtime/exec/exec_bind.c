@@ -86,6 +86,7 @@ static deft_status take_root(df_run *r, df_diag *d, uint32_t i, const df_launch_
         r->own[i] = df_bind_donated(r->plan, buf, r->t, r->slots, io);
         if (r->own[i]) {
             stats->donated++;
+            if (!buf->keep) df_buffer_fill_pages(r->own[i]);
             r->base[i] = r->own[i]->data;
             return DEFT_OK;
         }
@@ -197,4 +198,53 @@ void df_run_bind(const df_run *r, const df_seg *seg, df_seg_run *s)
     df_bind_addresses(&b, s->kernel, seg, r->slots, r->base);
     df_bind_numbers(&b, s->kernel, seg, r->slots, r->t);
     if (s->per_thread) bind_scratch(r, seg, s);
+}
+
+/* ---- zeros ---- */
+
+/* The system maps new memory as zeros, and a page of it takes memory when it is written first. So a
+ * segment that would write zeros into a new mapping is skipped. Programs make zeros and then write
+ * a part at a time: the keys and values of earlier tokens, of which most never come.
+ *
+ * Pages of such a result are small, because a huge page would take memory for elements that are not
+ * written. A run that writes all of it in place gets its pages before (take_root). Else a load
+ * would map a page of zeros, and the store after it would copy that page. */
+
+/* Whether kernel k stores the number 0, and does nothing else. */
+static bool stores_zero(const df_kernel *k, const df_kargs *a)
+{
+    if (k->n_ins != 2 || k->n_access != 1 || k->access[0].kind != DF_ACCESS_STORE) return false;
+    const df_ins *const from = &k->ins[0];
+    if (from->dtype != k->access[0].dtype || k->ins[1].op != DF_K_store) return false;
+    return from->op == DF_K_num     ? a->num[from->imm] == 0
+           : from->op == DF_K_const ? from->imm == 0
+                                    : false;
+}
+
+/* Whether one of the first n segments writes buffer b. */
+static bool is_written_before(const df_plan *plan, uint32_t n, df_buf b)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const df_seg *const seg = &plan->segs[i];
+        const uint32_t n_access =
+            seg->kernel.i == DF_NONE ? 0 : plan->kernels[seg->kernel.i].n_access;
+        if (seg->kind != DF_SEG_KERNEL && seg->c.buf.i == b.i) return true;
+        for (uint32_t k = 0; k < n_access; k++)
+            if (seg->bind[k].buf.i == b.i) return true;
+    }
+    return false;
+}
+
+bool df_run_is_zeroed(const df_run *r, uint32_t i)
+{
+    const df_seg *const seg = &r->plan->segs[i];
+    const df_seg_run *const s = &r->segs[i];
+    if (seg->kind != DF_SEG_KERNEL || !stores_zero(s->kernel, &s->args)) return false;
+    if (s->is_idle || s->rides || s->riders != DF_NONE) return false;
+    const df_buf b = seg->bind[0].buf;
+    df_buffer *const own = r->own[b.i];
+    if (!own || r->plan->bufs[b.i].donor != DF_NONE || is_written_before(r->plan, i, b))
+        return false;
+    return df_run_access_bytes(r, seg, s->kernel, 0) == (uint64_t)own->bytes &&
+           df_buffer_use_zeros(own);
 }

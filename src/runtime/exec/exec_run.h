@@ -50,6 +50,7 @@ typedef struct df_seg_run {
     bool copies_rows;             /* its rows are copied with those of others (row_copies.h) */
     bool copies_short_rows;       /* its rows are copied without its code (row_copies.h) */
     bool is_idle;                 /* all buffers that it writes are empty: it is skipped */
+    bool is_zeroed;               /* it would write zeros over zeros: it is skipped in this run */
     bool parallel;                /* the launch that begins with this segment runs in parallel */
     bool is_short;                /* that launch does so only when df_pool_share says so */
     double launch_ns;             /* estimated time of that launch on one thread */
@@ -154,6 +155,9 @@ uint64_t df_run_access_bytes(const df_run *r, const df_seg *seg, const df_kernel
 void df_run_bind_extents(const df_run *r, const df_seg *seg, df_seg_run *s);
 /* Fills in addresses and numbers. */
 void df_run_bind(const df_run *r, const df_seg *seg, df_seg_run *s);
+/* Whether segment i, whose arguments are bound, would fill a result with zeros whose memory is 0
+ * already. Must be called before anything runs: it may change the pages of the result. */
+bool df_run_is_zeroed(const df_run *r, uint32_t i);
 
 /* ---- exec_stream.c ---- */
 
