@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * runtime/matmul/windows.h: the functions of every instruction set that this machine has, against
- * their definition. Programs only run those of one set.
+ * their definition. Programs only run those of one set. Products of windows that are one tile, on
+ * this machine, against theirs.
  */
 #include <criterion/criterion.h>
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "runtime/matmul.h"
 #include "runtime/matmul/windows.h"
 
 enum { MOST = 400, BEHIND = 64 };
@@ -302,4 +305,71 @@ Test(windows, sums_are_chains_in_order)
             }
         }
     }
+}
+
+/* The product of 70 rows and all windows of 3 x 3 elements, padded by 1, of an image with
+ * `channels` channels and size x size elements. */
+static void check_product(bool wide, int64_t channels, int64_t size, uint32_t n_threads)
+{
+    enum { ROWS = 70, TAPS = 9 };
+    const int64_t n = size * size, k = channels * TAPS, bytes = wide ? 8 : 4;
+    int64_t tap[2 * TAPS];
+    for (int64_t t = 0; t < TAPS; t++) tap[2 * t] = t / 3 - 1, tap[2 * t + 1] = t % 3 - 1;
+    const df_images images = { .tap = tap,
+                               .n_taps = TAPS,
+                               .step = { 1, 1 },
+                               .extent = { size, size },
+                               .out = { size, size },
+                               .channel = n,
+                               .row = size,
+                               .column = 1 };
+    char *const a = malloc((size_t)(ROWS * k * bytes));
+    char *const image = malloc((size_t)(channels * n * bytes));
+    char *const c = malloc((size_t)(ROWS * n * bytes));
+    for (int64_t i = 0; i < ROWS * k; i++) put(wide, a, i, (double)(i * 7 % 113) / 9 - 6);
+    for (int64_t i = 0; i < channels * n; i++) put(wide, image, i, (double)(i * 5 % 97) / 7 - 7);
+    const df_matmul_job job = { .dtype = wide ? DEFT_F64 : DEFT_F32,
+                                .m = ROWS,
+                                .n = n,
+                                .k = k,
+                                .n_batch = 1,
+                                .a = a,
+                                .b = image,
+                                .c = c,
+                                .a_row = k,
+                                .a_col = 1,
+                                .c_row = n,
+                                .images = &images };
+    df_pool *pool = NULL;
+    cr_assert_eq(df_pool_create(NULL, &df_mem_system, n_threads, &pool), DEFT_OK);
+    void *const work = malloc(df_matmul_work_size(&job, NULL, n_threads) + 1);
+    df_matmul_run(&job, NULL, NULL, pool, work);
+    for (int64_t i = 0; i < ROWS; i++)
+        for (int64_t j = 0; j < n; j++) {
+            double want = 0;
+            for (int64_t r = 0; r < k; r++) {
+                const int64_t y = j / size + tap[r % TAPS * 2],
+                              x = j % size + tap[r % TAPS * 2 + 1];
+                const bool is_inside = y >= 0 && y < size && x >= 0 && x < size;
+                const double v = is_inside ? get(wide, image, r / TAPS * n + y * size + x) : 0;
+                want = fused(wide, get(wide, a, i * k + r), v, want);
+            }
+            cr_assert(get(wide, c, i * n + j) == want, "%d x %d, %d threads: row %d, window %d",
+                      (int)size, (int)size, (int)n_threads, (int)i, (int)j);
+        }
+    df_pool_destroy(&pool);
+    free(work);
+    free(a);
+    free(image);
+    free(c);
+}
+
+/* Sums of 900 elements are computed in slices. With AVX-512, tiles have up to 64 or 32 columns. */
+Test(windows, products_of_few_windows_are_chains_in_order)
+{
+    for (uint32_t n_threads = 1; n_threads <= 3; n_threads++)
+        for (int64_t size = 3; size <= 9; size++) {
+            check_product(false, size % 2 ? 100 : 5, size, n_threads);
+            check_product(true, size % 2 ? 5 : 100, size, n_threads);
+        }
 }

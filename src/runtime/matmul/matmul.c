@@ -152,13 +152,15 @@ static void choose_packing(cut *w, const df_gemm_kernel *g)
     if (w->multiply == w->tiles->sweep && j->n * w->size < SWEEP_BYTES * (int64_t)w->n_threads)
         w->multiply = w->tiles->block;
     w->pack_b = !w->dots && !(b_lies_well && (few_rows || b_bytes <= DF_MATMUL_WELL_BYTES));
-    w->pack_a = w->pack_b && !few_rows;
+    const bool one_tile = df_matmul_is_one_tile(j, w->tiles);
+    w->pack_a = w->pack_b && !few_rows && !one_tile;
     w->g = w->pack_a && g ? g : NULL;
     w->mr = w->g ? w->g->mr : w->tiles->mr;
     w->nr = w->g ? w->g->nr : w->tiles->nr;
     if (j->images && !j->images->is_transposed && !w->g && !w->pack_a) {
         const int64_t row = df_max_i64(1, df_min_i64(j->k * w->size, KC_BYTES));
         w->nr = df_max_i64(w->nr, PANEL_BYTES / row / w->nr * w->nr);
+        if (one_tile) w->nr = w->tiles->wide;
     }
 }
 
@@ -248,7 +250,7 @@ static void choose_blocks(cut *w)
         rows = j->m;
     else if (!j->c && w->g)
         rows = rows_of_tile(w, rows);
-    int64_t blocks = df_div_up(j->m, rows), column_blocks = 1;
+    int64_t blocks = df_div_up(j->m, rows), columwides = 1;
     const double all = df_matmul_cost(j) * (double)j->n_batch;
     int64_t wanted = 1;
     if (w->n_threads > 1 && all > DF_MATMUL_REGION_MACS) {
@@ -258,23 +260,23 @@ static void choose_blocks(cut *w)
     }
     if (whole && j->k > w->kc && !j->images) wanted = df_min_i64(wanted, packs_of_a(w));
     if (whole) {
-        column_blocks = df_min_i64(wanted, df_div_up(j->n, w->nr));
+        columwides = df_min_i64(wanted, df_div_up(j->n, w->nr));
     } else if (j->images && blocks == 1) { /* each task packs its own windows, once */
-        column_blocks = df_min_i64(wanted, df_div_up(j->n, w->nr));
+        columwides = df_min_i64(wanted, df_div_up(j->n, w->nr));
     } else if (blocks < wanted) {
         blocks = is_stream ? 1 : df_min_i64(wanted, df_div_up(j->m, 4 * w->mr));
-        column_blocks = df_min_i64(df_div_up(wanted, blocks), df_div_up(j->n, w->nr));
+        columwides = df_min_i64(df_div_up(wanted, blocks), df_div_up(j->n, w->nr));
     }
     /* With few panels, threads would have nothing to do. */
-    if (df_min_i64(wanted, w->n_threads) > blocks * column_blocks * j->n_batch)
+    if (df_min_i64(wanted, w->n_threads) > blocks * columwides * j->n_batch)
         blocks = df_min_i64(w->n_threads, df_div_up(j->m, w->mr));
     /* Long runs of memory, rather than many parts for threads that are late. */
-    if (is_stream && !w->dots) column_blocks = df_min_i64(column_blocks, 2 * (int64_t)w->n_threads);
-    w->mb = df_matmul_fair_part(j->m, df_div_up(j->m, blocks), 0, w->mr, column_blocks * j->n_batch,
+    if (is_stream && !w->dots) columwides = df_min_i64(columwides, 2 * (int64_t)w->n_threads);
+    w->mb = df_matmul_fair_part(j->m, df_div_up(j->m, blocks), 0, w->mr, columwides * j->n_batch,
                                 w->n_threads);
     w->n_mb = df_div_up(j->m, w->mb);
     const int64_t unit = column_unit(w);
-    w->nb = df_matmul_fair_part(j->n, df_div_up(j->n, column_blocks), df_div_up(j->n, w->n_threads),
+    w->nb = df_matmul_fair_part(j->n, df_div_up(j->n, columwides), df_div_up(j->n, w->n_threads),
                                 unit, w->n_mb * j->n_batch, w->n_threads);
     if (!j->c) {
         const int64_t most = TILE_BYTES / (w->mb * w->size) / w->nr * w->nr;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/matmul/small.h"
 
+#include "runtime/matmul/windows.h"
+
 #include <stdalign.h>
 
 /* Multiply-adds that one thread does in a ns, per column of the largest tile. Measured on Zen 5,
@@ -12,6 +14,11 @@ enum {
     LOAD_MACS = 1, /* the same for an element that lies well in a cache */
     SPLIT_BYTES = 256, /* least part of a column of B that tiles->split divides among lanes */
 };
+
+bool df_matmul_is_one_tile(const df_matmul_job *j, const df_tiles *t)
+{
+    return j->images && !j->images->is_transposed && j->a_col == 1 && j->n <= t->wide;
+}
 
 bool df_matmul_wants_dots(const df_matmul_job *j, const df_tiles *t)
 {

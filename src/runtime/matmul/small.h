@@ -20,6 +20,10 @@ DF_INLINE bool df_matmul_b_lies_well(const df_matmul_job *j)
     return !j->images && (j->b_col == 1 || j->n == 1);
 }
 
+/* Whether the columns of windows are one tile. Then each row of A is read once, so that to pack A
+ * would take longer than to read it where it lies. */
+bool df_matmul_is_one_tile(const df_matmul_job *j, const df_tiles *t);
+
 /* Returns true for few rows times a transposed B, which tiles->dots and tiles->split read as it
  * lies in memory. */
 bool df_matmul_wants_dots(const df_matmul_job *j, const df_tiles *t);

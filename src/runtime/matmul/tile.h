@@ -39,6 +39,7 @@ typedef struct df_block {
 
 typedef struct df_tiles {
     uint32_t mr, nr; /* rows and columns of the largest tile; pack is fastest for these widths */
+    uint32_t wide;   /* columns of the widest tile that `block` has for several rows */
     void (*block)(const df_block *b);
     /* Packs a panel: to[p * width + x] = from[p * step + x * stride] for p < n and x < w. The
      * padding, w <= x < width, gets +0. */

@@ -100,6 +100,7 @@ void df_tile_transpose_f64(void *to, int64_t to_row, const void *from, int64_t f
  * tile_dots.c. They are used for products of at most n_dots rows (tile.h). */
 const df_tiles df_tiles_avx2_f32 = { 4,
                                      24,
+                                     24,
                                      block_f32,
                                      pack_f32,
                                      df_tile_transpose_f32,
@@ -110,6 +111,7 @@ const df_tiles df_tiles_avx2_f32 = { 4,
                                      sweep_f32,
                                      panels_f32 };
 const df_tiles df_tiles_avx2_f64 = { 4,
+                                     12,
                                      12,
                                      block_f64,
                                      pack_f64,

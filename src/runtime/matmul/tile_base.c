@@ -47,7 +47,7 @@
 #define NAME(x) x##_f64
 #include "runtime/matmul/tile_body.h"
 
-const df_tiles df_tiles_base_f32 = { 3, 3,    block_f32, pack_f32,  pack_columns_f32, NULL,
-                                     0, NULL, 0,         sweep_f32, panels_f32 };
-const df_tiles df_tiles_base_f64 = { 3, 3,    block_f64, pack_f64,  pack_columns_f64, NULL,
-                                     0, NULL, 0,         sweep_f64, panels_f64 };
+const df_tiles df_tiles_base_f32 = { 3,    3, 3,    block_f32, pack_f32,  pack_columns_f32,
+                                     NULL, 0, NULL, 0,         sweep_f32, panels_f32 };
+const df_tiles df_tiles_base_f64 = { 3,    3, 3,    block_f64, pack_f64,  pack_columns_f64,
+                                     NULL, 0, NULL, 0,         sweep_f64, panels_f64 };
