@@ -163,30 +163,40 @@ AVX512 static bool transform_results(const df_winograd_results *p)
     return is_special == 0;
 }
 
-/* G times a column: x[0], (x[0] + x[1] + x[2]) / 2, (x[0] - x[1] + x[2]) / 2, x[2]. */
+/* G times a column: x, (x + y + z) / 2, (x - y + z) / 2, z. */
+AVX512 DF_INLINE void spread_column(__m512 x, __m512 y, __m512 z, __m512 to[4])
+{
+    const __m512 half = _mm512_set1_ps(0.5f), sum = _mm512_add_ps(x, z);
+    to[0] = x;
+    to[1] = _mm512_mul_ps(half, _mm512_add_ps(sum, y));
+    to[2] = _mm512_mul_ps(half, _mm512_sub_ps(sum, y));
+    to[3] = z;
+}
+
+/* G g G' for LANES rows of weights at most, of one channel. */
+AVX512 DF_INLINE void transform_weight(float *to, int64_t position, const float *from,
+                                       int64_t width, const int64_t where[9], __mmask16 m)
+{
+    __m512 h[3][4], u[4];
+#pragma GCC unroll 3
+    for (int v = 0; v < 3; v++)
+        spread_column(_mm512_maskz_loadu_ps(m, from + where[v] * width),
+                      _mm512_maskz_loadu_ps(m, from + where[3 + v] * width),
+                      _mm512_maskz_loadu_ps(m, from + where[6 + v] * width), h[v]);
+#pragma GCC unroll 4
+    for (int y = 0; y < 4; y++) {
+        spread_column(h[0][y], h[1][y], h[2][y], u);
+#pragma GCC unroll 4
+        for (int x = 0; x < 4; x++, to += position) _mm512_mask_storeu_ps(to, m, u[x]);
+    }
+}
+
 AVX512 static void transform_weights(float *to, int64_t position, const float *from, int64_t n,
                                      int64_t width, const int64_t where[9])
 {
     for (int64_t c = 0; c < n; c++, from += 9 * width, to += width)
-        for (int64_t i = 0; i < width; i++) {
-            float g[4][3];
-            for (int v = 0; v < 3; v++) {
-                const float a = from[where[v] * width + i], b = from[where[3 + v] * width + i];
-                const float z = from[where[6 + v] * width + i];
-                g[0][v] = a;
-                g[1][v] = 0.5f * ((a + z) + b);
-                g[2][v] = 0.5f * ((a + z) - b);
-                g[3][v] = z;
-            }
-            for (int u = 0; u < 4; u++) {
-                const float a = g[u][0], b = g[u][1], z = g[u][2];
-                float *const row = to + 4 * u * position + i;
-                row[0] = a;
-                row[position] = 0.5f * ((a + z) + b);
-                row[2 * position] = 0.5f * ((a + z) - b);
-                row[3 * position] = z;
-            }
-        }
+        for (int64_t i = 0; i < width; i += LANES)
+            transform_weight(to + i, position, from + i, width, where, lanes_between(0, width - i));
 }
 
 /* ---- the gradient of the weights ---- */
