@@ -3,7 +3,7 @@
  * runtime/winograd/winograd.h: random convolutions and gradients of their weights in fast mode,
  * against the same product in strict mode. Results are near it. They depend neither on the number
  * of threads nor on the micro-kernel. With an infinity or a NaN they are the strict ones: all
- * gradients of the weights, and every row of tiles of a convolution that has one.
+ * gradients of the weights, and every row of tiles of a filter that has one.
  */
 #include <criterion/criterion.h>
 
@@ -202,19 +202,16 @@ static void check(const convolution *c, const float *fast, const float *strict)
     }
     const df_images *const m = &c->images;
     const int64_t columns = m->out[1], n = c->job.n;
-    bool *const is_special = calloc((size_t)(n / columns), 1); /* by row of results */
-    for (int64_t group = 0; group < c->job.n_batch; group++) {
-        const int64_t first = group * c->job.m * n;
+    bool *const is_special = calloc((size_t)(n / columns), 1);  /* by row of results */
+    for (int64_t first = 0; first < c->n_results; first += n) { /* of a filter */
         for (int64_t row = 0; row < n / columns; row++) {
             is_special[row] = false;
-            for (int64_t i = 0; i < c->job.m * columns; i++) {
-                const int64_t x = first + i / columns * n + row * columns + i % columns;
-                is_special[row] |= !isfinite(strict[x]);
-            }
+            for (int64_t i = 0; i < columns; i++)
+                is_special[row] |= !isfinite(strict[first + row * columns + i]);
         }
-        for (int64_t x = 0; x < c->job.m * n; x++) {
+        for (int64_t x = 0; x < n; x++) {
             /* The other row of the same tiles. */
-            const int64_t row = x % n / columns, y = row % m->out[0];
+            const int64_t row = x / columns, y = row % m->out[0];
             const bool has_other = y % 2 || y + 1 < m->out[0];
             const bool special = is_special[row] || (has_other && is_special[row - y + (y ^ 1)]);
             if (special)

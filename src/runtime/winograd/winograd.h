@@ -19,7 +19,9 @@
  *
  * Special values are those of the direct product. An infinity or a NaN that a tile reads makes at
  * least one of its results infinite or NaN, and so does a sum that overflows on the way. Whenever
- * results are not finite, the row of tiles that they are in is computed again as a product.
+ * results are not finite, the row of tiles that they are in is computed again as a product, for
+ * their filter. Other filters keep their results, because which filters a task has may depend on
+ * the number of threads.
  */
 #ifndef DF_RUNTIME_WINOGRAD_H
 #define DF_RUNTIME_WINOGRAD_H

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a convolution in fast mode (winograd.h) is divided. A task computes some rows of tiles for
- * all rows of A:
+ * How a convolution in fast mode (winograd.h) is divided.
  *
+ *     weights, row by row        -> U  [position][panel of mr rows][channel][mr]
  *     image, channel by channel  -> V  [position][panel of nr tiles][channel][nr]
- *     16 products U V            -> M  [position][GROUP rows][tiles]
+ *     16 products U V            -> M  [position][a few rows][tiles]
  *     M, row by row              -> results, and then the epilogue
  *
- * U are the transformed weights, [position][panel of mr rows][channel][mr], which all tasks read.
- * Rows of tiles are counted through all images of a batch entry, so that a task has neighbouring
- * columns of C.
+ * With many tiles, all weights are transformed first. Then a task computes some rows of tiles for
+ * all rows of A, and has a V of its own. Rows of tiles are counted through all images of a batch
+ * entry, so that a task has neighbouring columns of C.
+ *
+ * With more weights than tiles, all images are transformed first. Then a task computes all tiles
+ * for some rows of A, and has a U of its own. It stays in L2, because it is read at once.
  *
  * The micro-kernel is that of other products. Each element of M is one chain of fma over the
  * channels, whatever tiles lie beside it. So the division changes no result.
@@ -21,9 +24,11 @@
 enum {
     POSITIONS = DF_WINOGRAD_POSITIONS,
     TAPS = DF_WINOGRAD_TAPS,
-    GROUP = 32,            /* rows of M at once. Each panel of V is read once for all of them */
-    IMAGE_BYTES = 1 << 20, /* of V in a task, where there are no more rows of tiles than one */
-    CHUNK = 32,            /* channels of weights that are packed at once: they stay in L1 */
+    GROUP = 32,             /* rows of M at once. Each panel of V is read once for all of them */
+    IMAGE_BYTES = 1 << 20,  /* of V in a task, where there are no more rows of tiles than one */
+    WEIGHT_BYTES = 1 << 19, /* of U in a task of its own: half of L2 */
+    CHUNK = 32,             /* channels of weights that are packed at once: they stay in L1 */
+    IMAGE_CHUNK = 8,        /* channels of images that a thread transforms at once */
     LANES = DF_WINOGRAD_LANES,
     TASK_LANES = 8 * LANES /* tiles that take as long as a task without tiles */
 };
@@ -37,12 +42,15 @@ typedef struct division {
     int64_t n_channels;
     int64_t image_rows, columns; /* tiles in a column and in a row of an image */
     int64_t rows;                /* rows of tiles of a batch entry */
+    bool by_filters;             /* tasks have rows of A, and all tiles of the only batch entry */
+    int64_t filters;             /* rows of A of a task */
     int64_t per_task, n_parts;   /* rows of tiles of a task; tasks of a batch entry */
     df_winograd_square square;
-    int64_t n_panels, m_panels;                 /* of V in a task, and of U */
+    int64_t n_panels, m_panels;                 /* of V and of U, each as its buffer has them */
+    int64_t group;                              /* rows of M */
     int64_t v_position, u_position, m_position; /* elements from one position to the next */
-    size_t v_bytes, m_bytes, c_bytes;           /* of a thread, without c */
-    size_t u_bytes;                             /* of all threads, for one batch entry */
+    size_t shared_bytes;                        /* of all threads, for one batch entry: U, or V */
+    size_t own_bytes, m_bytes, c_bytes;         /* of a thread: V, or U; M; results, without c */
     char *work;
 } division;
 
@@ -65,6 +73,15 @@ static int64_t rows_per_task(const division *d, uint32_t n_threads)
     return best;
 }
 
+/* Returns the rows of A of a task that has all tiles. */
+static int64_t filters_per_task(const division *d, uint32_t n_threads)
+{
+    const int64_t row_bytes = POSITIONS * d->n_channels * (int64_t)sizeof(float);
+    const int64_t most = df_min_i64(GROUP, WEIGHT_BYTES / row_bytes);
+    const int64_t fair = df_div_up(d->j->m, 4 * (int64_t)n_threads);
+    return df_max_i64(d->mr, df_min_i64(most, fair) / d->mr * d->mr);
+}
+
 static void winograd_divide(const df_matmul_job *j, const df_gemm_kernel *g, uint32_t n_threads,
                             division *d)
 {
@@ -80,21 +97,28 @@ static void winograd_divide(const df_matmul_job *j, const df_gemm_kernel *g, uin
     d->image_rows = df_div_up(m->out[0], 2);
     d->columns = df_div_up(m->out[1], 2);
     d->rows = j->n / (m->out[0] * m->out[1]) * d->image_rows;
-    d->per_task = rows_per_task(d, n_threads);
-    d->n_parts = df_div_up(d->rows, d->per_task);
+    d->by_filters = j->n_batch == 1 && d->rows * d->columns <= j->m;
+    d->filters = d->by_filters ? filters_per_task(d, n_threads) : j->m;
+    d->per_task = d->by_filters ? d->rows : rows_per_task(d, n_threads);
+    d->n_parts =
+        df_div_up(d->by_filters ? j->m : d->rows, d->by_filters ? d->filters : d->per_task);
     d->n_panels = df_div_up(d->per_task * d->columns, d->nr);
-    d->m_panels = df_div_up(j->m, d->mr);
+    d->m_panels = df_div_up(df_min_i64(d->filters, j->m), d->mr);
+    d->group = d->by_filters ? d->filters : GROUP;
     d->v_position = df_winograd_skewed(d->n_panels * d->nr * d->n_channels);
     d->u_position = df_winograd_skewed(d->m_panels * d->mr * d->n_channels);
-    d->m_position = df_winograd_skewed(GROUP * d->n_panels * d->nr);
-    /* The direct product of a row of tiles packs a panel of windows where V was, and packing
-     * weights needs room for some channels. */
+    d->m_position = df_winograd_skewed(d->group * d->n_panels * d->nr);
+    /* The direct product of a row of tiles packs a panel of windows where V or U of the task was,
+     * and packing weights needs room for some channels, where M will be. */
     const int64_t windows = j->k * d->nr, weights = CHUNK * TAPS * d->mr;
-    d->v_bytes =
-        df_winograd_bytes(df_max_i64(POSITIONS * d->v_position, df_max_i64(windows, weights)));
-    d->m_bytes = df_winograd_bytes(POSITIONS * d->m_position + LANES);
-    d->c_bytes = j->c ? 0 : df_winograd_bytes(j->m * 2 * d->per_task * m->out[1]);
-    d->u_bytes = df_winograd_bytes(POSITIONS * d->u_position);
+    const int64_t shared = d->by_filters ? d->v_position : d->u_position;
+    const int64_t own = d->by_filters ? d->u_position : d->v_position;
+    d->shared_bytes = df_winograd_bytes(POSITIONS * shared);
+    d->own_bytes = df_winograd_bytes(df_max_i64(POSITIONS * own, windows));
+    d->m_bytes = df_winograd_bytes(df_max_i64(POSITIONS * d->m_position + LANES, weights));
+    d->c_bytes = j->c            ? 0
+                 : d->by_filters ? df_winograd_bytes(d->filters * j->n)
+                                 : df_winograd_bytes(j->m * 2 * d->per_task * m->out[1]);
 }
 
 size_t df_winograd_results_work_size(const df_matmul_job *j, const df_gemm_kernel *g,
@@ -102,44 +126,62 @@ size_t df_winograd_results_work_size(const df_matmul_job *j, const df_gemm_kerne
 {
     division d;
     winograd_divide(j, g, n_threads, &d);
-    return d.u_bytes * (size_t)j->n_batch + (d.v_bytes + d.m_bytes + d.c_bytes) * n_threads +
+    return d.shared_bytes * (size_t)j->n_batch + (d.own_bytes + d.m_bytes + d.c_bytes) * n_threads +
            DF_WINOGRAD_ALIGN;
 }
 
-static float *v_of(const division *d, uint32_t thread)
+static float *shared_of(const division *d, int64_t batch)
 {
-    const size_t each = d->v_bytes + d->m_bytes + d->c_bytes;
-    return (float *)(void *)(d->work + d->u_bytes * (size_t)d->j->n_batch + thread * each);
+    return (float *)(void *)(d->work + d->shared_bytes * (size_t)batch);
+}
+
+static float *own_of(const division *d, uint32_t thread)
+{
+    const size_t each = d->own_bytes + d->m_bytes + d->c_bytes;
+    return (float *)(void *)(d->work + d->shared_bytes * (size_t)d->j->n_batch + thread * each);
+}
+
+static float *products_of(const division *d, uint32_t thread)
+{
+    return own_of(d, thread) + d->own_bytes / sizeof(float);
 }
 
 /* ---- weights ---- */
 
-/* Transforms a panel of rows of A of one batch entry. */
-static void weights_task(void *user, uint32_t i, uint32_t thread)
+/* Transforms a panel of rows of A of one batch entry, from `row` on. */
+static void transform_weights(const division *d, uint32_t thread, int64_t batch, int64_t row,
+                              float *to)
 {
-    const division *const d = user;
     const df_matmul_job *const j = d->j;
-    const int64_t batch = i / d->m_panels, panel = i % d->m_panels, row = panel * d->mr;
     const float *const a = (const float *)(const void *)j->a +
                            df_matmul_batch_offset(j, j->a_batch, batch) + row * j->a_row;
-    float *const u = (float *)(void *)(d->work + d->u_bytes * (size_t)batch);
-    float *const packed = v_of(d, thread);
+    float *const packed = products_of(d, thread);
     for (int64_t c = 0, n; c < d->n_channels; c += n) {
         n = df_min_i64(CHUNK, d->n_channels - c);
         d->tiles->pack(packed, d->mr, a + c * TAPS * j->a_col, j->a_col, j->a_row, n * TAPS,
                        df_min_i64(d->mr, j->m - row));
-        d->code->weights(u + (panel * d->n_channels + c) * d->mr, d->u_position, packed, n, d->mr,
-                         d->square.where);
+        d->code->weights(to + c * d->mr, d->u_position, packed, n, d->mr, d->square.where);
     }
+}
+
+static void weights_task(void *user, uint32_t i, uint32_t thread)
+{
+    const division *const d = user;
+    const int64_t batch = i / d->m_panels, panel = i % d->m_panels;
+    transform_weights(d, thread, batch, panel * d->mr,
+                      shared_of(d, batch) + panel * d->n_channels * d->mr);
 }
 
 /* ---- one task ---- */
 
-/* Some rows of tiles of a batch entry. */
+/* Some rows of tiles of a batch entry, for some rows of A. */
 typedef struct block {
     const division *d;
     uint32_t thread;
     int64_t batch, y0, y1; /* rows of tiles, counted through all images */
+    int64_t m0, m1;        /* rows of A */
+    const float *u;        /* of m0 */
+    float *v;              /* of y0 */
     char *c;               /* where the results of the first row begin */
     int64_t ld;
 } block;
@@ -154,22 +196,23 @@ static int64_t results_before(const division *d, int64_t y)
 static float *results_at(const block *b, int64_t i, int64_t y)
 {
     const int64_t row = results_before(b->d, y) - results_before(b->d, b->y0);
-    return (float *)(void *)b->c + i * b->ld + row * b->d->j->images->out[1];
+    return (float *)(void *)b->c + (i - b->m0) * b->ld + row * b->d->j->images->out[1];
 }
 
-static void transform_images(const block *b)
+/* Transforms n_channels channels, from c0 on. */
+static void transform_images(const block *b, int64_t c0, int64_t n_channels)
 {
     const division *const d = b->d;
     const df_images *const m = d->j->images;
     for (int64_t y = b->y0, n; y < b->y1; y += n) {
         n = df_min_i64(b->y1 - y, d->image_rows - y % d->image_rows);
-        df_winograd_image p = { .to = v_of(d, b->thread),
+        df_winograd_image p = { .to = b->v + c0 * d->nr,
                                 .position = d->v_position,
                                 .panel = d->n_channels * d->nr,
                                 .width = d->nr,
                                 .first = (y - b->y0) * d->columns,
                                 .from = (const float *)(const void *)d->j->b +
-                                        b->batch * d->n_channels * m->channel +
+                                        (b->batch * d->n_channels + c0) * m->channel +
                                         y / d->image_rows * m->image,
                                 .from_row = m->row,
                                 .extent = { m->extent[0], m->extent[1] },
@@ -177,7 +220,7 @@ static void transform_images(const block *b)
                                 .column = d->square.least[1],
                                 .n_rows = n,
                                 .n = d->columns };
-        for (int64_t c = 0; c < d->n_channels; c++, p.to += d->nr, p.from += m->channel)
+        for (int64_t c = 0; c < n_channels; c++, p.to += d->nr, p.from += m->channel)
             d->code->image(&p);
     }
 }
@@ -186,15 +229,14 @@ static void transform_images(const block *b)
 static void multiply_group(const block *b, float *to, int64_t m0, int64_t m1)
 {
     const division *const d = b->d;
-    const float *const v = v_of(d, b->thread);
-    const float *const u = (const float *)(const void *)(d->work + d->u_bytes * (size_t)b->batch);
     const int64_t n = (b->y1 - b->y0) * d->columns, ld = d->n_panels * d->nr;
     for (int64_t x = 0; x < POSITIONS; x++)
         for (int64_t j = 0; j < n; j += d->nr) {
-            const float *const panel = v + x * d->v_position + j * d->n_channels;
+            const float *const panel = b->v + x * d->v_position + j * d->n_channels;
             for (int64_t i = m0; i < m1; i += d->mr) {
                 const df_winograd_tile t = { .k = d->n_channels,
-                                             .a = u + x * d->u_position + i * d->n_channels,
+                                             .a = b->u + x * d->u_position +
+                                                  (i - b->m0) * d->n_channels,
                                              .b = panel,
                                              .nr = d->nr,
                                              .c = to + x * d->m_position + (i - m0) * ld + j,
@@ -208,25 +250,26 @@ static void multiply_group(const block *b, float *to, int64_t m0, int64_t m1)
         }
 }
 
-/* Computes a row of tiles as a direct product, of all rows of A. */
-static void multiply_directly(const block *b, int64_t y)
+/* Computes a row of tiles as a direct product, for rows [m0, m1) of A. */
+static void multiply_directly(const block *b, int64_t y, int64_t m0, int64_t m1)
 {
     const division *const d = b->d;
     const df_matmul_job *const j = d->j;
     const int64_t first = results_before(d, y) * j->images->out[1];
     const int64_t end = results_before(d, y + 1) * j->images->out[1];
-    float *const packed = v_of(d, b->thread);
+    float *const packed = own_of(d, b->thread);
     for (int64_t j0 = first; j0 < end; j0 += d->nr) {
         const int64_t n = df_min_i64(d->nr, end - j0);
         df_images_pack(j->images, j->dtype, (char *)packed, d->nr, j->b, b->batch, j->k, 0, j->k,
                        j0, j0 + n);
-        d->tiles->block(&(df_block){ .m = j->m,
+        d->tiles->block(&(df_block){ .m = m1 - m0,
                                      .n = n,
                                      .k = j->k,
                                      .a = (const float *)(const void *)j->a +
-                                          df_matmul_batch_offset(j, j->a_batch, b->batch),
+                                          df_matmul_batch_offset(j, j->a_batch, b->batch) +
+                                          m0 * j->a_row,
                                      .b = packed,
-                                     .c = results_at(b, 0, y) + (j0 - first),
+                                     .c = results_at(b, m0, y) + (j0 - first),
                                      .a_row = j->a_row,
                                      .a_col = j->a_col,
                                      .b_row = d->nr,
@@ -235,16 +278,24 @@ static void multiply_directly(const block *b, int64_t y)
     }
 }
 
-/* Whether all results of a row of tiles are finite. */
-static bool is_finite_row(const block *b, int64_t y)
+/* Whether the results of a row of tiles are all finite for row i of A. */
+static bool is_finite_row(const block *b, int64_t i, int64_t y)
 {
     const int64_t n = results_before(b->d, y + 1) - results_before(b->d, y);
-    for (int64_t i = 0; i < b->d->j->m; i++) {
-        const float *const c = results_at(b, i, y);
-        for (int64_t x = 0; x < n * b->d->j->images->out[1]; x++)
-            if (!isfinite(c[x])) return false;
-    }
+    const float *const c = results_at(b, i, y);
+    for (int64_t x = 0; x < n * b->d->j->images->out[1]; x++)
+        if (!isfinite(c[x])) return false;
     return true;
+}
+
+/* Computes a row of tiles again for the rows of A for which a result is not finite. */
+static void correct_row(const block *b, int64_t y)
+{
+    for (int64_t m0 = b->m0, m1; m0 < b->m1; m0 = m1 + 1) {
+        while (m0 < b->m1 && is_finite_row(b, m0, y)) m0++;
+        for (m1 = m0; m1 < b->m1 && !is_finite_row(b, m1, y);) m1++;
+        if (m0 < m1) multiply_directly(b, y, m0, m1);
+    }
 }
 
 /* Transforms row i of the products to results. Returns whether these are all finite. */
@@ -266,36 +317,67 @@ static bool transform_row(const block *b, int64_t i, const float *products)
 static void compute_block(const block *b)
 {
     const division *const d = b->d;
-    float *const products = v_of(d, b->thread) + d->v_bytes / sizeof(float);
+    float *const products = products_of(d, b->thread);
     bool is_finite = true;
-    transform_images(b);
-    for (int64_t m0 = 0; m0 < d->j->m; m0 += GROUP) {
-        const int64_t m1 = df_min_i64(m0 + GROUP, d->j->m);
+    for (int64_t m0 = b->m0; m0 < b->m1; m0 += d->group) {
+        const int64_t m1 = df_min_i64(m0 + d->group, b->m1);
         multiply_group(b, products, m0, m1);
         for (int64_t i = m0; i < m1; i++)
             is_finite &= transform_row(b, i, products + (i - m0) * d->n_panels * d->nr);
     }
-    if (is_finite) return;
-    for (int64_t y = b->y0; y < b->y1; y++)
-        if (!is_finite_row(b, y)) multiply_directly(b, y);
+    for (int64_t y = b->y0; y < b->y1 && !is_finite; y++) correct_row(b, y);
 }
 
-static void block_task(void *user, uint32_t i, uint32_t thread)
+/* Computes the block and its epilogue, once b has all but the results. */
+static void finish_block(block *b)
+{
+    const division *const d = b->d;
+    const df_matmul_job *const j = d->j;
+    const int64_t first = results_before(d, b->y0) * j->images->out[1];
+    const int64_t end = results_before(d, b->y1) * j->images->out[1];
+    const int64_t of_c = df_matmul_batch_offset(j, j->c_batch, b->batch) + b->m0 * j->c_row + first;
+    b->ld = j->c ? j->c_row : d->by_filters ? j->n : 2 * d->per_task * j->images->out[1];
+    b->c = j->c ? j->c + of_c * (int64_t)sizeof(float)
+                : (char *)products_of(d, b->thread) + d->m_bytes;
+    compute_block(b);
+    if (j->epilogue)
+        j->epilogue(j->user, b->thread, b->c, b->ld, b->batch * j->m + b->m0,
+                    b->batch * j->m + b->m1, first, end);
+}
+
+/* Some rows of tiles, for all rows of A. */
+static void tiles_task(void *user, uint32_t i, uint32_t thread)
 {
     const division *const d = user;
-    const df_matmul_job *const j = d->j;
-    block b = { .d = d, .thread = thread, .batch = i / d->n_parts };
+    block b = { .d = d, .thread = thread, .batch = i / d->n_parts, .m1 = d->j->m };
     b.y0 = i % d->n_parts * d->per_task;
     b.y1 = df_min_i64(b.y0 + d->per_task, d->rows);
-    const int64_t first = results_before(d, b.y0) * j->images->out[1];
-    const int64_t end = results_before(d, b.y1) * j->images->out[1];
-    const int64_t of_c = df_matmul_batch_offset(j, j->c_batch, b.batch) + first;
-    b.ld = j->c ? j->c_row : 2 * d->per_task * j->images->out[1];
-    b.c = j->c ? j->c + of_c * (int64_t)sizeof(float)
-               : (char *)v_of(d, thread) + d->v_bytes + d->m_bytes;
-    compute_block(&b);
-    if (j->epilogue)
-        j->epilogue(j->user, thread, b.c, b.ld, b.batch * j->m, (b.batch + 1) * j->m, first, end);
+    b.u = shared_of(d, b.batch);
+    b.v = own_of(d, thread);
+    transform_images(&b, 0, d->n_channels);
+    finish_block(&b);
+}
+
+/* Some channels of all tiles. */
+static void images_task(void *user, uint32_t i, uint32_t thread)
+{
+    const division *const d = user;
+    const block b = { .d = d, .thread = thread, .y1 = d->rows, .v = shared_of(d, 0) };
+    const int64_t c0 = (int64_t)i * IMAGE_CHUNK;
+    transform_images(&b, c0, df_min_i64(IMAGE_CHUNK, d->n_channels - c0));
+}
+
+/* Some rows of A, for all tiles. */
+static void filters_task(void *user, uint32_t i, uint32_t thread)
+{
+    const division *const d = user;
+    float *const u = own_of(d, thread);
+    block b = { .d = d, .thread = thread, .y1 = d->rows, .u = u, .v = shared_of(d, 0) };
+    b.m0 = i * d->filters;
+    b.m1 = df_min_i64(b.m0 + d->filters, d->j->m);
+    for (int64_t row = b.m0; row < b.m1; row += d->mr)
+        transform_weights(d, thread, 0, row, u + (row - b.m0) * d->n_channels);
+    finish_block(&b);
 }
 
 /* ---- the call ---- */
@@ -306,6 +388,11 @@ void df_winograd_run_results(const df_matmul_job *j, const df_gemm_kernel *g, df
     division d;
     winograd_divide(j, g, df_pool_threads(pool), &d);
     d.work = df_winograd_aligned(work);
+    if (d.by_filters) {
+        df_winograd_run_tasks(pool, df_div_up(d.n_channels, IMAGE_CHUNK), images_task, &d);
+        df_winograd_run_tasks(pool, d.n_parts, filters_task, &d);
+        return;
+    }
     df_winograd_run_tasks(pool, d.m_panels * j->n_batch, weights_task, &d);
-    df_winograd_run_tasks(pool, d.n_parts * j->n_batch, block_task, &d);
+    df_winograd_run_tasks(pool, d.n_parts * j->n_batch, tiles_task, &d);
 }
