@@ -62,7 +62,7 @@ typedef struct simplifier {
     uint32_t *table;      /* hash table with open addressing: node of t + 1; 0 is free */
     uint8_t *is_updated;  /* per node of in: it is the first operand of an update */
     uint8_t *is_target;   /* the same per node of t */
-    uint8_t *is_live;     /* per node of t: a root needs it */
+    uint8_t *is_live;     /* per node of t: a root needs it; NODE_* */
     uint32_t *moved;      /* per node of t: its index after the gaps are closed */
     uint32_t mask;        /* number of cells of table - 1 */
     df_place_table views; /* used only when places is not NULL */
@@ -72,6 +72,10 @@ typedef struct simplifier {
     uint32_t passes;
     bool fast;
 } simplifier;
+
+/* Why a node is needed. NODE_listed: only as a place in the list of a loop, which the end of the
+ * list or a final names. A stack is left out then. Other nodes are live. */
+enum { NODE_live = 1, NODE_listed = 2 };
 
 /* The effect of a rule on a node. */
 typedef enum result {
@@ -125,11 +129,12 @@ static bool extents_are_free(const df_node *n)
            !((n->op == DF_OP_cst || n->op == DF_OP_count) && n->rank == 0);
 }
 
-/* Control nodes are never shared: two loops, or two states of a loop, may begin alike and differ
- * later. */
+/* Control nodes are never shared, except for finals: two loops, or two states of a loop, may begin
+ * alike and differ later. */
 static bool is_never_shared(const df_node *n)
 {
-    return extents_are_free(n) || df_op_infos[n->op].cls == DF_CLASS_control;
+    const bool is_control = df_op_infos[n->op].cls == DF_CLASS_control;
+    return extents_are_free(n) || (is_control && n->op != DF_OP_final);
 }
 
 static df_node simplify_sort_operands(df_node n)
@@ -614,6 +619,17 @@ static uint32_t simplify_map_operand(simplifier *s, uint32_t k, uint32_t i)
     return f && f->is_member && (x->op != DF_OP_update || i == 1) ? as_read(s, o) : s->map[o];
 }
 
+/* Makes a final of rows name the first stack of its loop with the same value. All are nodes of
+ * t. */
+static void share_rows(const simplifier *s, df_node *final)
+{
+    const df_node *const rows = simplify_node_at(s, final->src[0]);
+    if (rows->op != DF_OP_stack) return;
+    for (df_ref k = final->src[1]; simplify_node_at(s, k)->op == DF_OP_stack;
+         k = simplify_node_at(s, k)->src[1])
+        if (simplify_node_at(s, k)->src[0].i == rows->src[0].i) final->src[0] = k;
+}
+
 /* Returns the node of t that computes node k of in. */
 static uint32_t simplify_node(simplifier *s, uint32_t k)
 {
@@ -625,6 +641,7 @@ static uint32_t simplify_node(simplifier *s, uint32_t k)
     const df_forward_of *const f = s->forward.of ? &s->forward.of[k] : NULL;
     for (uint32_t i = 0; i < n.n_src; i++) n.src[i].i = simplify_map_operand(s, k, i);
     if (f && f->args != DF_NONE) n.arg = s->in->nodes[f->args].arg;
+    if (s->passes & DF_PASS_CSE && n.op == DF_OP_final) share_rows(s, &n);
     if (s->passes & DF_PASS_ALGEBRA) {
         for (unsigned i = 0; i < MOST_REWRITES; i++) {
             df_ref found = DF_NO_REF;
@@ -655,15 +672,24 @@ static void walk_up(simplifier *s)
     for (uint32_t i = 0; i < in->n_roots; i++) s->t->roots[i].node = s->map[in->roots[i].node];
 }
 
-/* Marks every input and all nodes that roots need. */
+/* Marks every input and all nodes that roots need. Rows of a loop that no final reads are left out
+ * of the list of the loop, though the nodes after them in the list name them. */
 static void mark_live(simplifier *s)
 {
     const df_trace *const t = s->t;
-    for (uint32_t i = 0; i < t->n_roots; i++) s->is_live[t->roots[i].node] = 1;
+    for (uint32_t i = 0; i < t->n_roots; i++) s->is_live[t->roots[i].node] = NODE_live;
     for (uint32_t k = t->n_nodes; k-- > 0;) {
         const df_node *const n = &t->nodes[k];
-        if (n->op == DF_OP_input) s->is_live[k] = 1;
-        for (uint32_t i = 0; s->is_live[k] && i < n->n_src; i++) s->is_live[n->src[i].i] = 1;
+        uint8_t *const is = &s->is_live[k];
+        if (n->op == DF_OP_input) *is = NODE_live;
+        if (n->op == DF_OP_stack && *is == NODE_listed) {
+            s->is_live[n->src[1].i] |= NODE_listed;
+            continue;
+        }
+        if (!*is) continue;
+        const bool names_list = n->op == DF_OP_final || n->op == DF_OP_stack || n->op == DF_OP_next;
+        for (uint32_t i = 0; i < n->n_src; i++)
+            s->is_live[n->src[i].i] |= names_list && i + 1 == n->n_src ? NODE_listed : NODE_live;
     }
 }
 
@@ -710,6 +736,10 @@ static void drop_dead(simplifier *s)
     for (uint32_t k = 0; k < t->n_nodes; k++) {
         if (!is_live[k]) continue;
         df_node n = t->nodes[k];
+        if (n.op == DF_OP_stack && is_live[k] == NODE_listed) {
+            moved[k] = moved[n.src[1].i]; /* the list goes on without it */
+            continue;
+        }
         for (uint32_t i = 0; i < n.n_src; i++) n.src[i].i = moved[n.src[i].i];
         moved[k] = n_live;
         t->nodes[n_live] = n;
