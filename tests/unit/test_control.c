@@ -282,6 +282,30 @@ FN(running)
     return DEFT_OK;
 }
 
+static const char *latest_trace(void)
+{
+    static char text[1 << 13];
+    cr_assert_lt(deft_show(cx, "trace", text, sizeof text), sizeof text);
+    return text;
+}
+
+/* The sums of rows are there with the state, because a tensor is computed from them. Nothing names
+ * the products of rows any more. */
+Test(control, reading_one_result_leaves_rows_that_no_tensor_needs)
+{
+    deft_tensor *out[3], *const x = ROW(1, 2);
+    deft_tensor *const rows = deft_reshape(ROW(1, 2, 3, 4, 5, 6), DEFT_SHAPE(3, 2));
+    cr_assert(deft_scan(cx, running, NULL, &x, 1, &rows, 1, 3, 2, out));
+    deft_tensor *const doubled = deft_mul(out[1], 2);
+    deft_drop(&out[1]);
+    deft_drop(&out[2]);
+    EXPECT(out[0], 10, 14);
+    cr_assert_not_null(strstr(latest_trace(), "final f32[3] "), "%s", latest_trace());
+    cr_assert_null(strstr(latest_trace(), "final f32[3,2] "), "%s", latest_trace());
+    EXPECT(doubled, 6, 14, 22);
+    cr_assert_null(strstr(latest_trace(), "= loop "), "%s", latest_trace());
+}
+
 Test(control, scan_hands_rows_in_and_stacks_results)
 {
     deft_tensor *out[3], *const x = ROW(1, 2);

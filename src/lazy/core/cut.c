@@ -81,19 +81,28 @@ static bool is_outermost(const df_rec *r, uint32_t i)
     return r->nodes[r->nodes[i].src[0].i].op != DF_OP_loop;
 }
 
+/* Marks the record of a handle in `asked`, an array with an element for each record. */
+static void mark_handle_record(deft_ctx *cx, deft_tensor *t, void *asked)
+{
+    if (t->epoch == cx->epoch && !(t->flags & DF_HANDLE_WEAK)) ((uint8_t *)asked)[t->node] = VALUE;
+}
+
 deft_status df_want_siblings(deft_ctx *cx)
 {
     const df_rec *const r = &cx->rec;
     uint32_t low, n_input = 0, n_args = 0;
     df_arena_reset(&cx->pass);
     uint8_t *const need = df_arena_new(&cx->pass, uint8_t, (size_t)r->n + 1);
-    if (!need) return df_fail_mem(&cx->diag, "cut", r->n);
+    uint8_t *const asked = df_arena_new(&cx->pass, uint8_t, (size_t)r->n + 1);
+    if (!need || !asked) return df_fail_mem(&cx->diag, "cut", r->n);
     for (size_t i = 0; i < cx->want.n; i++) need[cx->want.at[i].node] = VALUE;
     mark_needed_records(r, need, r->n - 1, &low, &n_input, &n_args);
+    df_each_outer(cx, cx->depth + 1, mark_handle_record, asked);
+    mark_needed_records(r, asked, r->n - 1, &low, &n_input, &n_args);
     for (uint32_t i = 0; i < r->n; i++) {
         const df_node *const node = &r->nodes[i];
         const df_want w = { .node = i };
-        if (node->op != DF_OP_final || need[i] || r->val[i] || !need[node->src[1].i] ||
+        if (node->op != DF_OP_final || need[i] || !asked[i] || r->val[i] || !need[node->src[1].i] ||
             !is_outermost(r, node->src[1].i))
             continue;
         if (!df_vec_push(cx->mem, &cx->want, w)) return df_fail_mem(&cx->diag, "cut", sizeof w);

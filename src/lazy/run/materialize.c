@@ -77,7 +77,7 @@ deft_status df_materialize(deft_ctx *cx, df_want *want, uint32_t n)
 }
 
 /* A loop computes all its results in one run. A read of one result also gives the others
- * their values, because the loop would have to run again for them. */
+ * their values if handles need them, because the loop would have to run again for them. */
 static deft_status with_siblings(deft_ctx *cx, df_want *want, uint32_t n)
 {
     deft_status st = DEFT_OK;
