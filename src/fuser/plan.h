@@ -335,7 +335,8 @@ typedef enum df_port_kind {
 /* Where a plan within a part finds one of its inputs. */
 typedef struct df_port {
     uint32_t kind, index; /* kind: df_port_kind */
-    df_slot row_bytes;    /* ROW: bytes of one row */
+    df_slot first_bytes; /* ROW: from the beginning of the cell to the first row; slot 0: no slice */
+    df_slot row_bytes;   /* ROW: from each row to the next; negative: the last row is read first */
 } df_port;
 
 /* A plan within a part. */

@@ -257,6 +257,7 @@ static void plan_print_subplan(df_str *out, const char *what, const df_subplan *
         static const char *const names[] = { "in", "c", "s", "row c", "iteration", "extents" };
         df_str_fmt(out, "%s %s", i ? "," : "", names[b->port[i].kind]);
         if (b->port[i].kind < DF_PORT_NUMBER) df_str_fmt(out, "%" PRIu32, b->port[i].index);
+        if (b->port[i].first_bytes.i != 0) df_str_put(out, " of a slice");
     }
     df_str_putc(out, '\n');
     df_plan_print(out, b->plan, t);

@@ -530,7 +530,8 @@ static deft_status verify_block(df_diag *d, const df_plan *p, const df_part *par
         if (!in_loop &&
             (x->kind == DF_PORT_STATE || x->kind == DF_PORT_ROW || x->kind == DF_PORT_NUMBER))
             return verify_fail(d, "port of a loop", i, k);
-        if (x->kind == DF_PORT_ROW && x->row_bytes.i >= p->n_slots)
+        if (x->kind == DF_PORT_ROW &&
+            (x->first_bytes.i >= p->n_slots || x->row_bytes.i >= p->n_slots))
             return verify_fail(d, "row", i, k);
     }
     return df_plan_verify(d, b->plan);

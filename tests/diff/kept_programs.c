@@ -152,7 +152,7 @@ static deft_tensor *loop_loss(net *n, deft_tensor *x)
     deft_tensor *end = NULL;
     if (!deft_scan(n->cx, cell, n, &init, 1, &rows, 1, n->layers, 0, &end)) return NULL;
     deft_tensor *t = end;
-    for (int i = 0; i < 12; i++) t = deft_gelu(deft_matmul(t, n->p[i % 3]));
+    for (int i = 0; i < 24; i++) t = deft_gelu(deft_matmul(t, n->p[i % 3]));
     return mean_square(t);
 }
 

@@ -347,6 +347,23 @@ Test(control, scan_over_rows_that_lie_anyhow)
     EXPECT(out[2], 1, 4, 6, 16, 25, 48);
 }
 
+/* One program, whose rows are all of an array at first. Then a row is a part of a longer one, and
+ * the last program leaves out the first row. */
+Test(control, rows_in_reverse_may_be_parts_of_rows_the_next_time)
+{
+    for (int i = 0; i < 3; i++) {
+        deft_tensor *out[3], *const x = ROW(1, 2);
+        deft_tensor *const all =
+            i == 0   ? deft_reshape(ROW(5, 6, 3, 4, 1, 2), DEFT_SHAPE(3, 2))
+            : i == 1 ? deft_reshape(ROW(5, 6, 0, 3, 4, 0, 1, 2, 0), DEFT_SHAPE(3, 3))
+                     : deft_reshape(ROW(0, 0, 5, 6, 3, 4, 1, 2), DEFT_SHAPE(4, 2));
+        deft_tensor *const rows =
+            deft_slice(all, i == 2 ? deft_range_of(-1, 0, -1) : DEFT_FLIP, DEFT_R(0, 2));
+        cr_assert(deft_scan(cx, running, NULL, &x, 1, &rows, 1, 3, 2, out));
+        EXPECT(out[2], 1, 4, 6, 16, 25, 48);
+    }
+}
+
 /* States a and b, and a row. What b becomes is stacked three times. a becomes what b was, which
  * then lies among the rows of the iteration before. */
 FN(stacked_states)

@@ -119,6 +119,50 @@ static uint32_t state_of(const outline *o, uint32_t n)
     return k;
 }
 
+/* Whether the slice n shows all of its operand but for the direction of its first axis. */
+static bool shows_whole_rows(const outline *o, uint32_t n)
+{
+    const df_node *const x = df_at(o, n);
+    const uint32_t src = x->src[0].i;
+    for (uint32_t j = 0; j < x->rank; j++) {
+        const int64_t *const arg = &o->t->args[x->arg + 2 * j]; /* start and step */
+        if (df_trace_extents(o->t, n)[j] != df_trace_extents(o->t, src)[j]) return false;
+        if (j > 0 && (arg[0] != 0 || arg[1] != 1)) return false;
+    }
+    return true;
+}
+
+/* Guards that shows_whole_rows holds in every run. */
+static void guard_whole_rows(const outline *o, uint32_t n)
+{
+    pass *const p = o->p;
+    const df_node *const x = df_at(o, n);
+    for (uint32_t j = 0; j < x->rank; j++) {
+        df_fuse_guard_slots(p, DF_GUARD_equal, df_fuse_node_extent(p, n, j),
+                            df_fuse_node_extent(p, x->src[0].i, j));
+        if (j == 0) continue;
+        df_fuse_guard_slot(p, DF_GUARD_is_const, df_fuse_arg(p, x->arg + 2 * j), 0);
+        df_fuse_guard_slot(p, DF_GUARD_is_const, df_fuse_arg(p, x->arg + 2 * j + 1), 1);
+    }
+}
+
+/* The port of `each` node n. Rows in reverse order, as gradients of loops read them, are read where
+ * their operand lies: the slice that reverses them is not stored. */
+static deft_status row_port(outline *o, uint32_t n, df_port *port)
+{
+    pass *const p = o->p;
+    const uint32_t rows = df_at(o, n)->src[0].i;
+    const df_node *const x = df_at(o, rows);
+    const df_slot bytes = df_outline_bytes(o, n, 0);
+    *port = (df_port){ .kind = DF_PORT_ROW, .first_bytes = SLOT_ZERO, .row_bytes = bytes };
+    if (x->op != DF_OP_slice || !shows_whole_rows(o, rows))
+        return df_outline_need_cell(o, rows, &port->index);
+    guard_whole_rows(o, rows);
+    port->first_bytes = df_fuse_mul(p, df_fuse_arg(p, x->arg), bytes);
+    port->row_bytes = df_fuse_mul(p, df_fuse_arg(p, x->arg + 1), bytes);
+    return df_outline_need_cell(o, x->src[0].i, &port->index);
+}
+
 /* The port through which the trace of w reads n. */
 static deft_status port_of(outline *o, uint32_t n, where w, df_port *port)
 {
@@ -133,8 +177,7 @@ static deft_status port_of(outline *o, uint32_t n, where w, df_port *port)
     } else if (is_entry(o, n, w) && x->op == DF_OP_carry) {
         *port = (df_port){ .kind = DF_PORT_STATE, .index = state_of(o, n) };
     } else if (is_entry(o, n, w)) {
-        *port = (df_port){ .kind = DF_PORT_ROW, .row_bytes = df_outline_bytes(o, n, 0) };
-        return df_outline_need_cell(o, x->src[0].i, &port->index);
+        return row_port(o, n, port);
     } else {
         return df_outline_need_cell(o, n, &port->index);
     }

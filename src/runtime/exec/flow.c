@@ -102,7 +102,8 @@ static void bind_port(const flow *f, const df_port *port, df_input *in, const df
     case DF_PORT_CELL: from = &f->cells[port->index]; break;
     case DF_PORT_STATE: from = &f->states[port->index]; break;
     case DF_PORT_ROW:
-        in->data = f->cells[port->index].data + f->iteration * f->slots[port->row_bytes.i];
+        in->data = f->cells[port->index].data + f->slots[port->first_bytes.i] +
+                   f->iteration * f->slots[port->row_bytes.i];
         return;
     case DF_PORT_NUMBER:
         in->data = f->number ? f->number->data : (void *)(uintptr_t)&f->iteration;
