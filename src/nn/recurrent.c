@@ -106,13 +106,14 @@ static deft_tensor *gate(const cell *c, deft_tensor *all, int64_t i)
 }
 
 /* A deft_body_fn. in: h, and c of an LSTM; the products with the input at this time. out: the next
- * states, and h once more. */
+ * states, then the same as rows, and the product with weight_hh. Only gradients read rows other
+ * than those of h. */
 static deft_status step_of_time(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
                                 deft_tensor **out, size_t n_out, void *user)
 {
     const cell *const c = user;
     deft_tensor *const h = in[0], *const x = in[n_in - 1];
-    deft_tensor *own = deft_matmul(h, deft_t(c->w->weight_hh));
+    deft_tensor *own = out[n_out - 1] = deft_matmul(h, deft_t(c->w->weight_hh));
     (void)cx;
     if (c->w->bias_hh) own = deft_add(own, c->w->bias_hh);
     switch (c->kind) {
@@ -135,7 +136,7 @@ static deft_status step_of_time(deft_ctx *cx, deft_tensor *const *in, size_t n_i
         break;
     }
     }
-    out[n_out - 1] = out[0];
+    for (size_t i = 0; i < n_out / 2; i++) out[n_out / 2 + i] = out[i];
     return DEFT_OK;
 }
 
@@ -157,14 +158,15 @@ static deft_tensor *run_direction(const cell *c, deft_tensor *x, bool is_reverse
                                   deft_tensor **state, size_t n_states)
 {
     cell of = *c;
-    deft_tensor *end[MOST_STATES + 1];
+    deft_tensor *end[2 * MOST_STATES + 1];
     deft_tensor *rows = deft_matmul(x, deft_t(c->w->weight_ih));
     if (c->w->bias_ih) rows = deft_add(rows, c->w->bias_ih);
     rows = in_reverse(time_first(rows), is_reverse);
     if (!rows || !deft_scan(deft_ctx_of(rows), step_of_time, &of, state, n_states, &rows, 1,
-                            deft_dim(rows, 0), 1, end))
+                            deft_dim(rows, 0), n_states + 1, end))
         return NULL;
     for (size_t i = 0; i < n_states; i++) state[i] = end[i];
+    for (size_t i = n_states + 1; i < 2 * n_states + 1; i++) deft_drop(&end[i]);
     return in_reverse(end[n_states], is_reverse);
 }
 

@@ -540,6 +540,24 @@ static deft_tensor *f_scan(deft_ctx *c, deft_tensor *const *x)
     return deft_add(deft_sum(out[2], DEFT_AXES(0), 0), out[0]);
 }
 
+/* s' = tanh(s w + x), of which s' and s w are stacked: a gradient computes neither again. */
+static deft_status product_cell(deft_ctx *c, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                                size_t n_out, void *user)
+{
+    (void)c, (void)n_in, (void)n_out;
+    out[2] = deft_matmul(in[0], user);
+    out[0] = out[1] = deft_tanh(deft_add(out[2], in[1]));
+    return DEFT_OK;
+}
+
+/* x: first state, rows, weight. Results of the loop are read in all ways. */
+static deft_tensor *f_scan_product(deft_ctx *c, deft_tensor *const *x)
+{
+    deft_tensor *out[3];
+    if (!deft_scan(c, product_cell, x[2], x, 1, &x[1], 1, deft_dim(x[1], 0), 2, out)) return NULL;
+    return deft_add(deft_sum(deft_mul(out[1], deft_square(out[2])), DEFT_AXES(0), 0), out[0]);
+}
+
 /* Two states of which the second alone sees the weight, and the first sees it a turn later. */
 static deft_status chain(deft_ctx *c, deft_tensor *const *in, size_t n_in, deft_tensor **out,
                          size_t n_out, void *user)
@@ -854,6 +872,24 @@ static const row rows[] = {
       { { S(3), -1, 1, 0 }, { S(4, 3), -1, 1, 0 }, { S(3), -1, 1, 0 } },
       false },
     { "final", "scan, a weight seen late", f_scan_late, 1, { { S(3), 0.5, 1, 0 } }, false },
+    { "final",
+      "scan with a product",
+      f_scan_product,
+      3,
+      { { S(2, 3), -1, 1, 0 }, { S(4, 2, 3), -1, 1, 0 }, { S(3, 3), -1, 1, 0 } },
+      false },
+    { "final",
+      "scan with a product, of one turn",
+      f_scan_product,
+      3,
+      { { S(2, 3), -1, 1, 0 }, { S(1, 2, 3), -1, 1, 0 }, { S(3, 3), -1, 1, 0 } },
+      false },
+    { "final",
+      "scan with a product, of none",
+      f_scan_product,
+      3,
+      { { S(2, 3), -1, 1, 0 }, { S(0, 2, 3), -1, 1, 0 }, { S(3, 3), -1, 1, 0 } },
+      false },
     { "final",
       "scan of one turn",
       f_scan,

@@ -41,7 +41,9 @@ enum {
     DF_GRAD_CARED = 32,
     /* The record is a part (df_part_read) of a record that is DF_GRAD_CARED, which gets its
      * gradient. */
-    DF_GRAD_PART = 64
+    DF_GRAD_PART = 64,
+    /* The record has the kept value of the record right before it, which gets its gradient. */
+    DF_GRAD_KEPT = 128
 };
 
 /* A part of the gradient of a sliced record that is not recorded yet: slice k of it has
@@ -165,6 +167,11 @@ uint32_t df_grad_turned(df_grad *w, uint32_t a, uint32_t axis);
  * (grad_windows.c), and sets *is_done. Operand 1 itself then needs no gradient. g is that of k.
  * Returns false with the error recorded. */
 bool df_grad_windows(df_grad *w, uint32_t k, uint32_t g, bool *is_done);
+
+/* Adds to the gradient of matrix b. Each matrix of the batch a was multiplied by b from the right,
+ * and g has the gradients of these products. One product over all their rows is recorded. Returns
+ * false with the error recorded. */
+bool df_grad_shared_matrix(df_grad *w, uint32_t b, uint32_t a, uint32_t g);
 
 /* Declares the rule of each op that has one, as a df_grad_rule. */
 #define OP(name, n_src, class, facets) facets

@@ -5,12 +5,19 @@
  * A loop over iterations 0 .. n-1 is differentiated by a loop over n-1 .. 0:
  *
  *   forward    s', y = body(s, x, w)      state s, row x, result row y, w from outside
- *   again      the same loop, which keeps each s (only when there are states)
+ *   again      the same loop, which keeps each s; left out when there are no states, or when
+ *              each s' is among the y, so that the y are the kept states
  *   backward   ds, dw = the gradients of body's results with respect to s and w,
  *                       with seeds ds' and dy; dw is summed
  *
  * The backward body records the forward body once more, from a kept s and x, and walks
- * back through it. Of each iteration, only the states are kept.
+ * back through it. Of each iteration, the states are kept, and those products that are among the y.
+ * Such a product is recorded again for its rule, but its readers read the row that was kept. So it
+ * is computed once.
+ *
+ * In fast mode, a weight w that the body reads only in one product s w is in no sum. The backward
+ * loop keeps the gradients of that product as rows, and one product over all iterations makes dw.
+ * In strict mode the order of the sum is the one above.
  *
  * trace/control.h explains the ops loop, carry, each, next, stack and final.
  *
@@ -236,15 +243,22 @@ static bool read_form(loop_form *l, df_arena *a)
     return true;
 }
 
-/* The gradient of the final of list record `of`; DF_BAD: none. */
-static uint32_t final_gradient(const loop_form *l, uint32_t of)
+/* The final of list record `of`; DF_BAD: none. */
+static uint32_t final_record(const loop_form *l, uint32_t of)
 {
     const df_rec *const r = &l->w->cx->rec;
     for (uint32_t k = l->first_final; k < l->w->from + l->w->n && r->nodes[k].op == DF_OP_final &&
                                       r->nodes[k].src[1].i == l->end;
          k++)
-        if (r->nodes[k].src[0].i == of && df_grad_of(l->w, k) != DF_BAD) return df_grad_of(l->w, k);
+        if (r->nodes[k].src[0].i == of) return k;
     return DF_BAD;
+}
+
+/* The gradient of the final of list record `of`; DF_BAD: none. */
+static uint32_t final_gradient(const loop_form *l, uint32_t of)
+{
+    const uint32_t k = final_record(l, of);
+    return k == DF_BAD ? DF_BAD : df_grad_of(l->w, k);
 }
 
 /* A replay of the body into the loop that is being recorded (cx->body_loop). */
@@ -302,14 +316,57 @@ static bool entries(const loop_form *l, deft_tensor **in)
     return true;
 }
 
+/* The rows that are the next values of state i. DF_BAD: the loop stacks no such rows. */
+static uint32_t rows_of_state(const loop_form *l, uint32_t i)
+{
+    for (uint32_t k = 0; k < l->n_stacks; k++)
+        if (stacked_row_value(l, k) == next_state_value(l, i)) return final_record(l, l->stacks[k]);
+    return DF_BAD;
+}
+
+/* State i at the start of each iteration, as rows: the initial state, then all of `rows`, its next
+ * values, but the last. */
+static uint32_t shifted_rows(const loop_form *l, uint32_t i, uint32_t rows)
+{
+    deft_ctx *const cx = l->w->cx;
+    const uint32_t init = df_grad_src(l->w, carry_record(l, i), 0);
+    const int64_t start[DEFT_MAX_RANK] = { 0 };
+    int64_t step[DEFT_MAX_RANK];
+    df_shape s;
+    if (l->length == 0) return rows;
+    df_rec_shape(&cx->rec, rows, &s);
+    s.dim[0] = l->length - 1;
+    for (uint32_t k = 0; k < s.rank; k++) step[k] = 1;
+    const uint32_t piece[] = { df_append(cx, DF_OP_unsqueeze, df_dtype_at(cx, init), 1, &init, NULL,
+                                         0, NULL, l->w->site),
+                               df_slice_node(cx, rows, start, step, &s, l->w->site) };
+    if (piece[0] == DF_BAD || piece[1] == DF_BAD) return DF_BAD;
+    return df_join(cx, piece, 2, 0, l->w->site);
+}
+
+/* Sets kept[i] to state i at the start of each iteration, as rows, when the loop has stacked the
+ * next values of all states. *is_done: whether it has. Returns false with the error recorded. */
+static bool states_from_results(const loop_form *l, deft_tensor **kept, bool *is_done)
+{
+    *is_done = false;
+    for (uint32_t i = 0; i < l->n_states; i++)
+        if (rows_of_state(l, i) == DF_BAD) return true;
+    *is_done = true;
+    for (uint32_t i = 0; i < l->n_states; i++)
+        if (!(kept[i] = df_result(l->w->cx, shifted_rows(l, i, rows_of_state(l, i))))) return false;
+    return true;
+}
+
 /* Sets kept[i] to state i at the start of each iteration, as rows. */
 static bool states_of_all(loop_form *l, df_arena *a, deft_tensor **kept)
 {
+    bool is_done;
+    if (!states_from_results(l, kept, &is_done)) return false;
+    if (is_done) return true;
     const uint32_t n = l->n_states;
     deft_tensor **const in = df_arena_new(a, deft_tensor *, n + l->n_rows + 1);
     deft_tensor **const out = df_arena_new(a, deft_tensor *, 2 * (size_t)n + 1);
     if (!in || !out) return grad_loop_no_memory(l->w);
-    if (n == 0) return true;
     if (!entries(l, in) || !df_scan(l->w->cx, keep_states, l, in, n, in + n, l->n_rows, l->length,
                                     n, out, 0, l->w->site))
         return false;
@@ -320,17 +377,24 @@ static bool states_of_all(loop_form *l, df_arena *a, deft_tensor **kept)
 /* ---- walking back ---- */
 
 /* One backward loop.
- *   states    gradients of the float states, then sums for the captures
+ *   states    gradients of the float states, then sums for the captures that are not shared
  *   rows      kept states, rows, gradients of the result rows, the number of
- *             the iteration
- *   results   gradients of the float rows that come from active records */
+ *             the iteration, kept products
+ *   results   gradients of the float rows that come from active records; for each shared
+ *             capture, the gradient of its product, and the other operand of the product unless
+ *             that is an entry of the loop */
 typedef struct backward {
     loop_form *l;
     /* indices of l's states that are floats, stacks that have a gradient, rows that are
-     * floats */
-    uint32_t *states, *made, *rows;
-    uint32_t n_states, n_made, n_rows;
+     * floats, stacks whose values are products within the loop */
+    uint32_t *states, *made, *rows, *products;
+    uint32_t n_states, n_made, n_rows, n_products;
     uint32_t *local; /* in the body: the placeholder of each of l's states, rows and captures */
+    uint32_t *kept;  /* in the body: per product, the record that its readers read */
+    /* per capture: the product of the loop in whose one gradient it is shared (only_product), or
+     * DF_BAD: its gradient is summed in the loop */
+    uint32_t *shared;
+    uint32_t n_sums, n_results; /* captures that are not shared; results of the backward loop */
 } backward;
 
 /* Makes a placeholder for each input of the body. */
@@ -352,6 +416,26 @@ static bool enter_body(const backward *b, df_replay *p, deft_tensor *const *rows
     p->local = b->local + n;
     p->map[0] = df_node_of(p->cx, rows[n + b->n_made]);
     return p->map[0] != DF_BAD;
+}
+
+/* Records the body again. Right after a product that was kept, a record with the kept value follows
+ * (DF_GRAD_KEPT), which stands for the product. rows: the rows of kept products. */
+static bool record_body_on_products(const backward *b, df_replay *p, deft_tensor *const *rows)
+{
+    const loop_form *const l = b->l;
+    for (uint32_t k = l->loop + 1; k < l->body_end; k++) {
+        if (!is_inside_loop(l, k) || p->map[k - p->low] != DF_BAD) continue;
+        if (!record_again(p, k)) return false;
+        for (uint32_t i = 0; i < b->n_products; i++) {
+            if (stacked_row_value(l, b->products[i]) != k) continue;
+            const uint32_t row = df_node_of(p->cx, rows[i]);
+            b->kept[i] = df_grad_placeholder(p->cx, row, l->w->site);
+            if (b->kept[i] == DF_BAD) return false;
+            df_assert(b->kept[i] == p->map[k - p->low] + 1);
+            p->map[k - p->low] = b->kept[i];
+        }
+    }
+    return df_grad_copy_annotations(p);
 }
 
 /* Gives the results of the body their gradients as seeds. */
@@ -379,8 +463,8 @@ static uint32_t gradient_or_zero(df_grad *w, uint32_t k)
 
 /* Makes handles of the results of the backward body, in the order of `backward`. sums: the sums
  * for the captures before this iteration. */
-static bool collect_body_gradients(const backward *b, df_grad *w, deft_tensor *const *sums,
-                                   deft_tensor **out)
+static bool collect_body_gradients(const backward *b, df_grad *w, const df_replay *p,
+                                   deft_tensor *const *sums, deft_tensor **out)
 {
     const loop_form *const l = b->l;
     deft_ctx *const cx = w->cx;
@@ -388,11 +472,21 @@ static bool collect_body_gradients(const backward *b, df_grad *w, deft_tensor *c
     for (uint32_t i = 0; i < b->n_states; i++)
         *out++ = df_result(cx, gradient_or_zero(w, b->local[b->states[i]]));
     for (uint32_t i = 0; i < l->outer.n; i++) {
-        const uint32_t g = df_grad_of(w, b->local[n + i]), sum = df_node_of(cx, sums[i]);
-        *out++ = g == DF_BAD ? sums[i] : df_result(cx, df_map2(cx, DF_OP_add, sum, g, w->site));
+        if (b->shared[i] != DF_BAD) continue;
+        const uint32_t g = df_grad_of(w, b->local[n + i]), sum = df_node_of(cx, *sums);
+        *out++ = g == DF_BAD ? *sums : df_result(cx, df_map2(cx, DF_OP_add, sum, g, w->site));
+        sums++;
     }
     for (uint32_t i = 0; i < b->n_rows; i++)
         *out++ = df_result(cx, gradient_or_zero(w, b->local[l->n_states + b->rows[i]]));
+    for (uint32_t i = 0; i < l->outer.n; i++) {
+        const uint32_t k = b->shared[i];
+        if (k == DF_BAD) continue;
+        const uint32_t read = df_grad_now(p, k), a = df_grad_src(l->w, k, 0);
+        const uint32_t product = w->flags[read - w->from] & DF_GRAD_KEPT ? read - 1 : read;
+        *out++ = df_result(cx, gradient_or_zero(w, product));
+        if (!is_loop_entry(l, a)) *out++ = df_result(cx, df_grad_now(p, a));
+    }
     return df_mistakes(cx) == before;
 }
 
@@ -403,19 +497,20 @@ static deft_status walk_back(deft_ctx *cx, deft_tensor *const *in, size_t n_in, 
     const backward *const b = user;
     const loop_form *const l = b->l;
     const uint32_t from = cx->rec.n, n = l->n_states + l->n_rows;
-    deft_tensor *const *const rows = in + b->n_states + l->outer.n;
+    deft_tensor *const *const rows = in + b->n_states + b->n_sums;
     df_replay p = start_replay(l);
     df_grad w = { .cx = cx };
     (void)n_in, (void)n_out;
-    bool ok = enter_body(b, &p, rows) && record_body_again(l, &p) &&
+    bool ok = enter_body(b, &p, rows) && record_body_on_products(b, &p, rows + n + b->n_made + 1) &&
               df_grad_init(&w, cx, l->w->what, from, l->w->rules);
+    for (uint32_t i = 0; i < b->n_products && ok; i++) w.flags[b->kept[i] - from] |= DF_GRAD_KEPT;
     for (uint32_t i = 0; i < n + l->outer.n && ok; i++)
         if (is_float_record(cx, b->local[i])) df_grad_with(&w, b->local[i]);
     if (ok) df_grad_trace(&w);
     w.site = l->w->site;
     ok = ok && seed_body_results(b, &w, &p, in, rows + n) && df_grad_walk(&w);
     w.site = l->w->site;
-    ok = ok && collect_body_gradients(b, &w, in + b->n_states, out);
+    ok = ok && collect_body_gradients(b, &w, &p, in + b->n_states, out);
     df_grad_finish(&w);
     return ok ? DEFT_OK : DEFT_E_STATE;
 }
@@ -438,7 +533,10 @@ static bool backward_rows(const backward *b, deft_tensor *const *kept, deft_tens
         if (!(*rows++ = turned(l, df_grad_src(l->w, l->rows[i], 0)))) return false;
     for (uint32_t i = 0; i < b->n_made; i++)
         if (!(*rows++ = turned(l, final_gradient(l, l->stacks[b->made[i]])))) return false;
-    return (*rows = turned(l, df_iota_node(cx, &all, 0, l->w->site))) != NULL;
+    if (!(*rows++ = turned(l, df_iota_node(cx, &all, 0, l->w->site)))) return false;
+    for (uint32_t i = 0; i < b->n_products; i++)
+        if (!(*rows++ = turned(l, final_record(l, l->stacks[b->products[i]])))) return false;
+    return true;
 }
 
 /* Makes handles of the initial states of the backward loop. */
@@ -452,13 +550,38 @@ static bool backward_states(const backward *b, deft_tensor **states)
         *states++ = df_result(cx, g == DF_BAD ? df_grad_zeros(cx, k, l->w->site) : g);
     }
     for (uint32_t i = 0; i < l->outer.n; i++)
-        *states++ = df_result(cx, df_grad_zeros(cx, l->outer.record[i], l->w->site));
+        if (b->shared[i] == DF_BAD)
+            *states++ = df_result(cx, df_grad_zeros(cx, l->outer.record[i], l->w->site));
     return df_mistakes(cx) == before;
+}
+
+/* The rows of entry `a` of the loop in all iterations, the last first. kept: the states as rows. */
+static uint32_t turned_entry(const loop_form *l, uint32_t a, deft_tensor *const *kept)
+{
+    for (uint32_t i = 0; i < l->n_states; i++)
+        if (carry_record(l, i) == a) return df_grad_turned(l->w, df_node_of(l->w->cx, kept[i]), 0);
+    return df_grad_turned(l->w, df_grad_src(l->w, a, 0), 0);
+}
+
+/* Adds the gradients of the shared captures. out: the last results of the backward loop. */
+static bool give_shared(const backward *b, deft_tensor *const *kept, deft_tensor *const *out)
+{
+    const loop_form *const l = b->l;
+    deft_ctx *const cx = l->w->cx;
+    for (uint32_t i = 0; i < l->outer.n; i++) {
+        if (b->shared[i] == DF_BAD) continue;
+        const uint32_t a = df_grad_src(l->w, b->shared[i], 0), g = df_node_of(cx, *out++);
+        const uint32_t rows =
+            is_loop_entry(l, a) ? turned_entry(l, a, kept) : df_node_of(cx, *out++);
+        if (rows == DF_BAD || g == DF_BAD) return false;
+        if (!df_grad_shared_matrix(l->w, l->outer.record[i], rows, g)) return false;
+    }
+    return true;
 }
 
 /* Adds the results of the backward loop to the gradients of initial states, captures and
  * rows. */
-static bool give_all(const backward *b, deft_tensor *const *out)
+static bool give_all(const backward *b, deft_tensor *const *kept, deft_tensor *const *out)
 {
     const loop_form *const l = b->l;
     df_grad *const w = l->w;
@@ -468,11 +591,68 @@ static bool give_all(const backward *b, deft_tensor *const *out)
         if (!df_grad_give(w, init, df_node_of(cx, *out++))) return false;
     }
     for (uint32_t i = 0; i < l->outer.n; i++)
-        if (!df_grad_give(w, l->outer.record[i], df_node_of(cx, *out++))) return false;
+        if (b->shared[i] == DF_BAD && !df_grad_give(w, l->outer.record[i], df_node_of(cx, *out++)))
+            return false;
     for (uint32_t i = 0; i < b->n_rows; i++) {
         const uint32_t rows = df_grad_src(w, l->rows[b->rows[i]], 0);
         if (!df_grad_give(w, rows, df_grad_turned(w, df_node_of(cx, *out++), 0))) return false;
     }
+    return give_shared(b, kept, out);
+}
+
+/* The product of the loop that is the only reader of record c, a matrix from outside the loop, as
+ * its second operand. DF_BAD: there is none, the context is strict, or there are loops or branches
+ * in the body, which have walks of their own. */
+static uint32_t only_product(const loop_form *l, uint32_t c)
+{
+    const deft_ctx *const cx = l->w->cx;
+    const df_node *const nodes = cx->rec.nodes;
+    uint32_t found = DF_BAD;
+    if (!(cx->trace_flags & DF_TRACE_FAST) || nodes[c].rank != 2) return DF_BAD;
+    for (uint32_t k = l->loop + 1; k < l->body_end; k++) {
+        const df_custom *const custom = annotated_custom_of(l->w, k);
+        if (!is_inside_loop(l, k)) continue;
+        if (nodes[k].op == DF_OP_loop || nodes[k].op == DF_OP_cond) return DF_BAD;
+        for (uint32_t i = 0; custom && i < custom->n_in + custom->n_out; i++)
+            if (custom->record[i] == c || custom->record[i] == found) return DF_BAD;
+        for (uint32_t i = 0; i < nodes[k].n_src; i++) {
+            if (nodes[k].src[i].i != c) continue;
+            if (found != DF_BAD || nodes[k].op != DF_OP_matmul || i != 1) return DF_BAD;
+            if (custom || nodes[k].rank != 2 || nodes[k].dtype != nodes[c].dtype) return DF_BAD;
+            found = k;
+        }
+    }
+    for (uint32_t i = 0; i < l->n_states; i++)
+        if (next_state_value(l, i) == c) return DF_BAD;
+    for (uint32_t i = 0; i < l->n_stacks; i++)
+        if (stacked_row_value(l, i) == c) return DF_BAD;
+    return found;
+}
+
+static bool find_shared(backward *b, df_arena *a)
+{
+    const loop_form *const l = b->l;
+    b->shared = df_arena_new(a, uint32_t, l->outer.n + 1);
+    if (!b->shared) return grad_loop_no_memory(l->w);
+    b->n_results = b->n_rows;
+    for (uint32_t i = 0; i < l->outer.n; i++) {
+        const uint32_t k = b->shared[i] = only_product(l, l->outer.record[i]);
+        if (k == DF_BAD)
+            b->n_sums++;
+        else
+            b->n_results += is_loop_entry(l, df_grad_src(l->w, k, 0)) ? 1 : 2;
+    }
+    return true;
+}
+
+/* Whether the loop has kept a product as its stack i. Of equal stacks, the first counts. */
+static bool keeps_product(const loop_form *l, uint32_t i)
+{
+    const uint32_t k = stacked_row_value(l, i);
+    if (!is_inside_loop(l, k) || l->w->cx->rec.nodes[k].op != DF_OP_matmul) return false;
+    if (annotated_custom_of(l->w, k) || final_record(l, l->stacks[i]) == DF_BAD) return false;
+    for (uint32_t j = 0; j < i; j++)
+        if (stacked_row_value(l, j) == k) return false;
     return true;
 }
 
@@ -484,8 +664,11 @@ static bool choose_differentiable(backward *b, df_arena *a)
     b->states = df_arena_new(a, uint32_t, l->n_states + 1);
     b->made = df_arena_new(a, uint32_t, l->n_stacks + 1);
     b->rows = df_arena_new(a, uint32_t, l->n_rows + 1);
+    b->products = df_arena_new(a, uint32_t, l->n_stacks + 1);
+    b->kept = df_arena_new(a, uint32_t, l->n_stacks + 1);
     b->local = df_arena_new(a, uint32_t, l->n_states + l->n_rows + l->outer.n + 1);
-    if (!b->states || !b->made || !b->rows || !b->local) return grad_loop_no_memory(l->w);
+    if (!b->states || !b->made || !b->rows || !b->products || !b->kept || !b->local)
+        return grad_loop_no_memory(l->w);
     for (uint32_t i = 0; i < l->n_states; i++)
         if (is_float_record(cx, l->states[i])) b->states[b->n_states++] = i;
     for (uint32_t i = 0; i < l->n_stacks; i++)
@@ -494,6 +677,8 @@ static bool choose_differentiable(backward *b, df_arena *a)
         if (is_float_record(cx, l->rows[i]) &&
             df_grad_is_active(l->w, df_grad_src(l->w, l->rows[i], 0)))
             b->rows[b->n_rows++] = i;
+    for (uint32_t i = 0; i < l->n_stacks; i++)
+        if (keeps_product(l, i)) b->products[b->n_products++] = i;
     return true;
 }
 
@@ -654,19 +839,19 @@ static bool differentiate(loop_form *l, df_arena *a)
     backward b = { .l = l };
     if (!read_form(l, a)) return false;
     if (l->holds != DF_BAD) return differentiate_while(l, a);
-    if (!choose_differentiable(&b, a)) return false;
-    const uint32_t n_states = b.n_states + l->outer.n;
-    const uint32_t n_rows = l->n_states + l->n_rows + b.n_made + 1;
+    if (!choose_differentiable(&b, a) || !find_shared(&b, a)) return false;
+    const uint32_t n_states = b.n_states + b.n_sums;
+    const uint32_t n_rows = l->n_states + l->n_rows + b.n_made + 1 + b.n_products;
     deft_tensor **const kept = df_arena_new(a, deft_tensor *, l->n_states + 1);
     deft_tensor **const in = df_arena_new(a, deft_tensor *, n_states + n_rows);
-    deft_tensor **const out = df_arena_new(a, deft_tensor *, n_states + b.n_rows + 1);
+    deft_tensor **const out = df_arena_new(a, deft_tensor *, n_states + b.n_results + 1);
     if (!kept || !in || !out) return grad_loop_no_memory(l->w);
-    if (n_states + b.n_rows == 0) return true;
+    if (n_states + b.n_results == 0) return true;
     return states_of_all(l, a, kept) && backward_states(&b, in) &&
            backward_rows(&b, kept, in + n_states) &&
            df_scan(l->w->cx, walk_back, &b, in, n_states, in + n_states, n_rows, l->length,
-                   b.n_rows, out, 0, l->w->site) &&
-           give_all(&b, out);
+                   b.n_results, out, 0, l->w->site) &&
+           give_all(&b, kept, out);
 }
 
 /* The results of a loop are adjacent records. The walk goes from the last record to the first,

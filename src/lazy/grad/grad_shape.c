@@ -382,6 +382,13 @@ static uint32_t broadcast_matrix(const df_grad *w, uint32_t b)
     return w->cx->rec.nodes[x].rank == 2 ? x : DF_BAD;
 }
 
+bool df_grad_shared_matrix(df_grad *w, uint32_t b, uint32_t a, uint32_t g)
+{
+    if (!df_grad_is_active(w, b)) return true;
+    const uint32_t all = flatten_batch_rows(w, a), gs = flatten_batch_rows(w, g);
+    return all != DF_BAD && gs != DF_BAD && give_matmul(w, b, transposed(w, all), gs);
+}
+
 bool df_grad_matmul(df_grad *w, uint32_t k, uint32_t g)
 {
     const uint32_t a = X, b = df_grad_src(w, k, 1), one = broadcast_matrix(w, b);
@@ -393,7 +400,5 @@ bool df_grad_matmul(df_grad *w, uint32_t k, uint32_t g)
     if (one == DF_BAD) return give_matmul(w, b, transposed(w, a), g);
     /* The matrix is shared by the batch: one product over all rows replaces a sum of one
      * product each. */
-    const uint32_t all = flatten_batch_rows(w, a), gs = flatten_batch_rows(w, g);
-    if (all == DF_BAD || gs == DF_BAD) return false;
-    return !df_grad_is_active(w, one) || give_matmul(w, one, transposed(w, all), gs);
+    return df_grad_shared_matrix(w, one, a, g);
 }

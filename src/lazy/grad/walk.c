@@ -143,6 +143,7 @@ void df_grad_trace(df_grad *w)
             active = df_grad_is_active(w, owner);
             w->flags[i] |= DF_GRAD_PART;
         }
+        if (w->flags[i] & DF_GRAD_KEPT) active = df_grad_is_active(w, w->from + i - 1);
         if (has_parts && is_cared_for(w, w->from + i)) w->flags[i] |= DF_GRAD_CARED;
         if (w->flags[i] & DF_GRAD_ANNOTATED) active = annotation_is_active(w, w->from + i, active);
         if (active) w->flags[i] |= DF_GRAD_ACTIVE;
@@ -219,6 +220,10 @@ bool df_grad_walk(df_grad *w)
         if (flags & DF_GRAD_ANNOTATED && !w->rules->meet_annotations(w, k, &goes_on)) return false;
         if (flags & DF_GRAD_PART) {
             if (!give_part(w, k, df_grad_of(w, k))) return false;
+            continue;
+        }
+        if (flags & DF_GRAD_KEPT) {
+            if (goes_on && !df_grad_give(w, k - 1, df_grad_of(w, k))) return false;
             continue;
         }
         const df_grad_rule rule = w->rules->of_op[cx->rec.nodes[k].op];
