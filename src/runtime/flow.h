@@ -66,6 +66,9 @@ typedef struct df_flow_ops {
     /* Runs all iterations of a loop without a test. When it refuses, they run one by one. May be
      * NULL. */
     df_flow_run_fn *run_loop;
+    /* The last part may write over inputs that are SOLE. Its run allocates everything before its
+     * first launch, so once it has written, the run cannot fail. */
+    bool donates;
     bool reads_host; /* plans can read memory of the host: iteration numbers need no copy */
 } df_flow_ops;
 

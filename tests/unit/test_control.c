@@ -1034,6 +1034,87 @@ Test(control, what_replaces_a_tensor_after_a_loop_takes_its_memory)
     EXPECT(w, 8 + 7 * 16, 8 + 7 * 20);
 }
 
+/* A product: the loop is no kernel, so its plan stays one of parts. */
+FN(times_matrix)
+{
+    UNUSED;
+    out[0] = deft_matmul(in[0], (deft_tensor *)user);
+    return DEFT_OK;
+}
+
+static deft_tensor *multiplied(deft_tensor *x, deft_tensor *matrix, int64_t times)
+{
+    cr_assert(deft_scan(cx, times_matrix, matrix, &x, 1, NULL, 0, times, 0, &x), "%s",
+              deft_message(cx));
+    return x;
+}
+
+static deft_tensor *kept_row(float a, float b)
+{
+    deft_tensor *const t = deft_keep(deft_reshape(ROW(a, b), DEFT_SHAPE(1, 2)));
+    OK(deft_eval((deft_tensor *[]){ t }, 1));
+    return t;
+}
+
+static deft_tensor *doubling(void)
+{
+    return deft_reshape(ROW(2, 0, 0, 2), DEFT_SHAPE(2, 2));
+}
+
+/* early could be replaced before the loop, and late after it. Both wait for the last part. */
+Test(control, the_last_part_writes_over_what_it_replaces)
+{
+    deft_tensor *const early = kept_row(1, 2), *const late = kept_row(1, 1);
+    for (int k = 0; k < 3; k++) {
+        const uint64_t donated = stats().donated;
+        const deft_scope s = deft_step_begin(cx);
+        deft_tensor *const by = multiplied(early, doubling(), 2);
+        deft_assign(early, deft_add(early, 1));
+        deft_assign(late, deft_add(deft_mul(late, 2), by));
+        OK(deft_step_end(s));
+        cr_assert_eq(stats().donated - donated, 2, "step %d", k);
+    }
+    EXPECT(early, 4, 5);
+    EXPECT(late, 8 + 4 * (4 + 2 * 2 + 3), 8 + 4 * (4 * 2 + 2 * 3 + 4));
+}
+
+/* The state of the loop is the tensor itself. It is a result, and is read in the last part. */
+Test(control, a_loop_without_iterations_leaves_the_old_version)
+{
+    deft_tensor *const w = kept_row(1, 2);
+    for (int k = 0; k < 3; k++) {
+        const uint64_t donated = stats().donated;
+        const deft_scope s = deft_step_begin(cx);
+        deft_tensor *const same = deft_keep(multiplied(w, doubling(), 0));
+        deft_tensor *const sum = deft_keep(deft_sum(deft_cumsum(same, 1), DEFT_ALL_AXES, 0));
+        deft_assign(w, deft_add(deft_mul(w, 10), sum));
+        OK(deft_step_end(s));
+        cr_assert_eq(stats().donated - donated, 1, "step %d", k);
+        if (k == 0) EXPECT(same, 1, 2);
+        if (k == 0) EXPECT(w, 14, 24);
+        if (k == 1) EXPECT(same, 14, 24);
+        if (k == 1) EXPECT(w, 192, 292);
+    }
+}
+
+Test(control, a_step_that_fails_in_the_last_part_changes_nothing)
+{
+    deft_tensor *const w = kept_row(1, 2), *const table = deft_keep(ROW(3, 4, 5, 6));
+    for (int bad = 1; bad >= 0; bad--) {
+        const uint64_t donated = stats().donated;
+        const deft_scope s = deft_step_begin(cx);
+        deft_tensor *const by = multiplied(w, doubling(), 1);
+        deft_tensor *const at = deft_cast(deft_add(by, bad ? 0 : -2), DEFT_I64);
+        deft_assign(w, deft_add(w, 1));
+        deft_tensor *const found = deft_keep(deft_take(table, deft_reshape(at, DEFT_SHAPE(2)), 0));
+        cr_assert_eq(deft_step_end(s), bad ? DEFT_E_RANGE : DEFT_OK, "%s", deft_message(cx));
+        if (bad) EXPECT(w, 1, 2);
+        if (!bad) EXPECT(found, 3, 5);
+        if (!bad) cr_assert_leq(stats().donated - donated, 1);
+    }
+    EXPECT(w, 2, 3);
+}
+
 /* ---- submitted steps ---- */
 
 Test(control, a_step_with_a_loop_may_be_left_to_run)

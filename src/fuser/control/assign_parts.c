@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Decides in which part each node of a trace with control is computed. Two steps:
+ * Decides in which part each node of a trace with control is computed. Three steps:
  *
  *   level   the earliest part. A node that depends on no result of a unit (loop or group of
  *           branches) has level 0. A node that depends on the result of a unit of level k has at
@@ -9,8 +9,13 @@
  *   home    the assigned part. Every node moves down to the part just before its first reader. So
  *           it fuses with that reader, and takes no memory before. A node that only one branch
  *           reads moves into that branch, and is not computed when the other one is taken.
+ *   last    a root that replaces an input moves to the last part, with the elementwise operations
+ *           that only such roots need. The last part may write over what it replaces
+ *           (runtime/flow.h).
  */
 #include "fuser/control/outline.h"
+
+#include <string.h>
 
 /* ---- levels ---- */
 
@@ -133,8 +138,33 @@ static void find_homes(outline *o)
     }
 }
 
+/* ---- the last part ---- */
+
+/* In move_replacements: the readers of a node. */
+enum { READ_BY_MOVED = 1, READ_BY_OTHERS = 2 };
+
+/* Uses o->at for the readers of each node. */
+static void move_replacements(outline *o)
+{
+    const df_trace *const t = o->t;
+    uint32_t *const readers = o->at;
+    memset(readers, 0, t->n_nodes * sizeof *readers);
+    for (uint32_t r = 0; r < t->n_roots; r++)
+        readers[t->roots[r].node] |=
+            o->donor_of[t->roots[r].node] == DF_NONE ? READ_BY_OTHERS : READ_BY_MOVED;
+    for (uint32_t n = t->n_nodes; n-- > 0;) {
+        if (!o->live[n]) continue;
+        const bool moves = readers[n] == READ_BY_MOVED && df_op_is_map((df_op)df_at(o, n)->op) &&
+                           df_outline_top_of(o, n) == DF_NONE && o->home[n].kind == IN_RUN;
+        if (moves) o->home[n] = df_in_run(o->n_levels - 1);
+        for (uint32_t s = 0; s < df_at(o, n)->n_src; s++)
+            readers[df_at(o, n)->src[s].i] |= moves ? READ_BY_MOVED : READ_BY_OTHERS;
+    }
+}
+
 void df_outline_assign_parts(outline *o)
 {
     find_levels(o);
     find_homes(o);
+    if (o->last_replaces) move_replacements(o);
 }

@@ -312,11 +312,12 @@ static uint32_t cell_to_update(const outline *o, where w, const cut_trace *cut, 
     return o->ports.at[i].kind == DF_PORT_CELL ? i : DF_NONE;
 }
 
-/* Lets root r of a part of a flat plan be stored in the memory of the input that it replaces, when
- * this part reads the input and no later part does; or in that of the cell that it updates. */
+/* Lets root r of a part be stored in the memory of the input that it replaces, when this part reads
+ * the input and no later part does; in a flat plan also in that of the cell that it updates. */
 static void offer_donor(const outline *o, where w, const cut_trace *cut, uint32_t r)
 {
-    const uint32_t donor = o->donor_of[o->roots.at[r]], cell = cell_to_update(o, w, cut, r);
+    const uint32_t donor = o->donor_of[o->roots.at[r]];
+    const uint32_t cell = o->is_flat ? cell_to_update(o, w, cut, r) : DF_NONE;
     if (cell != DF_NONE) {
         cut->t.inputs[cell].flags |= DF_INPUT_SOLE;
         cut->t.roots[r].donor = cell;
@@ -346,6 +347,8 @@ deft_status df_outline_extract(outline *o, where w, uint32_t n_next, df_subplan 
     deft_status st = DEFT_OK;
     uint32_t high = 0, n_nodes = 0;
     cut_trace cut;
+    const bool is_last = w.kind == IN_RUN && w.at + 1 == o->n_levels;
+    const bool may_replace = o->is_flat || (o->last_replaces && is_last);
     memset(o->need, 0, o->t->n_nodes);
     for (size_t r = 0; r < o->roots.n; r++) {
         o->need[o->roots.at[r]] = NEED_VALUE;
@@ -370,7 +373,7 @@ deft_status df_outline_extract(outline *o, where w, uint32_t n_next, df_subplan 
         *root = (df_root){ .node = o->at[o->roots.at[r]], .into = DF_NONE, .donor = DF_NONE };
         for (uint32_t i = 0; r < n_next && i < cut.t.n_inputs; i++)
             if (o->ports.at[i].kind == DF_PORT_STATE && o->ports.at[i].index == r) root->donor = i;
-        if (o->is_flat) offer_donor(o, w, &cut, (uint32_t)r);
+        if (may_replace) offer_donor(o, w, &cut, (uint32_t)r);
     }
     TRY(df_outline_fuse(o, &cut, out));
     if (o->is_flat) pass_donors_on(o, &cut, out->plan);

@@ -325,6 +325,9 @@ static deft_status outline_begin(outline *o)
         for (uint32_t s = 0; o->live[i] && s < df_at(o, i)->n_src; s++)
             o->live[df_at(o, i)->src[s].i] = 1;
     o->is_flat = may_be_flat(o);
+    o->last_replaces = !o->is_flat;
+    for (uint32_t r = 0; r < t->n_roots; r++) /* a part that stores would follow */
+        if (t->roots[r].kind == DF_ROOT_INTO) o->last_replaces = false;
 done:
     return st;
 }

@@ -53,6 +53,8 @@ typedef struct outline {
     DF_VEC(uint32_t) roots;  /* nodes of t that are to be the roots of the trace being extracted */
     uint32_t n_levels;       /* run parts */
     bool is_flat;          /* the parts are to become one plan without parts, so they may donate */
+    bool last_replaces;    /* otherwise: the last part may store roots in the memory of inputs that
+                            * they replace */
     uint32_t n_root_cells; /* so many cells, the first ones, are results of the run */
     uint32_t *donor_of;    /* per node: the input that it replaces as a root, or that a root
                               * replaces which updates it in place; else DF_NONE */
@@ -128,7 +130,7 @@ DF_INLINE bool df_same_where(where a, where b)
 
 /* ---- assign_parts.c ---- */
 
-/* Fills in level, loop_level, group, home, loop_home and n_levels. */
+/* Fills in level, loop_level, group, home, loop_home and n_levels. Changes o->at. */
 void df_outline_assign_parts(outline *o);
 
 /* ---- extract_part.c ---- */

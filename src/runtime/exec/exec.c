@@ -448,6 +448,7 @@ deft_status df_executor_run(df_executor *x, df_diag *d, const df_plan *plan, con
                                   .put = exec_write_number,
                                   .holds = exec_read_condition,
                                   .run_loop = run_loop_blocks,
+                                  .donates = true,
                                   .reads_host = true };
         return df_flow_run(&ops, x, d, plan, t, slots, io, stats);
     }

@@ -11,8 +11,8 @@
  *           Iterations store there. A state that is such a result is read there by the next
  *           iteration, and its cell has no buffer
  *
- * Only the last part writes memory that existed before the run, such as memory of the caller. So a
- * run that fails in an earlier part changes nothing.
+ * Only the last part writes memory that existed before the run: memory of the caller, or inputs
+ * that results replace. So a run that fails in an earlier part changes nothing.
  */
 #include "runtime/flow.h"
 
@@ -46,6 +46,7 @@ typedef struct flow {
     df_input *inputs;       /* per input of the current subplan */
     df_input *others;       /* per input of part->other, when run_whole gets both */
     const df_buffer **bufs; /* per input of the current subplan: its buffer, or NULL */
+    bool donates;           /* the current part may write over inputs that are SOLE */
     int64_t iteration;
     df_buffer *number; /* the iteration number on a device that cannot read memory of the host */
 } flow;
@@ -96,7 +97,7 @@ static void bind_port(const flow *f, const df_port *port, df_input *in, const df
     switch ((df_port_kind)port->kind) {
     case DF_PORT_INPUT:
         *in = f->t->inputs[port->index];
-        in->flags &= ~(uint32_t)DF_INPUT_SOLE; /* the input is not donated */
+        if (!f->donates) in->flags &= ~(uint32_t)DF_INPUT_SOLE;
         if (f->io->input) *buf = f->io->input[port->index];
         return;
     case DF_PORT_CELL: from = &f->cells[port->index]; break;
@@ -151,6 +152,7 @@ static deft_status run_block(flow *f, const df_subplan *b, void *const *into)
     f->stats->forks += mine.forks;
     f->stats->segments += mine.segments;
     f->stats->bytes_allocated += mine.bytes_allocated;
+    if (f->donates) f->stats->donated += mine.donated;
     f->stats->interpreted_segments += mine.interpreted_segments;
     f->stats->streamed_segments += mine.streamed_segments;
     f->stats->fetched_segments += mine.fetched_segments;
@@ -444,6 +446,34 @@ done:
     return st;
 }
 
+/* Copies what is still needed of the cells that have no buffer: inputs that are results, and states
+ * of loops without iterations. The last part may write over the memory in which they lie. */
+static deft_status flow_own_cells(flow *f)
+{
+    deft_status st = DEFT_OK;
+    for (uint32_t i = 0; i < f->plan->n_cells; i++) {
+        const df_cell *const c = &f->plan->cells[i];
+        cell *const at = &f->cells[i];
+        if (!at->data || at->buf || (c->kind == DF_CELL_INPUT && !c->is_root)) continue;
+        df_buffer *own = NULL;
+        TRY(f->ops->create(f->self, f->d, f->slots[c->bytes.i], &own));
+        f->stats->bytes_allocated += (uint64_t)f->slots[c->bytes.i];
+        const void *const from = at->data;
+        flow_cell_set(at, own);
+        TRY(f->ops->copy(f->self, f->d, own->data, from, (size_t)f->slots[c->bytes.i]));
+    }
+done:
+    return st;
+}
+
+/* Whether part i may write over inputs. */
+static bool flow_may_donate(const flow *f, uint32_t i)
+{
+    const df_part *const part = &f->plan->parts[i];
+    return f->ops->donates && i + 1 == f->plan->n_parts && part->kind == DF_PART_RUN &&
+           !part->stores;
+}
+
 static uint32_t most(uint32_t a, uint32_t b)
 {
     return a > b ? a : b;
@@ -495,6 +525,8 @@ deft_status df_flow_run(const df_flow_ops *ops, void *self, df_diag *d, const df
     for (uint32_t i = 0; i < plan->n_parts; i++) {
         if (plan->parts[i].stores)
             TRY(flow_publish_roots(&f)); /* copy results before they are overwritten */
+        f.donates = flow_may_donate(&f, i);
+        if (f.donates) TRY(flow_own_cells(&f));
         TRY(run_part(&f, &plan->parts[i]));
         for (uint32_t c = 0; c < plan->n_cells && i + 1 < plan->n_parts; c++)
             if (plan->cells[c].last == i) flow_cell_drop(&f.cells[c]);
