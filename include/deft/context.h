@@ -159,6 +159,14 @@ typedef struct deft_runtime_options {
     uint64_t max_device_bytes;
     /** A bound for each GPU on the memory that is kept for reuse, in bytes. 0: no bound. */
     uint64_t max_device_cached_bytes;
+
+    /** Folders for compiled code, which later processes load instead of compiling: absolute paths,
+     * separated by ':'. The first one is written to; the others are only read. "": no code is kept.
+     * NULL: the variable DEFT_CACHE_DIR, else deft in $XDG_CACHE_HOME or in $HOME/.cache. A program
+     * trusts what is in these folders as it trusts its own code (docs/cache.md). */
+    const char *cache_dir;
+    /** Bytes of files in the first of these folders, kept roughly. 0: 512 MiB. */
+    uint64_t max_cache_dir_bytes;
 } deft_runtime_options;
 
 /** Makes a runtime. options NULL means defaults. On failure *out is NULL.
@@ -554,6 +562,9 @@ typedef struct deft_stats {
     /** Of the runtime: bytes of packed copies of weights (docs/memory.md). They are no part of
      * live_bytes. */
     uint64_t packed_bytes;
+    /** Of the runtime: kernels and variants whose code an earlier process had kept
+     * (docs/cache.md). They are no part of kernels_compiled. */
+    uint64_t kernels_loaded;
 } deft_stats;
 
 /** Copies the counters to *out. size is sizeof(deft_stats). When cx or out is NULL, the call

@@ -147,6 +147,10 @@ deft_status df_llvm_load_module(df_llvm *self, df_diag *d, LLVMModuleRef DEFT_OW
                                 LLVMContextRef DEFT_OWN ctx, df_opt level, const char *const *names,
                                 uint32_t n, df_llvm_fn *fns, size_t *bytes);
 
+/* Verifies m, compiles it, and appends the object to *elf. m and ctx are always destroyed. */
+deft_status df_llvm_module_object(df_llvm *self, df_diag *d, LLVMModuleRef DEFT_OWN m,
+                                  LLVMContextRef DEFT_OWN ctx, df_opt level, df_str *elf);
+
 /* Creates a context whose diagnostics are discarded, and an empty module in it. The caller destroys
  * both. The engine sets the module's triple and data layout before it emits code. */
 deft_status df_llvm_module_create(df_diag *d, const df_host *host, LLVMContextRef *ctx,
@@ -188,5 +192,8 @@ void df_llvm_set_attributes(LLVMContextRef ctx, const df_llvm_target *t, LLVMVal
  * code stays until the compiler is destroyed. Returns DEFT_E_BACKEND when the target has no fused
  * multiply-add. Any thread. */
 deft_status df_llvm_gemm(df_llvm *self, df_diag *d, deft_dtype t, df_gemm_kernel *out);
+/* Appends the object of the same micro-kernel to *elf, and fills in mr and nr of *out. */
+deft_status df_llvm_gemm_object(df_llvm *self, df_diag *d, deft_dtype t, df_gemm_kernel *out,
+                                df_str *elf);
 
 #endif

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From a module to callable code: the module is verified, compiled to an object in memory with our
- * own target machine, and loaded through ORC.
+ * From a module to an object, and to callable code: the module is verified, compiled to an object
+ * in memory with our own target machine, and loaded through ORC.
  *
- * ORC's own compile layer is not used. Because this file has the object, a disk cache could keep
- * objects; loading one takes 20 us, compiling it 2 to 5 ms. Each object is loaded into a symbol
+ * ORC's own compile layer is not used. The host gets objects, and loads and keeps them by itself
+ * where it can (runtime/code/kept.h). ORC loads the others: those of machines that the host has no
+ * loader for, and those that need what the loader lacks. Each object is loaded into a symbol
  * table (JITDylib) of its own. So function names need not be unique, and the bytes of an object
  * depend on the kernels alone. Tables are reused because LLVM's C API cannot remove one. Each
  * object also has a resource tracker of its own. A table's default tracker would not do: its getter
  * does not retain it, which leads to a use after free.
  *
- * The table below lists all functions that generated code may call: libm, where a target lacks the
- * instruction, and the memory functions. Nothing else of the process is visible to the code.
+ * Generated code may call the functions of runtime/code/callees.def. Nothing else of the process is
+ * visible to it.
  *
  * LLVM must neither print nor end the process. Contexts have a diagnostic handler, and the session
  * has an error reporter. guard.c handles fatal errors, after which LLVM is not used again. Apart
@@ -37,21 +38,11 @@ typedef struct callee {
     void *fn;
 } callee;
 
-/* clang-format off */
-#define BOTH(n) { #n, (void *)(double (*)(double))n }, { #n "f", (void *)(float (*)(float))n##f }
 /* ISO C has no conversion from function to data pointers; POSIX has, and ORC asks for it. */
 __extension__ static const callee callees[] = {
-    BOTH(floor), BOTH(ceil), BOTH(trunc), BOTH(rint), BOTH(sqrt), BOTH(fabs),
-    { "fmod", (void *)(double (*)(double, double))fmod },
-    { "fmodf", (void *)(float (*)(float, float))fmodf },
-    { "fma", (void *)(double (*)(double, double, double))fma },
-    { "fmaf", (void *)(float (*)(float, float, float))fmaf },
-    { "memcpy", (void *)memcpy },
-    { "memmove", (void *)memmove },
-    { "memset", (void *)memset },
+#define CALLEE(name, type) { #name, (void *)(type)name },
+#include "runtime/code/callees.def"
 };
-#undef BOTH
-/* clang-format on */
 
 /* Writes the message of `error`, which is not NULL, to the diag. Consumes the error. */
 static deft_status fail_llvm(const df_host *host, df_diag *d, const char *call, LLVMErrorRef error)
@@ -347,6 +338,23 @@ deft_status df_llvm_load_batch(df_llvm *self, df_diag *d, LLVMModuleRef m, LLVMC
                         fns);
     TRY(load_object(self, d, object, names, n, fns, batch));
     place_inner(fns, n, n_inner);
+done:
+    df_llvm_machine_give(self, level, tm);
+    LLVMDisposeModule(m);
+    LLVMContextDispose(ctx);
+    return st;
+}
+
+deft_status df_llvm_module_object(df_llvm *self, df_diag *d, LLVMModuleRef m, LLVMContextRef ctx,
+                                  df_opt level, df_str *elf)
+{
+    LLVMTargetMachineRef tm = NULL;
+    LLVMMemoryBufferRef object = NULL;
+    deft_status st = DEFT_OK;
+    TRY(df_llvm_machine_take(self, d, level, &tm));
+    TRY(emit_object(&self->host, d, &self->target, tm, m, LLVMObjectFile, &object));
+    self->host.str_putn(elf, LLVMGetBufferStart(object), LLVMGetBufferSize(object));
+    LLVMDisposeMemoryBuffer(object);
 done:
     df_llvm_machine_give(self, level, tm);
     LLVMDisposeModule(m);

@@ -336,28 +336,44 @@ static void shape(const df_llvm_target *t, uint32_t *mr, uint32_t *nv)
     }
 }
 
+/* Creates the module with the micro-kernel for t, and fills in mr and nr of *out. */
+static deft_status make_module(const df_llvm *self, df_diag *d, deft_dtype t, LLVMContextRef *ctx,
+                               LLVMModuleRef *mod, df_gemm_kernel *out)
+{
+    uint32_t mr, nv;
+    df_assert(t == DEFT_F32 || t == DEFT_F64);
+    if (!self->target.has_fma)
+        return df_fail(d, DEFT_E_BACKEND, "matmul: %s has no fused multiply-add", self->target.cpu);
+    const deft_status st = df_llvm_module_create(d, &self->host, ctx, mod);
+    if (st != DEFT_OK) return st;
+    shape(&self->target, &mr, &nv);
+    gemm_emit_function(&self->target, *ctx, *mod, t, mr, nv, DF_GEMM_SYMBOL);
+    out->mr = mr;
+    out->nr = nv * self->target.vector_bytes / (t == DEFT_F32 ? 4 : 8);
+    return DEFT_OK;
+}
+
+deft_status df_llvm_gemm_object(df_llvm *self, df_diag *d, deft_dtype t, df_gemm_kernel *out,
+                                df_str *elf)
+{
+    LLVMContextRef ctx;
+    LLVMModuleRef mod;
+    const deft_status st = make_module(self, d, t, &ctx, &mod, out);
+    return st == DEFT_OK ? df_llvm_module_object(self, d, mod, ctx, DF_OPT_O2, elf) : st;
+}
+
 deft_status df_llvm_gemm(df_llvm *self, df_diag *d, deft_dtype t, df_gemm_kernel *out)
 {
-    df_assert(t == DEFT_F32 || t == DEFT_F64);
+    static const char *const name = DF_GEMM_SYMBOL;
     deft_status st = DEFT_OK;
+    LLVMContextRef ctx;
+    LLVMModuleRef mod;
+    df_llvm_fn fn = { 0 };
     df_gemm_kernel *const kept = &self->gemm[t == DEFT_F64];
     pthread_mutex_lock(&self->gemm_lock);
     if (kept->fn) goto done;
-    if (!self->target.has_fma) {
-        st = df_fail(d, DEFT_E_BACKEND, "matmul: %s has no fused multiply-add", self->target.cpu);
-        goto done;
-    }
-    LLVMContextRef ctx;
-    LLVMModuleRef mod;
-    TRY(df_llvm_module_create(d, &self->host, &ctx, &mod));
-    uint32_t mr, nv;
-    shape(&self->target, &mr, &nv);
-    const char *const name = t == DEFT_F32 ? "df_gemm_f32" : "df_gemm_f64";
-    gemm_emit_function(&self->target, ctx, mod, t, mr, nv, name);
-    df_llvm_fn fn = { 0 };
+    TRY(make_module(self, d, t, &ctx, &mod, kept));
     TRY(df_llvm_load_module(self, d, mod, ctx, DF_OPT_O2, &name, 1, &fn, NULL));
-    kept->mr = mr;
-    kept->nr = nv * self->target.vector_bytes / (t == DEFT_F32 ? 4 : 8);
     kept->size = fn.size;
     memcpy(&kept->fn, &fn.at,
            sizeof fn.at); /* ISO C converts no object pointer to a function pointer */

@@ -64,14 +64,8 @@ static deft_status plugin_build_module(const df_host *host, const df_llvm_target
 
 /* Four names per kernel at most: df_k4294967295_part. */
 typedef struct names {
-    char text[DF_CODE_PIECES][24];
+    char text[DF_CODE_PIECES][DF_CODE_NAME];
 } names;
-
-/* Whether the code of the kernel has the functions part and fin. */
-static bool has_parts(const df_kernel *k, const df_facts *facts)
-{
-    return (k->flags & DF_KERNEL_SPLIT) && !facts;
-}
 
 /* Lists the names of the exported functions, then those of the internal ones. Returns the number of
  * exported functions. */
@@ -82,13 +76,13 @@ static uint32_t list_names(const df_kernel *const *k, const df_facts *facts, uin
     *n_inner = 0;
     for (uint32_t i = 0; i < n; i++) {
         static const char *const suffix[DF_CODE_PIECES] = { "", "_part", "_fin", "_body" };
-        const int n_pieces = has_parts(k[i], facts) ? DF_CODE_PIECES : 1;
+        const int n_pieces = df_code_has_parts(k[i], facts) ? DF_CODE_PIECES : 1;
         for (int e = 0; e < n_pieces; e++)
             snprintf(text[i].text[e], sizeof text[i].text[e], "df_k%u%s", i, suffix[e]);
         for (int e = 0; e < n_pieces && e < 3; e++) list[at++] = text[i].text[e];
     }
     for (uint32_t i = 0; i < n; i++)
-        if (has_parts(k[i], facts)) list[at + (*n_inner)++] = text[i].text[3];
+        if (df_code_has_parts(k[i], facts)) list[at + (*n_inner)++] = text[i].text[3];
     return at;
 }
 
@@ -109,7 +103,7 @@ static void fill_codes(const df_kernel *const *k, const df_facts *facts, uint32_
         df_code *const c = &out[i];
         *c = (df_code){ .main = as_fn(fns->at), .bytes = bytes / n, .owner = batch };
         c->size[0] = fns->size;
-        if (!has_parts(k[i], facts)) continue;
+        if (!df_code_has_parts(k[i], facts)) continue;
         c->part = as_fn((++fns)->at);
         c->size[1] = fns->size;
         c->fin = as_fn((++fns)->at);
@@ -149,6 +143,34 @@ static deft_status plugin_compile_batch(void *self, df_diag *d, const df_kernel 
 done:
     df_mem_free(host->mem, block, size);
     return st;
+}
+
+/* Puts the functions of each of n kernels into a section of its own. */
+static void set_sections(LLVMModuleRef m, uint32_t n)
+{
+    static const char *const suffix[DF_CODE_PIECES] = { "", "_part", "_fin", "_body" };
+    char name[DF_CODE_NAME], section[DF_CODE_NAME];
+    for (uint32_t i = 0; i < n; i++) {
+        snprintf(section, sizeof section, ".text.df_k%u", i);
+        for (int e = 0; e < DF_CODE_PIECES; e++) {
+            snprintf(name, sizeof name, "df_k%u%s", i, suffix[e]);
+            const LLVMValueRef fn = LLVMGetNamedFunction(m, name);
+            if (fn) LLVMSetSection(fn, section);
+        }
+    }
+}
+
+static deft_status plugin_object(void *self, df_diag *d, const df_kernel *const *k,
+                                 const df_facts *facts, uint32_t n, df_opt level, df_str *elf)
+{
+    df_llvm *const llvm = self;
+    LLVMContextRef ctx = NULL;
+    LLVMModuleRef m = NULL;
+    const deft_status st =
+        plugin_build_module(&llvm->host, &llvm->target, d, k, facts, n, level, &ctx, &m);
+    if (st != DEFT_OK) return st;
+    set_sections(m, n);
+    return df_llvm_module_object(llvm, d, m, ctx, level, elf);
 }
 
 static deft_status plugin_show_kernel(void *self, df_diag *d, const df_kernel *k,
@@ -225,6 +247,19 @@ static deft_status gated_specialize(void *self, df_diag *d, const df_kernel *k,
                         &c);
 }
 
+static deft_status run_object(void *user)
+{
+    const call *const c = user;
+    return plugin_object(c->llvm, c->d, c->k, c->facts, c->n, c->level, c->text);
+}
+
+static deft_status gated_object(void *self, df_diag *d, const df_kernel *const *k,
+                                const df_facts *facts, uint32_t n, df_opt level, df_str *elf)
+{
+    call c = { .llvm = self, .d = d, .k = k, .facts = facts, .n = n, .level = level, .text = elf };
+    return df_llvm_call(&c.llvm->host, d, DF_LLVM_STACK_COMPILE, room_for(k, n), run_object, &c);
+}
+
 static deft_status run_release(void *user)
 {
     const call *const c = user;
@@ -264,6 +299,19 @@ static deft_status gated_gemm(void *self, df_diag *d, deft_dtype t, df_gemm_kern
 {
     call c = { .llvm = self, .d = d, .dtype = t, .gemm = out };
     return df_llvm_call(&c.llvm->host, d, DF_LLVM_STACK_COMPILE, ROOM, run_gemm, &c);
+}
+
+static deft_status run_gemm_object(void *user)
+{
+    const call *const c = user;
+    return df_llvm_gemm_object(c->llvm, c->d, c->dtype, c->gemm, c->text);
+}
+
+static deft_status gated_gemm_object(void *self, df_diag *d, deft_dtype t, df_gemm_kernel *out,
+                                     df_str *elf)
+{
+    call c = { .llvm = self, .d = d, .dtype = t, .gemm = out, .text = elf };
+    return df_llvm_call(&c.llvm->host, d, DF_LLVM_STACK_COMPILE, ROOM, run_gemm_object, &c);
 }
 
 static deft_status run_show_debugger(void *user)
@@ -374,6 +422,8 @@ static deft_status plugin_create_compiler(const df_host *host, const char *build
                           .vector_bytes = llvm->target.vector_bytes,
                           .compile = gated_compile,
                           .specialize = gated_specialize,
+                          .object = gated_object,
+                          .gemm_object = gated_gemm_object,
                           .release = gated_release,
                           .show = gated_show,
                           .gemm = gated_gemm,

@@ -29,6 +29,7 @@
 
 #include "base/build_id.h"
 #include "base/fork.h"
+#include "jit_llvm/generator_id.h"
 #include "runtime/elf_file.h"
 #include "runtime/os.h"
 
@@ -294,6 +295,14 @@ static deft_status late_specialize(void *self, df_diag *d, const df_kernel *k,
     return st == DEFT_OK ? l->real.specialize(l->real.self, d, k, facts, out) : st;
 }
 
+static deft_status late_object(void *self, df_diag *d, const df_kernel *const *k,
+                               const df_facts *facts, uint32_t n, df_opt level, df_str *elf)
+{
+    const late *const l = self;
+    const deft_status st = late_start(self, d);
+    return st == DEFT_OK ? l->real.object(l->real.self, d, k, facts, n, level, elf) : st;
+}
+
 static deft_status late_show(void *self, df_diag *d, const df_kernel *k, const char *target,
                              bool assembly, df_str *out)
 {
@@ -307,6 +316,14 @@ static deft_status late_gemm(void *self, df_diag *d, deft_dtype t, df_gemm_kerne
     const late *const l = self;
     const deft_status st = late_start(self, d);
     return st == DEFT_OK ? l->real.gemm(l->real.self, d, t, out) : st;
+}
+
+static deft_status late_gemm_object(void *self, df_diag *d, deft_dtype t, df_gemm_kernel *out,
+                                    df_str *elf)
+{
+    const late *const l = self;
+    const deft_status st = late_start(self, d);
+    return st == DEFT_OK ? l->real.gemm_object(l->real.self, d, t, out, elf) : st;
 }
 
 /* ---- calls that need compiled code, so that the compiler has started ---- */
@@ -363,11 +380,14 @@ deft_status df_plugin_cpu(const df_host *host, const char *build_id, df_diag *d,
         df_mem_free(host->mem, l, sizeof *l);
         return host->fail(d, DEFT_E_MEMORY, "deft-llvm: no mutex could be had");
     }
-    *out = (df_compiler){ .self = l,
+    *out = (df_compiler){ .version = DF_GENERATOR_ID,
+                          .self = l,
                           .start = late_start,
                           .describe = late_describe,
                           .compile = late_compile,
                           .specialize = late_specialize,
+                          .object = late_object,
+                          .gemm_object = late_gemm_object,
                           .release = late_release,
                           .show = late_show,
                           .gemm = late_gemm,

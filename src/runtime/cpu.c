@@ -76,15 +76,17 @@ static void make_product_code(void *user)
     product_code *const p = user;
     cpu *const c = p->c;
     df_diag d = { 0 };
-    if (!df_tiers_start(p->tiers)) return;
-    if (c->compiler.gemm(c->compiler.self, &d, p->dtype, &p->kernel) != DEFT_OK) {
+    const bool known =
+        c->compiler.recall_gemm && c->compiler.recall_gemm(c->compiler.self, p->dtype, &p->kernel);
+    if (!known && !df_tiers_start(p->tiers)) return;
+    if (!known && c->compiler.gemm(c->compiler.self, &d, p->dtype, &p->kernel) != DEFT_OK) {
         df_logf(c->log, compile, "matmul: no micro-kernel for %s: %s", deft_dtype_name(p->dtype),
                 d.text);
         return;
     }
     df_naming_show_gemm(c->naming, p->dtype, &p->kernel);
     atomic_store_explicit(&c->exec.gemm[p->dtype == DEFT_F64], &p->kernel, memory_order_release);
-    log_product_code(p);
+    if (!known) log_product_code(p);
 }
 
 /* Asks for the micro-kernel for products of dtype t. Until it is there, products use the tiles in

@@ -84,14 +84,23 @@ typedef void (*df_gemm_fn)(int64_t k, const void *a, const void *b, void *c, int
 #define DF_GEMM_FETCH_STEPS 4
 #define DF_GEMM_FETCH_BYTES 64
 
+#define DF_GEMM_SYMBOL "df_gemm" /* its name in an object */
+
 typedef struct df_gemm_kernel {
     df_gemm_fn fn;
     uint32_t mr, nr;
     uint32_t size; /* of the machine code, in bytes; 0: unknown */
 } df_gemm_kernel;
 
-/* The functions of a kernel's code: main, part, fin and body. */
-enum { DF_CODE_PIECES = 4 };
+/* The functions of a kernel's code: main, part, fin and body. In an object, kernel i of a module
+ * has df_k<i>, df_k<i>_part, df_k<i>_fin and df_k<i>_body. */
+enum { DF_CODE_PIECES = 4, DF_CODE_NAME = 24 };
+
+/* Whether the code of the kernel has the functions part, fin and body. facts may be NULL. */
+DF_INLINE bool df_code_has_parts(const df_kernel *k, const df_facts *facts)
+{
+    return (k->flags & DF_KERNEL_SPLIT) && !facts;
+}
 
 typedef struct df_code {
     df_kernel_fn main, part, fin; /* part and fin: NULL except in SPLIT kernels */
@@ -114,6 +123,9 @@ typedef enum df_opt { DF_OPT_O0, DF_OPT_O2 } df_opt;
  * functions never start it. */
 typedef struct df_compiler {
     const char *name; /* "llvm 19.1.7 znver5 64-byte vectors"; NULL when start is not NULL */
+    /* Names what code depends on beside the kernel and the machine: the version of LLVM, and a hash
+     * of the sources of the code generator. Known before the start. */
+    const char *version;
     void *self;
     uint32_t vector_bytes; /* 16, 32 or 64; 0 when start is not NULL */
     /* Starts the compiler. A refusal is final: each later call returns the same status and
@@ -130,6 +142,20 @@ typedef struct df_compiler {
     /* Compiles a variant of k that relies on facts: only `main`, at O2. NULL: not offered. */
     deft_status (*specialize)(void *self, df_diag *d, const df_kernel *k, const df_facts *facts,
                               df_code *out);
+    /* Compiles n kernels as one module, and appends the relocatable object to *elf. Each kernel is
+     * in sections of its own. facts, which may be NULL, hold for all. The members `object` and
+     * `gemm_object` are NULL when this is not offered. */
+    deft_status (*object)(void *self, df_diag *d, const df_kernel *const *k, const df_facts *facts,
+                          uint32_t n, df_opt level, df_str *elf);
+    /* The same for the micro-kernel of gemm, DF_GEMM_SYMBOL. Fills in mr and nr of *out. */
+    deft_status (*gemm_object)(void *self, df_diag *d, deft_dtype t, df_gemm_kernel *out,
+                               df_str *elf);
+    /* Gives the code of a level that an earlier process made of k, or with facts, of this variant
+     * of k. Does not start the compiler. Returns false when there is none. The members `recall`
+     * and `recall_gemm` are NULL when no code is kept. */
+    bool (*recall)(void *self, const df_kernel *k, const df_facts *facts, df_opt level,
+                   df_code *out);
+    bool (*recall_gemm)(void *self, deft_dtype t, df_gemm_kernel *out);
     /* Frees the code of one kernel. No thread may be running it. */
     void (*release)(void *self, df_code *code);
     /* Appends the IR or the assembly of k for a named target ("x86-64-v4") to out, for dumps. */

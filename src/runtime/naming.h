@@ -33,6 +33,8 @@ typedef struct df_naming_options {
 /* Returns the options that DEFT_PERF, DEFT_GDB and TMPDIR ask for. The texts are those of the
  * environment. In a set-user-id program all are NULL or false. */
 df_naming_options df_naming_wanted(void);
+/* Whether code must keep frame pointers for what is wanted. */
+bool df_naming_keeps_frames(const df_naming_options *o);
 
 typedef struct df_naming df_naming;
 

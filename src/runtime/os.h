@@ -20,6 +20,9 @@
  * failure. */
 void *df_os_map(size_t size);
 void df_os_unmap(void *p, size_t size); /* p and size as of df_os_map */
+/* Makes pages of df_os_map executable, and no longer writable. Returns false when the system does
+ * not permit it. */
+bool df_os_make_code(void *p, size_t size);
 /* Asks for huge pages in a part of a mapping. p and size must be multiples of DF_OS_HUGE. The
  * system may refuse. */
 void df_os_use_huge_pages(void *p, size_t size);

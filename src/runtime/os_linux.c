@@ -47,6 +47,11 @@ void *df_os_map(size_t size)
     return at;
 }
 
+bool df_os_make_code(void *p, size_t size)
+{
+    return mprotect(p, size, PROT_READ | PROT_EXEC) == 0;
+}
+
 void df_os_use_huge_pages(void *p, size_t size)
 {
     df_assert((uintptr_t)p % DF_OS_HUGE == 0 && size % DF_OS_HUGE == 0);

@@ -61,6 +61,7 @@ typedef struct df_tier_stats {
     uint64_t kernels;          /* entries created */
     uint64_t hits;             /* kernels of plans that had an entry */
     uint64_t compiled;         /* codes that were made: one per level of a kernel, and variants */
+    uint64_t loaded;           /* codes that an earlier process had kept */
     uint64_t compile_ns;       /* time of all compilations */
     uint64_t failed;           /* kernels and variants that the compiler failed to compile */
     uint64_t evicted;          /* entries that left the cache */

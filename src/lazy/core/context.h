@@ -240,6 +240,7 @@ struct deft_runtime {
     df_device *dev;        /* the CPU */
     df_cache *plans;
     df_compiler compiler;
+    struct df_disk *disk; /* the cache of compiled code; NULL: none */
     void *plugin;
     df_fork_lock gpu_lock; /* guards gpu_plugin, gpu and gpus_lost */
     df_gpu_plugin gpu_plugin;

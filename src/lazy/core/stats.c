@@ -18,6 +18,7 @@ void deft_stats_read(const deft_ctx *cx, deft_stats *out, size_t size)
     s.peak_bytes = a.peak_bytes;
     s.packed_bytes = a.derived_bytes;
     s.kernels_compiled = t.compiled;
+    s.kernels_loaded = t.loaded;
     s.kernels_known = t.kernels;
     s.ns_compile = t.compile_ns;
     s.variants_made = t.variants;

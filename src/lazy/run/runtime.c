@@ -5,6 +5,7 @@
  */
 #include "lazy/core/devices.h"
 #include "lazy/log/summary.h"
+#include "runtime/code/kept.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -47,6 +48,7 @@ static void runtime_free(deft_runtime **rt)
     df_summary_close(&r->summary);
     df_journal_close(&r->journal);
     if (r->plugin) df_plugin_close(&r->compiler, &r->plugin);
+    df_disk_close(&r->disk);
     df_sites_destroy(&r->sites);
     if (r->plugin_dir) df_mem_free(r->mem, r->plugin_dir, strlen(r->plugin_dir) + 1);
     const df_mem hooks = r->mem_hooks;
@@ -102,6 +104,19 @@ static void open_journal(deft_runtime *r, const deft_runtime_options *o)
     r->journal = r->log.journal = df_journal_open(r->mem, &r->log, &journal);
 }
 
+/* Puts the cache of compiled code in front of the compiler. Code for debuggers is not kept: GDB
+ * gets its names from the compiler that made it. */
+static void open_kept(deft_runtime *r, const deft_runtime_options *o,
+                      const df_naming_options *naming)
+{
+    const df_disk_options disk = { .folders = o->cache_dir, .max_bytes = o->max_cache_dir_bytes };
+    if (!naming->debugger) r->disk = df_disk_open(r->mem, &r->log, &disk);
+    const df_kept_options kept = { .disk = r->disk,
+                                   .max_vector_bytes = o->max_vector_bytes,
+                                   .keep_frames = df_naming_keeps_frames(naming) };
+    df_kept_open(r->mem, &r->log, &kept, &r->compiler);
+}
+
 static deft_status runtime_open(deft_runtime *r, const deft_runtime_options *o, df_diag *d)
 {
     deft_status st = DEFT_OK;
@@ -126,6 +141,7 @@ static deft_status runtime_open(deft_runtime *r, const deft_runtime_options *o, 
         snprintf(r->compiler_text, sizeof r->compiler_text, "interpreter: %.160s", plugin.text);
 
     const df_naming_options naming = df_naming_wanted();
+    if (r->has_compiler) open_kept(r, o, &naming);
     const df_cpu_options cpu = {
         .n_threads = o->n_threads ? o->n_threads : (uint32_t)df_env_int("DEFT_NUM_THREADS", 0),
         .tier = device_tier(tier),

@@ -138,6 +138,11 @@ df_naming_options df_naming_wanted(void)
                                 .debugger = df_env_flag("DEFT_GDB", false) };
 }
 
+bool df_naming_keeps_frames(const df_naming_options *o)
+{
+    return o->debugger || (o->perf && *o->perf);
+}
+
 static df_perf *open_perf(const df_mem *mem, const df_log *log, const df_naming_options *o)
 {
     const bool dump = strcmp(o->perf, "jitdump") == 0;

@@ -117,7 +117,7 @@ static void *find(search *s)
 static bool keeps_frames(void)
 {
     const df_naming_options o = df_naming_wanted();
-    return o.debugger || (o.perf && *o.perf);
+    return df_naming_keeps_frames(&o);
 }
 
 static df_host host_of(const df_mem *mem, const df_log *log, uint32_t max_vector_bytes)

@@ -108,7 +108,7 @@ static size_t charge(const entry *e)
 /* ---- compiling ---- */
 
 /* Publishes code of a level; NULL: the compilation failed. The caller holds `lock`. */
-static void tier_publish_code(df_tiers *t, entry *e, df_opt level, const df_code *code)
+static void tier_publish_code(entry *e, df_opt level, const df_code *code)
 {
     if (!code) {
         set_state(&e->exec, level, STATE_FAILED);
@@ -120,7 +120,6 @@ static void tier_publish_code(df_tiers *t, entry *e, df_opt level, const df_code
     if (level == DF_OPT_O2 || !e->has_code[DF_OPT_O2])
         atomic_store_explicit(&e->exec.code, &e->code[level], memory_order_release);
     set_state(&e->exec, level, STATE_DONE);
-    t->stats.compiled++;
 }
 
 /* Makes the event for the compilation of e at `level`, in a module of n kernels. d is the failure,
@@ -183,7 +182,7 @@ bool df_tiers_start(df_tiers *t)
 static void tier_fail_entries(df_tiers *t, entry *const *e, uint32_t n, df_opt level)
 {
     pthread_mutex_lock(&t->lock);
-    for (uint32_t i = 0; i < n; i++) tier_publish_code(t, e[i], level, NULL);
+    for (uint32_t i = 0; i < n; i++) tier_publish_code(e[i], level, NULL);
     pthread_cond_broadcast(&t->changed);
     pthread_mutex_unlock(&t->lock);
 }
@@ -224,7 +223,8 @@ static void tier_compile_entries(df_tiers *t, entry *const *e, uint32_t n, df_op
     pthread_mutex_lock(&t->lock);
     t->stats.compile_ns += ns;
     for (uint32_t i = 0; i < n; i++) {
-        tier_publish_code(t, e[i], level, ok[i] ? &code[i] : NULL);
+        tier_publish_code(e[i], level, ok[i] ? &code[i] : NULL);
+        t->stats.compiled += ok[i];
         n_failed += !ok[i];
         df_tiers_hear(t, &event[i]);
     }
@@ -378,6 +378,99 @@ void df_tiers_check_fork(df_tiers *t)
     df_fork_detector_done(&t->mark);
 }
 
+/* ---- kept code ---- */
+
+/* Entries that are sought together. The stack of the caller, which may be small, holds them. */
+enum { RECALLED_AT_ONCE = 4 };
+
+/* Makes the event for code of a level that came from a folder. */
+static void make_loaded_event(df_event *out, const entry *e, df_opt level)
+{
+    df_event_make(out, DF_WHY_kernel_loaded, e->site ? e->site : e->plan_site, e->ops,
+                  "code for it in the cache",
+                  level == DF_OPT_O0 ? "none; O0 was kept by an earlier process"
+                                     : "none; O2 was kept by an earlier process");
+    out->other = e->plan_site;
+    out->owner = e->owner;
+    out->n = e->plan_number;
+}
+
+/* Kept code of one kernel. */
+typedef struct recalled {
+    bool found;
+    df_opt level;
+    df_code code;
+} recalled;
+
+/* Finds the best kept code of e. The caller must not hold `lock`. */
+static void recall_entry(df_tiers *t, const entry *e, recalled *out)
+{
+    const df_compiler *const c = t->compiler;
+    *out = (recalled){ .level = DF_OPT_O2 };
+    out->found = c->recall(c->self, &e->kernel, NULL, DF_OPT_O2, &out->code);
+    if (!out->found && df_tier_for(t, &e->kernel) == DF_TIER_AUTO) {
+        out->level = DF_OPT_O0;
+        out->found = c->recall(c->self, &e->kernel, NULL, DF_OPT_O0, &out->code);
+    }
+    if (out->found) df_code_show(t, e, out->level == DF_OPT_O0 ? ".O0" : "", &out->code);
+}
+
+/* Gives n entries, which are BUSY at O2, the code that earlier processes kept. Entries without such
+ * code are as they were before. The caller holds `lock`, which is released meanwhile. */
+static void tier_recall_entries(df_tiers *t, entry *const *e, uint32_t n)
+{
+    recalled r[RECALLED_AT_ONCE];
+    df_event event;
+    pthread_mutex_unlock(&t->lock);
+    for (uint32_t i = 0; i < n; i++) recall_entry(t, e[i], &r[i]);
+    pthread_mutex_lock(&t->lock);
+    for (uint32_t i = 0; i < n; i++) {
+        set_state(&e[i]->exec, DF_OPT_O2, STATE_NONE);
+        if (!r[i].found) continue;
+        tier_publish_code(e[i], r[i].level, &r[i].code);
+        t->stats.loaded++;
+        make_loaded_event(&event, e[i], r[i].level);
+        df_tiers_hear(t, &event);
+    }
+    pthread_cond_broadcast(&t->changed);
+    pthread_mutex_unlock(&t->lock);
+    for (uint32_t i = 0; i < n; i++) {
+        const df_kernel_notes told = { .tier = "kept",
+                                       .compiled = true,
+                                       .code_bytes = r[i].code.bytes };
+        if (!r[i].found) continue;
+        make_loaded_event(&event, e[i], r[i].level);
+        df_event_log(t->log, &event);
+        df_tier_log(t, e[i], &told);
+    }
+    pthread_mutex_lock(&t->lock);
+}
+
+/* Looks for kept code of the kernels of plan that nobody has begun to compile. The caller holds
+ * `lock`, which is released meanwhile. */
+static void tier_recall(df_tiers *t, const df_plan *plan)
+{
+    entry *some[RECALLED_AT_ONCE];
+    uint32_t n = 0;
+    if (!t->compiler || !t->compiler->recall) return;
+    for (uint32_t i = 0; i <= plan->n_kernels; i++) {
+        if (n == RECALLED_AT_ONCE || (i == plan->n_kernels && n > 0)) {
+            tier_recall_entries(t, some, n);
+            n = 0;
+        }
+        if (i == plan->n_kernels) return;
+        entry *const e = df_entry_of(plan->execs[i]);
+        const df_tier tier = df_tier_for(t, &e->kernel);
+        if ((tier != DF_TIER_AUTO && tier != DF_TIER_O2) || e->was_sought ||
+            df_exec_state(&e->exec, DF_OPT_O0) != STATE_NONE ||
+            df_exec_state(&e->exec, DF_OPT_O2) != STATE_NONE)
+            continue;
+        e->was_sought = true;
+        set_state(&e->exec, DF_OPT_O2, STATE_BUSY);
+        some[n++] = e;
+    }
+}
+
 /* ---- attach ---- */
 
 static void set_origin(entry *e, const df_plan *plan, df_kern kernel)
@@ -463,7 +556,7 @@ static void compile_for_caller(df_tiers *t, entry *const *e, uint32_t n, df_opt 
     if (df_os_call(COMPILE_STACK, tier_compile_callback, &c)) return;
     df_logf(t->log, compile, "no thread could be had to compile %u kernels in: interpreted", n);
     pthread_mutex_lock(&t->lock);
-    for (uint32_t i = 0; i < n; i++) tier_publish_code(t, e[i], level, NULL);
+    for (uint32_t i = 0; i < n; i++) tier_publish_code(e[i], level, NULL);
     t->stats.failed += n;
     pthread_cond_broadcast(&t->changed);
     pthread_mutex_unlock(&t->lock);
@@ -535,6 +628,10 @@ deft_status df_tiers_attach(df_tiers *t, df_diag *d, df_plan *plan, df_waiter *w
         if (st != DEFT_OK) break;
         plan->execs[i.i] = &e->exec;
         forget_lost(t, e);
+    }
+    if (st == DEFT_OK) tier_recall(t, plan);
+    for (uint32_t i = 0; i < plan->n_kernels && st == DEFT_OK; i++) {
+        entry *const e = df_entry_of(plan->execs[i]);
         const df_tier tier = df_tier_for(t, &e->kernel);
         waits |= tier == DF_TIER_O0 || tier == DF_TIER_O2;
         if (tier == DF_TIER_AUTO && df_exec_state(&e->exec, DF_OPT_O0) == STATE_NONE &&

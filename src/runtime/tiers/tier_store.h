@@ -56,6 +56,7 @@ struct entry {
     size_t storage_size;
     df_code code[2]; /* by df_opt */
     bool has_code[2];
+    bool was_sought;       /* kept code was looked for */
     struct entry *next[2]; /* in the queue of a level */
     double work;           /* instructions times elements of the last launch before O2 code was
                             * asked for; 0: not launched */
@@ -199,7 +200,7 @@ void df_tiers_hear(df_tiers *t, const df_event *e);
 
 /* The result of one compilation, for the structured log. */
 typedef struct df_kernel_notes {
-    const char *tier;  /* "O0", "O2", "variant" */
+    const char *tier;  /* "O0", "O2", "variant", or "kept" for code of an earlier process */
     const char *facts; /* of a variant; else NULL */
     const char *error; /* the reason when `compiled` is false */
     bool compiled;

@@ -174,19 +174,29 @@ static bool publish(df_tiers *t, df_variant *v)
     return fits;
 }
 
+/* Gets the code of v: what an earlier process kept, which sets *is_kept, or new code. */
+static deft_status make_code(df_tiers *t, df_diag *d, entry *e, df_variant *v, bool *is_kept)
+{
+    const df_compiler *const c = t->compiler;
+    *is_kept = c->recall && c->recall(c->self, &e->kernel, &v->facts, DF_OPT_O2, &v->code);
+    if (*is_kept) return DEFT_OK;
+    atomic_fetch_add(&t->n_in_compiler, 1);
+    const deft_status st = c->specialize(c->self, d, &e->kernel, &v->facts, &v->code);
+    atomic_fetch_sub(&t->n_in_compiler, 1);
+    df_logf(t->log, compile, "a variant%s%s", st == DEFT_OK ? "" : ": ", d->text);
+    return st;
+}
+
 void df_variant_make(df_tiers *t, entry *e)
 {
     df_diag d = { 0 };
     df_event event;
     char expected[96], found[200], facts[200];
+    bool is_kept;
     df_variant *const v = e->wish;
     const uint64_t start = df_os_now_ns();
-    atomic_fetch_add(&t->n_in_compiler, 1);
-    const deft_status st =
-        t->compiler->specialize(t->compiler->self, &d, &e->kernel, &v->facts, &v->code);
-    atomic_fetch_sub(&t->n_in_compiler, 1);
+    const deft_status st = make_code(t, &d, e, v, &is_kept);
     const uint64_t ns = df_os_now_ns() - start;
-    df_logf(t->log, compile, "a variant%s%s", st == DEFT_OK ? "" : ": ", d.text);
     const size_t code_bytes = v->code.bytes;
     v->bytes = sizeof *v + code_bytes;
     df_facts_print(&v->facts, &e->kernel, found, sizeof found);
@@ -196,7 +206,8 @@ void df_variant_make(df_tiers *t, entry *e)
     snprintf(found + at, sizeof found - at, " in %u launches in a row; took %.2f ms", v->n_launches,
              (double)ns * 1e-6);
     if (st == DEFT_OK)
-        df_variant_event(&event, v, DF_WHY_variant_new, "any extents and numbers", found);
+        df_variant_event(&event, v, is_kept ? DF_WHY_variant_loaded : DF_WHY_variant_new,
+                         "any extents and numbers", found);
     if (st == DEFT_OK) df_code_show(t, e, ".variant", &v->code);
     const bool is_made = st == DEFT_OK && publish(t, v);
     if (!is_made)
@@ -205,7 +216,8 @@ void df_variant_make(df_tiers *t, entry *e)
 
     pthread_mutex_lock(&t->lock);
     t->stats.compile_ns += ns;
-    t->stats.compiled += is_made;
+    t->stats.compiled += is_made && !is_kept;
+    t->stats.loaded += is_made && is_kept;
     t->stats.variants += is_made;
     t->stats.failed += st != DEFT_OK;
     if (!is_made) atomic_store_explicit(&e->exec.n_variants, DF_MAX_VARIANTS, memory_order_relaxed);

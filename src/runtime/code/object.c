@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Links ELF objects of x86-64 to the objects of object.h.
+ *
+ * The sections of a kernel are those with its functions, and all that their relocations reach. They
+ * are laid out one after the other: code, constants, stubs, slots. Every relocation must be the
+ * distance of two places in the body, so it is resolved here, once.
+ *
+ * References: System V ABI, chapters 4 and 5; its AMD64 supplement, section 4.4 (relocations).
+ */
+#include "runtime/code/object.h"
+
+#include <elf.h>
+#include <string.h>
+
+#include "base/vec.h"
+#include "runtime/code/callees.h"
+
+bool df_object_is_offered(void)
+{
+#if defined(__x86_64__) && defined(__linux__)
+    return true;
+#else
+    return false;
+#endif
+}
+
+/* ---- the ELF file ---- */
+
+typedef struct elf {
+    const char *at; /* its bytes, which need not be aligned */
+    size_t n;
+    Elf64_Ehdr header;
+    uint32_t n_symbols;
+    uint64_t symbols;         /* where the symbols are */
+    uint64_t strings, n_text; /* where their names are, and how many bytes; the last one is 0 */
+} elf;
+
+/* Copies n bytes at `from` of the file to `to`. Returns false when the file ends before. */
+static bool elf_read(const elf *e, uint64_t from, void *to, size_t n)
+{
+    if (from > e->n || n > e->n - from) return false;
+    memcpy(to, e->at + from, n);
+    return true;
+}
+
+static bool read_section(const elf *e, uint32_t i, Elf64_Shdr *out)
+{
+    if (i >= e->header.e_shnum) return false;
+    return elf_read(e, e->header.e_shoff + (uint64_t)i * sizeof *out, out, sizeof *out);
+}
+
+static bool read_symbol(const elf *e, uint32_t i, Elf64_Sym *out)
+{
+    return i < e->n_symbols &&
+           elf_read(e, e->symbols + (uint64_t)i * sizeof *out, out, sizeof *out);
+}
+
+static const char *elf_name(const elf *e, const Elf64_Sym *s)
+{
+    return s->st_name < e->n_text ? e->at + e->strings + s->st_name : "";
+}
+
+/* Finds the symbols and their names. */
+static bool elf_find_symbols(elf *e)
+{
+    Elf64_Shdr s, names;
+    for (uint32_t i = 0; read_section(e, i, &s); i++) {
+        if (s.sh_type != SHT_SYMTAB || !read_section(e, s.sh_link, &names)) continue;
+        if (names.sh_offset > e->n || names.sh_size > e->n - names.sh_offset) return false;
+        if (names.sh_size == 0 || e->at[names.sh_offset + names.sh_size - 1] != '\0') return false;
+        e->symbols = s.sh_offset;
+        e->n_symbols = (uint32_t)(s.sh_size / sizeof(Elf64_Sym) & UINT32_MAX);
+        e->strings = names.sh_offset;
+        e->n_text = names.sh_size;
+        return true;
+    }
+    return false;
+}
+
+static bool open_elf(elf *e, const void *at, size_t n)
+{
+    *e = (elf){ .at = at, .n = n };
+    if (!elf_read(e, 0, &e->header, sizeof e->header)) return false;
+    const Elf64_Ehdr *const h = &e->header;
+    return memcmp(h->e_ident, ELFMAG, SELFMAG) == 0 && h->e_ident[EI_CLASS] == ELFCLASS64 &&
+           h->e_ident[EI_DATA] == ELFDATA2LSB && h->e_type == ET_REL && h->e_machine == EM_X86_64 &&
+           h->e_shoff <= n && h->e_shentsize == sizeof(Elf64_Shdr) && elf_find_symbols(e);
+}
+
+/* ---- the parts of a kernel ---- */
+
+enum {
+    MAX_SECTIONS = 64, /* sections that one kernel may need */
+    STUB_BYTES = 8,    /* jmp *slot(%rip), and two bytes that are never reached */
+    SLOT_BYTES = 8
+};
+
+/* A section that belongs to the kernel. */
+typedef struct part {
+    uint32_t section;
+    Elf64_Shdr header;
+    uint64_t at; /* in the body */
+} part;
+
+typedef struct linker {
+    df_diag *d;
+    elf e;
+    part parts[MAX_SECTIONS];
+    uint32_t n_parts;
+    uint32_t calls[DF_N_CALLEES], n_calls; /* functions outside, in the order of their slots */
+    uint64_t stubs, slots, body_size;      /* places in the body */
+} linker;
+
+static deft_status object_refuse(const linker *l, const char *what)
+{
+    return df_fail(l->d, DEFT_E_COMPILE, "object: %s", what);
+}
+
+static const part *find_part(const linker *l, uint32_t section)
+{
+    for (uint32_t i = 0; i < l->n_parts; i++)
+        if (l->parts[i].section == section) return &l->parts[i];
+    return NULL;
+}
+
+static deft_status add_part(linker *l, uint32_t section)
+{
+    Elf64_Shdr s;
+    if (find_part(l, section)) return DEFT_OK;
+    if (!read_section(&l->e, section, &s)) return object_refuse(l, "a section is missing");
+    if (!(s.sh_flags & SHF_ALLOC) || (s.sh_flags & (SHF_WRITE | SHF_TLS)) ||
+        s.sh_type != SHT_PROGBITS)
+        return object_refuse(l, "a section is neither code nor constants");
+    if (s.sh_offset > l->e.n || s.sh_size > l->e.n - s.sh_offset)
+        return object_refuse(l, "a section ends behind the file");
+    if (s.sh_addralign > DF_OBJECT_ALIGN || (s.sh_addralign & (s.sh_addralign - 1)))
+        return object_refuse(l, "a section has an alignment that is not offered");
+    if (l->n_parts == MAX_SECTIONS) return object_refuse(l, "a kernel has too many sections");
+    l->parts[l->n_parts++] = (part){ .section = section, .header = s };
+    return DEFT_OK;
+}
+
+/* The place of a function outside in l->calls; adds it. */
+static deft_status add_call(linker *l, const char *name, uint32_t *out)
+{
+    const uint32_t callee = df_callee_find(name);
+    if (callee == DF_N_CALLEES)
+        return df_fail(l->d, DEFT_E_COMPILE, "object: code may not call '%.60s'", name);
+    for (*out = 0; *out < l->n_calls; ++*out)
+        if (l->calls[*out] == callee) return DEFT_OK;
+    l->calls[l->n_calls++] = callee;
+    return DEFT_OK;
+}
+
+/* Calls `take` with each relocation of part i. */
+typedef deft_status (*take_relocation)(linker *l, uint32_t i, const Elf64_Rela *r,
+                                       const Elf64_Sym *s, void *user);
+
+static deft_status each_relocation(linker *l, uint32_t i, take_relocation take, void *user)
+{
+    Elf64_Shdr s;
+    for (uint32_t k = 0; read_section(&l->e, k, &s); k++) {
+        if (s.sh_info != l->parts[i].section || !(s.sh_type == SHT_RELA || s.sh_type == SHT_REL))
+            continue;
+        if (s.sh_type == SHT_REL) return object_refuse(l, "relocations have no addends");
+        for (uint64_t at = 0; at + sizeof(Elf64_Rela) <= s.sh_size; at += sizeof(Elf64_Rela)) {
+            Elf64_Rela r;
+            Elf64_Sym symbol;
+            if (s.sh_offset > l->e.n || !elf_read(&l->e, s.sh_offset + at, &r, sizeof r) ||
+                !read_symbol(&l->e, (uint32_t)ELF64_R_SYM(r.r_info), &symbol))
+                return object_refuse(l, "a relocation ends behind the file");
+            const deft_status st = take(l, i, &r, &symbol, user);
+            if (st != DEFT_OK) return st;
+        }
+    }
+    return DEFT_OK;
+}
+
+static deft_status object_collect(linker *l, uint32_t i, const Elf64_Rela *r, const Elf64_Sym *s,
+                                  void *user)
+{
+    uint32_t ignored;
+    (void)i;
+    (void)r;
+    (void)user;
+    if (s->st_shndx == SHN_UNDEF) return add_call(l, elf_name(&l->e, s), &ignored);
+    if (s->st_shndx >= SHN_LORESERVE) return object_refuse(l, "a symbol is in no section");
+    return add_part(l, s->st_shndx);
+}
+
+/* Finds the function `name`, and the part of its section, which is added. */
+static deft_status find_piece(linker *l, const char *name, uint32_t *section, uint64_t *at,
+                              uint32_t *size)
+{
+    Elf64_Sym s;
+    for (uint32_t i = 0; read_symbol(&l->e, i, &s); i++) {
+        if (ELF64_ST_TYPE(s.st_info) != STT_FUNC || strcmp(elf_name(&l->e, &s), name) != 0)
+            continue;
+        if (s.st_shndx == SHN_UNDEF || s.st_shndx >= SHN_LORESERVE) break;
+        const deft_status st = add_part(l, s.st_shndx);
+        if (st != DEFT_OK) return st;
+        const uint64_t all = find_part(l, s.st_shndx)->header.sh_size;
+        if (s.st_value > all || s.st_size > all - s.st_value || s.st_size == 0) break;
+        *section = s.st_shndx;
+        *at = s.st_value;
+        *size = (uint32_t)s.st_size;
+        return DEFT_OK;
+    }
+    return df_fail(l->d, DEFT_E_COMPILE, "object: there is no function '%.60s'", name);
+}
+
+static uint64_t object_aligned(uint64_t x, uint64_t to)
+{
+    return (x + to - 1) & ~(to - 1);
+}
+
+/* Gives every part its place: code first, since it is aligned and is read together. */
+static deft_status object_lay_out(linker *l)
+{
+    uint64_t at = 0;
+    for (int code = 1; code >= 0; code--) {
+        at = object_aligned(at, DF_OBJECT_ALIGN);
+        for (uint32_t i = 0; i < l->n_parts; i++) {
+            part *const p = &l->parts[i];
+            if (((p->header.sh_flags & SHF_EXECINSTR) != 0) != code) continue;
+            p->at = at = object_aligned(at, p->header.sh_addralign ? p->header.sh_addralign : 1);
+            at += p->header.sh_size;
+            if (at > DF_OBJECT_MAX) return object_refuse(l, "the code is too long");
+        }
+    }
+    l->stubs = object_aligned(at, STUB_BYTES);
+    l->slots = l->stubs + (uint64_t)l->n_calls * STUB_BYTES;
+    l->body_size = l->slots + (uint64_t)l->n_calls * SLOT_BYTES;
+    return DEFT_OK;
+}
+
+/* ---- writing the body ---- */
+
+static void put_distance(unsigned char *at, int64_t distance)
+{
+    const int32_t word = (int32_t)distance;
+    memcpy(at, &word, sizeof word);
+}
+
+/* A stub is `jmp *slot(%rip)`: FF 25, and the distance from the end of the instruction. */
+static void write_stubs(const linker *l, unsigned char *body)
+{
+    for (uint32_t i = 0; i < l->n_calls; i++) {
+        unsigned char *const stub = body + l->stubs + (uint64_t)i * STUB_BYTES;
+        const uint64_t slot = l->slots + (uint64_t)i * SLOT_BYTES;
+        stub[0] = 0xFF;
+        stub[1] = 0x25;
+        put_distance(stub + 2, (int64_t)slot - (int64_t)(l->stubs + (uint64_t)i * STUB_BYTES + 6));
+        stub[6] = stub[7] = 0xCC;
+    }
+}
+
+/* Whether a relocation asks for the slot that holds an address. */
+static bool is_of_slot(uint32_t type)
+{
+    return type == R_X86_64_GOTPCREL || type == R_X86_64_GOTPCRELX ||
+           type == R_X86_64_REX_GOTPCRELX;
+}
+
+/* Whether a relocation asks for the distance of two places, in 4 bytes. */
+static bool is_distance(uint32_t type)
+{
+    return type == R_X86_64_PC32 || type == R_X86_64_PLT32 || is_of_slot(type);
+}
+
+/* Where the target of a relocation is in the body. */
+static deft_status target_of(linker *l, const Elf64_Rela *r, const Elf64_Sym *s, uint64_t *out)
+{
+    const bool wants_slot = is_of_slot((uint32_t)ELF64_R_TYPE(r->r_info));
+    if (s->st_shndx == SHN_UNDEF) {
+        uint32_t i;
+        const deft_status st = add_call(l, elf_name(&l->e, s), &i);
+        if (st != DEFT_OK) return st;
+        *out =
+            wants_slot ? l->slots + (uint64_t)i * SLOT_BYTES : l->stubs + (uint64_t)i * STUB_BYTES;
+        return DEFT_OK;
+    }
+    if (wants_slot) return object_refuse(l, "code reads an address of its own from a slot");
+    const part *const p = find_part(l, s->st_shndx);
+    if (!p || s->st_value > p->header.sh_size)
+        return object_refuse(l, "a symbol is behind its section");
+    *out = p->at + s->st_value;
+    return DEFT_OK;
+}
+
+static deft_status apply(linker *l, uint32_t i, const Elf64_Rela *r, const Elf64_Sym *s, void *user)
+{
+    unsigned char *const body = user;
+    const part *const p = &l->parts[i];
+    uint64_t target = 0;
+    const deft_status st = target_of(l, r, s, &target);
+    if (st != DEFT_OK) return st;
+    if (!is_distance((uint32_t)ELF64_R_TYPE(r->r_info)))
+        return df_fail(l->d, DEFT_E_COMPILE, "object: relocations of type %u are not offered",
+                       (unsigned)ELF64_R_TYPE(r->r_info));
+    if (r->r_offset > p->header.sh_size || p->header.sh_size - r->r_offset < 4)
+        return object_refuse(l, "a relocation is behind its section");
+    if (r->r_addend < INT32_MIN / 2 || r->r_addend > INT32_MAX / 2)
+        return object_refuse(l, "an addend is too large");
+    put_distance(body + p->at + r->r_offset,
+                 (int64_t)target + r->r_addend - (int64_t)(p->at + r->r_offset));
+    return DEFT_OK;
+}
+
+static deft_status write_body(linker *l, unsigned char *body)
+{
+    for (uint32_t i = 0; i < l->n_parts; i++) {
+        const part *const p = &l->parts[i];
+        memcpy(body + p->at, l->e.at + p->header.sh_offset, p->header.sh_size);
+        const deft_status st = each_relocation(l, i, apply, body);
+        if (st != DEFT_OK) return st;
+    }
+    write_stubs(l, body);
+    return DEFT_OK;
+}
+
+/* ---- exported ---- */
+
+/* df_object_make with a cleared linker. */
+static deft_status object_make(linker *l, const df_mem *mem, const void *bytes, size_t n,
+                               const char *const names[DF_CODE_PIECES], df_object **out)
+{
+    deft_status st = DEFT_OK;
+    df_object *o = NULL;
+    uint32_t section[DF_CODE_PIECES] = { 0 };
+    uint64_t at[DF_CODE_PIECES] = { 0 };
+    df_object_piece piece[DF_CODE_PIECES] = { { 0 } };
+    if (!open_elf(&l->e, bytes, n))
+        return object_refuse(l, "the code is not in an object of this machine");
+    for (int i = 0; i < DF_CODE_PIECES; i++)
+        if (names[i]) TRY(find_piece(l, names[i], &section[i], &at[i], &piece[i].size));
+    for (uint32_t i = 0; i < l->n_parts; i++) TRY(each_relocation(l, i, object_collect, NULL));
+    TRY(object_lay_out(l));
+
+    const size_t body = object_aligned(sizeof *o + l->n_calls * sizeof *o->calls, DF_OBJECT_ALIGN);
+    const size_t size = body + l->body_size;
+    o = df_mem_zalloc(mem, size);
+    if (!o) return df_fail_mem(l->d, "object", size);
+    for (int i = 0; i < DF_CODE_PIECES; i++)
+        if (names[i]) piece[i].at = (uint32_t)(find_part(l, section[i])->at + at[i]);
+    o->size = (uint32_t)size;
+    o->body = (uint32_t)body;
+    o->body_size = (uint32_t)l->body_size;
+    o->n_calls = l->n_calls;
+    memcpy(o->piece, piece, sizeof piece);
+    for (uint32_t i = 0; i < l->n_calls; i++)
+        o->calls[i] = (df_object_call){ .callee = l->calls[i],
+                                        .slot = (uint32_t)(l->slots + (uint64_t)i * SLOT_BYTES) };
+    TRY(write_body(l, (unsigned char *)o + body));
+    *out = o;
+    o = NULL;
+done:
+    if (o) df_mem_free(mem, o, o->size);
+    return st;
+}
+
+deft_status df_object_make(df_diag *d, const df_mem *mem, const void *bytes, size_t n,
+                           const char *const names[DF_CODE_PIECES], df_object **out)
+{
+    *out = NULL;
+    linker *const l = df_mem_zalloc(mem, sizeof *l); /* the stack of the caller may be small */
+    if (!l) return df_fail_mem(d, "object", sizeof *l);
+    l->d = d;
+    const deft_status st = object_make(l, mem, bytes, n, names, out);
+    df_mem_free(mem, l, sizeof *l);
+    return st;
+}
