@@ -8,9 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/build_id.h"
 #include "base/env.h"
+#include "cache/disk.h"
+#include "cache/folder.h"
 #include "deft/deft.h"
 #include "runtime/cpu.h"
 #include "runtime/matmul.h"
@@ -100,6 +103,23 @@ static void show_device(FILE *f)
     df_cpu_destroy(&dev);
 }
 
+/* The folder of compiled code that is written to, and whether it is used. */
+static void show_cache(FILE *f)
+{
+    char why[DF_FOLDER_WHY];
+    df_str list;
+    df_str_init(&list, &df_mem_system);
+    df_disk_list(NULL, &list);
+    if (list.at) list.at[strcspn(list.at, ":")] = '\0';
+    const int fd = list.at ? df_folder_open(list.at, false, false, why) : -1;
+    if (fd >= 0)
+        fprintf(f, "kept code  %s\n", list.at);
+    else
+        fprintf(f, "kept code  none: %s\n", list.at ? why : "DEFT_CACHE_DIR is empty");
+    if (fd >= 0) close(fd);
+    df_str_finish(&list);
+}
+
 static void show_blas(FILE *f)
 {
     df_diag d = { 0 };
@@ -114,10 +134,11 @@ static void show_blas(FILE *f)
 void cli_doctor_print(FILE *f)
 {
     static const char *const variables[] = {
-        "DEFT_LOG",       "DEFT_TIER",         "DEFT_NUM_THREADS", "DEFT_PLUGIN_DIR",
-        "DEFT_TRACE_DIR", "DEFT_TRACE_INPUTS", "DEFT_VARIANTS",    "DEFT_PERF",
-        "DEFT_GDB",       "DEFT_STATS",        "DEFT_CUDA_DRIVER", "DEFT_CUDA_BLOCKING",
-        "DEFT_NVRTC",     "DEFT_CUBLASLT",     "DEFT_CUDA_TABLE",  "DEFT_STREAM_BYTES"
+        "DEFT_CACHE_DIR",     "DEFT_LOG",       "DEFT_TIER",         "DEFT_NUM_THREADS",
+        "DEFT_PLUGIN_DIR",    "DEFT_TRACE_DIR", "DEFT_TRACE_INPUTS", "DEFT_VARIANTS",
+        "DEFT_PERF",          "DEFT_GDB",       "DEFT_STATS",        "DEFT_CUDA_DRIVER",
+        "DEFT_CUDA_BLOCKING", "DEFT_NVRTC",     "DEFT_CUBLASLT",     "DEFT_CUDA_TABLE",
+        "DEFT_STREAM_BYTES"
     };
     char line[256];
     fprintf(f, "deft       %s, build %s\n", deft_version(), DF_BUILD_ID);
@@ -126,6 +147,7 @@ void cli_doctor_print(FILE *f)
     show_cpu(f);
     show_device(f);
     show_blas(f);
+    show_cache(f);
     cli_doctor_cuda(f);
     const char *const huge = "/sys/kernel/mm/transparent_hugepage/enabled";
     fprintf(f, "huge pages %s\n", line_of(huge, NULL, line, sizeof line) ? line : "unknown");

@@ -26,7 +26,7 @@ _deft()
     fi
     if ((COMP_CWORD == 1)); then
         mapfile -t COMPREPLY < <(compgen -W \
-            "opt run dot diff minimize stats perfetto bundle report doctor ops api --version --help" -- "$cur")
+            "opt run dot diff minimize stats perfetto bundle report cache doctor ops api --version --help" -- "$cur")
         return
     fi
     local run="--tier= --threads= --seed= --passes= --fast --nofuse"
@@ -44,6 +44,10 @@ _deft()
     stats) words="--json" ;;
     perfetto | bundle) words="--out=" ;;
     report) words="--out= --compare= --source= --limits= --events=" ;;
+    cache)
+        words="--dir="
+        ((COMP_CWORD == 2)) && mapfile -t COMPREPLY < <(compgen -W "stat verify clear" -- "$cur") && return
+        ;;
     doctor | ops) return ;;
     esac
     if [[ $cur == -* ]]; then

@@ -55,6 +55,10 @@ static const char usage[] =
     "    --source=DIR     where source files are looked for            (.)\n"
     "    --limits=A,B     GB/s and GFLOP/s of the machine              (measured)\n"
     "    --events=N       newest events of each kind that are kept     (1000)\n"
+    "  cache stat|verify|clear\n"
+    "                what is in the folders of compiled code; whether entries are as they\n"
+    "                were written; removes those of the first folder\n"
+    "    --dir=FOLDERS    as DEFT_CACHE_DIR                            (that variable)\n"
     "  doctor        what was found on this machine\n"
     "  ops           the table of ops\n"
     "    --json           every op with all its rules, as JSON\n"
@@ -94,6 +98,7 @@ int main(int argc, char **argv)
                      { "perfetto", cli_perfetto },
                      { "bundle", cli_bundle },
                      { "report", cli_report },
+                     { "cache", cli_cache },
                      { "doctor", cli_doctor },
                      { "ops", cli_ops },
                      { "api", cli_api },
