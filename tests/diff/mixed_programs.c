@@ -249,14 +249,15 @@ static void ask_to_store(side *s)
 }
 
 /* What was stored since then, if anything was, must run again as it ran. */
-static void run_stored(side *s, const mixed_stored *was)
+static void run_stored(side *s, mixed_stored was)
 {
     char path[96];
     bool is_there;
     saw_status(s, deft_store_next(s->cx, NULL));
     (void)snprintf(path, sizeof path, "%s/stored", folder);
     char why[sizeof s->message - 16];
-    if (!mixed_stored_runs(path, was, &is_there, why, sizeof why)) {
+    was.limits = plan_rules_limits(deft_ctx_runtime(s->cx));
+    if (!mixed_stored_runs(path, &was, &is_there, why, sizeof why)) {
         const float nothing = -1;
         s->is_mute = false;
         (void)snprintf(s->message, sizeof s->message, "stored: %s", why);
@@ -284,9 +285,9 @@ static void see_and_store(side *s, deft_tensor *t, storing how)
     if (!how) return;
     const bool is_known = how == STORES_AND_COMPARES;
     const bool compares = is_known && st == DEFT_OK && deft_dtype_of(t) == DEFT_F32;
-    run_stored(s, &(mixed_stored){ .is_known = is_known,
-                                   .status = st,
-                                   .read = { compares ? v : NULL, (size_t)n } });
+    run_stored(s, (mixed_stored){ .is_known = is_known,
+                                  .status = st,
+                                  .read = { compares ? v : NULL, (size_t)n } });
 }
 
 static void see(side *s, deft_tensor *t)
@@ -1924,7 +1925,7 @@ static void run_stored_step(side *s, bool is_known, deft_status st)
         saw_status(s, deft_read(all[i], t, v[i], (size_t)n * sizeof *v[i]));
         kept[was.n_kept++] = (mixed_value){ v[i], (size_t)n };
     }
-    run_stored(s, &was);
+    run_stored(s, was);
 }
 
 static deft_status end_step(side *s, const block *b, deft_scope step, unsigned iter)

@@ -24,11 +24,13 @@ static deft_dtype dtype_of(const df_trace *t, uint32_t root)
     return (deft_dtype)t->nodes[t->roots[root].node].dtype;
 }
 
-static stored_run run_stored(cli_program *p, const data_source *data, bool is_fused)
+static stored_run run_stored(cli_program *p, const data_source *data, const mixed_stored *was,
+                             bool is_fused)
 {
     const run_way way = { .tier = DF_TIER_INTERP,
                           .passes = { is_fused ? DF_PASS_ALL : 0, is_fused },
-                          .threads = 1 };
+                          .threads = 1,
+                          .limits = was->limits };
     stored_run r = { .status = DEFT_OK };
     const uint64_t bound = p->trace->max_temporary_bytes;
     if (!is_fused) p->trace->max_temporary_bytes = 0;
@@ -82,7 +84,8 @@ static void compare(cli_program *p, const data_source *data, const mixed_stored 
     for (uint32_t i = 0; i < t->n_inputs; i++)
         if (!data->input[i]) (void)snprintf(why, n, "input %u was not stored", i);
     if (*why) return;
-    const stored_run plain = run_stored(p, data, false), fused = run_stored(p, data, true);
+    const stored_run plain = run_stored(p, data, was, false),
+                     fused = run_stored(p, data, was, true);
     if (plain.status != fused.status || (was->is_known && plain.status != was->status)) {
         (void)snprintf(why, n, "unfused it ends with %s, fused with %s, and ended with %s: %s",
                        deft_status_text(plain.status), deft_status_text(fused.status),

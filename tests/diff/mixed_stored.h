@@ -23,6 +23,7 @@ typedef struct mixed_stored {
     mixed_value read;        /* one of the results; at NULL: not compared */
     const mixed_value *kept; /* of tensors after the run: each result of dtype f32 is among them */
     size_t n_kept;           /* 0: not compared */
+    const struct df_limits *limits; /* by which its plan was made; NULL: those of a new device */
 } mixed_stored;
 
 /* Runs path.trace on path.safetensors, fused and unfused, and removes both files. Both runs must

@@ -102,6 +102,11 @@ void plan_rules_save_all(deft_runtime *rt)
     rt->dev->limits.saves_all = true;
 }
 
+const df_limits *plan_rules_limits(const deft_runtime *rt)
+{
+    return &rt->dev->limits;
+}
+
 plan_rules plan_rules_read(void)
 {
     end_program();

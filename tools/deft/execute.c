@@ -109,7 +109,7 @@ static deft_status plan_and_run(cli_program *p, df_device *dev, const run_way *w
 {
     deft_status st = DEFT_OK;
     df_plan *plan = NULL;
-    df_limits limits = dev->limits;
+    df_limits limits = w->limits ? *w->limits : dev->limits;
     limits.fuse = w->passes.fuse;
     TRY(df_fuse(&p->diag, t, &limits, &df_mem_system, &plan));
     TRY(df_plan_verify(&p->diag, plan));
@@ -333,8 +333,10 @@ check_verdict run_check(cli_program *p, const run_options *o, const df_compiler 
     }
     for (int i = 0; i < N_TIERS; i++) {
         if (o->tier != TIER_ALL && o->tier != i) continue;
-        const run_way w = { tiers[i].tier, o->passes, (uint32_t)o->threads,
-                            tiers[i].tier == DF_TIER_INTERP ? NULL : compiler };
+        const run_way w = { .tier = tiers[i].tier,
+                            .passes = o->passes,
+                            .threads = (uint32_t)o->threads,
+                            .compiler = tiers[i].tier == DF_TIER_INTERP ? NULL : compiler };
         run_results have = { 0 };
         uint64_t most;
         st = run_once(p, &o->data, &w, &have);

@@ -48,6 +48,7 @@ typedef struct run_way {
     cli_passes passes;
     uint32_t threads;
     const df_compiler *compiler; /* NULL: interpreter */
+    const df_limits *limits;     /* what the fuser is told but for `fuse`; NULL: of the device */
 } run_way;
 
 /* Runs p once; the sentence of a failure is in p->diag. */

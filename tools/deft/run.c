@@ -103,8 +103,10 @@ static int bench(cli_program *p, const options *o, const df_compiler *compiler)
 {
     for (int i = 0; i < N_TIERS; i++) {
         if (o->run.tier != TIER_ALL && o->run.tier != i) continue;
-        const run_way w = { tiers[i].tier, o->run.passes, (uint32_t)o->run.threads,
-                            tiers[i].tier == DF_TIER_INTERP ? NULL : compiler };
+        const run_way w = { .tier = tiers[i].tier,
+                            .passes = o->run.passes,
+                            .threads = (uint32_t)o->run.threads,
+                            .compiler = tiers[i].tier == DF_TIER_INTERP ? NULL : compiler };
         bench_result r = { 0 };
         const deft_status st = run_bench(p, &o->run.data, &w, &r);
         if (st != DEFT_OK) return cli_status(&p->diag, st, p->path);
@@ -147,8 +149,10 @@ static int run_program(cli_program *p, options *o, const df_compiler *compiler)
         return code;
     }
     if (o->bench) return bench(p, o, compiler);
-    const run_way w = { tiers[o->run.tier].tier, o->run.passes, (uint32_t)o->run.threads,
-                        compiler };
+    const run_way w = { .tier = tiers[o->run.tier].tier,
+                        .passes = o->run.passes,
+                        .threads = (uint32_t)o->run.threads,
+                        .compiler = compiler };
     run_results r = { 0 };
     const deft_status st = run_once(p, &o->run.data, &w, &r);
     if (st != DEFT_OK) return cli_status(&p->diag, st, p->path);
