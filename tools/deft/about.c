@@ -110,12 +110,12 @@ static void show_cache(FILE *f)
     df_str list;
     df_str_init(&list, &df_mem_system);
     df_disk_list(NULL, &list);
-    if (list.at) list.at[strcspn(list.at, ":")] = '\0';
-    const int fd = list.at ? df_folder_open(list.at, false, false, why) : -1;
+    if (list.n > 0) list.at[strcspn(list.at, ":")] = '\0';
+    const int fd = list.n > 0 ? df_folder_open(list.at, false, false, why) : -1;
     if (fd >= 0)
         fprintf(f, "kept code  %s\n", list.at);
     else
-        fprintf(f, "kept code  none: %s\n", list.at ? why : "DEFT_CACHE_DIR is empty");
+        fprintf(f, "kept code  none: %s\n", list.n > 0 ? why : "DEFT_CACHE_DIR is empty");
     if (fd >= 0) close(fd);
     df_str_finish(&list);
 }

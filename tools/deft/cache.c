@@ -90,7 +90,7 @@ int cli_cache(int argc, char **argv)
     df_str list;
     df_str_init(&list, &df_mem_system);
     df_disk_list(dir, &list);
-    if (!list.at) printf("folder     none: no code is kept\n");
+    if (list.n == 0) printf("folder     none: no code is kept\n");
     int code = CLI_OK;
     for (char *at = list.at; at && *at;) {
         char *const path = at;
