@@ -1061,6 +1061,15 @@ static deft_tensor *doubling(void)
     return deft_reshape(ROW(2, 0, 0, 2), DEFT_SHAPE(2, 2));
 }
 
+/* How many of n values, of which t is one, the last part stores in the memory of what they replace:
+ * none on a GPU. */
+static uint64_t n_donated(deft_tensor *t, uint64_t n)
+{
+    deft_device where = DEFT_CPU;
+    OK(deft_device_of(t, &where));
+    return where == DEFT_CPU ? n : 0;
+}
+
 /* early could be replaced before the loop, and late after it. Both wait for the last part. */
 Test(control, the_last_part_writes_over_what_it_replaces)
 {
@@ -1072,7 +1081,7 @@ Test(control, the_last_part_writes_over_what_it_replaces)
         deft_assign(early, deft_add(early, 1));
         deft_assign(late, deft_add(deft_mul(late, 2), by));
         OK(deft_step_end(s));
-        cr_assert_eq(stats().donated - donated, 2, "step %d", k);
+        cr_assert_eq(stats().donated - donated, n_donated(late, 2), "step %d", k);
     }
     EXPECT(early, 4, 5);
     EXPECT(late, 8 + 4 * (4 + 2 * 2 + 3), 8 + 4 * (4 * 2 + 2 * 3 + 4));
@@ -1089,7 +1098,7 @@ Test(control, a_loop_without_iterations_leaves_the_old_version)
         deft_tensor *const sum = deft_keep(deft_sum(deft_cumsum(same, 1), DEFT_ALL_AXES, 0));
         deft_assign(w, deft_add(deft_mul(w, 10), sum));
         OK(deft_step_end(s));
-        cr_assert_eq(stats().donated - donated, 1, "step %d", k);
+        cr_assert_eq(stats().donated - donated, n_donated(w, 1), "step %d", k);
         if (k == 0) EXPECT(same, 1, 2);
         if (k == 0) EXPECT(w, 14, 24);
         if (k == 1) EXPECT(same, 14, 24);
