@@ -44,8 +44,8 @@ static deft_status plugin_build_module(const df_host *host, const df_llvm_target
     g.b = LLVMCreateBuilderInContext(*ctx);
     init_types(&g);
     for (uint32_t i = 0; i < n && st == DEFT_OK; i++) {
-        char name[24];
-        snprintf(name, sizeof name, "df_k%u", i);
+        char name[DF_CODE_NAME];
+        df_code_name(name, i, 0);
         g.k = k[i];
         g.facts = facts;
         st = df_gen_kernel(&g, name);
@@ -62,7 +62,7 @@ static deft_status plugin_build_module(const df_host *host, const df_llvm_target
 
 /* ---- vtable ---- */
 
-/* Four names per kernel at most: df_k4294967295_part. */
+/* The names of the pieces of a kernel. */
 typedef struct names {
     char text[DF_CODE_PIECES][DF_CODE_NAME];
 } names;
@@ -75,10 +75,8 @@ static uint32_t list_names(const df_kernel *const *k, const df_facts *facts, uin
     uint32_t at = 0;
     *n_inner = 0;
     for (uint32_t i = 0; i < n; i++) {
-        static const char *const suffix[DF_CODE_PIECES] = { "", "_part", "_fin", "_body" };
         const int n_pieces = df_code_has_parts(k[i], facts) ? DF_CODE_PIECES : 1;
-        for (int e = 0; e < n_pieces; e++)
-            snprintf(text[i].text[e], sizeof text[i].text[e], "df_k%u%s", i, suffix[e]);
+        for (int e = 0; e < n_pieces; e++) df_code_name(text[i].text[e], i, e);
         for (int e = 0; e < n_pieces && e < 3; e++) list[at++] = text[i].text[e];
     }
     for (uint32_t i = 0; i < n; i++)
@@ -148,12 +146,11 @@ done:
 /* Puts the functions of each of n kernels into a section of its own. */
 static void set_sections(LLVMModuleRef m, uint32_t n)
 {
-    static const char *const suffix[DF_CODE_PIECES] = { "", "_part", "_fin", "_body" };
     char name[DF_CODE_NAME], section[DF_CODE_NAME];
     for (uint32_t i = 0; i < n; i++) {
         snprintf(section, sizeof section, ".text.df_k%u", i);
         for (int e = 0; e < DF_CODE_PIECES; e++) {
-            snprintf(name, sizeof name, "df_k%u%s", i, suffix[e]);
+            df_code_name(name, i, e);
             const LLVMValueRef fn = LLVMGetNamedFunction(m, name);
             if (fn) LLVMSetSection(fn, section);
         }

@@ -8,6 +8,8 @@
 #ifndef DF_RUNTIME_DEVICE_H
 #define DF_RUNTIME_DEVICE_H
 
+#include <stdio.h>
+
 #include "base/log.h"
 #include "base/str.h"
 #include "fuser/plan.h"
@@ -92,9 +94,16 @@ typedef struct df_gemm_kernel {
     uint32_t size; /* of the machine code, in bytes; 0: unknown */
 } df_gemm_kernel;
 
-/* The functions of a kernel's code: main, part, fin and body. In an object, kernel i of a module
- * has df_k<i>, df_k<i>_part, df_k<i>_fin and df_k<i>_body. */
+/* The functions of a kernel's code: main, part, fin and body. */
 enum { DF_CODE_PIECES = 4, DF_CODE_NAME = 24 };
+
+/* Writes the name that a piece of the code of kernel i of a module has in the object, the longest
+ * of which is df_k4294967295_part. */
+DF_INLINE void df_code_name(char name[DF_CODE_NAME], uint32_t i, int piece)
+{
+    static const char *const suffix[DF_CODE_PIECES] = { "", "_part", "_fin", "_body" };
+    (void)snprintf(name, DF_CODE_NAME, "df_k%u%s", i, suffix[piece]);
+}
 
 /* Whether the code of the kernel has the functions part, fin and body. facts may be NULL. */
 DF_INLINE bool df_code_has_parts(const df_kernel *k, const df_facts *facts)

@@ -4,7 +4,6 @@
  */
 #include "runtime/code/kept.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/build_id.h"
@@ -146,13 +145,12 @@ static deft_status take_kernel(kept *c, df_diag *d, const df_str *elf, uint32_t 
                                const df_kernel *k, const df_facts *facts, df_opt level,
                                df_code *out)
 {
-    static const char *const suffix[DF_CODE_PIECES] = { "", "_part", "_fin", "_body" };
     char text[DF_CODE_PIECES][DF_CODE_NAME];
     const char *names[DF_CODE_PIECES] = { NULL };
     df_object *o = NULL;
     const int n = df_code_has_parts(k, facts) ? DF_CODE_PIECES : 1;
     for (int e = 0; e < n; e++) {
-        (void)snprintf(text[e], sizeof text[e], "df_k%u%s", i, suffix[e]);
+        df_code_name(text[e], i, e);
         names[e] = text[e];
     }
     deft_status st = df_object_make(d, c->mem, elf->at, elf->n, names, &o);

@@ -13,7 +13,6 @@
 #include <elf.h>
 #include <string.h>
 
-#include "base/vec.h"
 #include "runtime/code/callees.h"
 
 bool df_object_is_offered(void)
