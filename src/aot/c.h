@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Kernel IR as C11 text, for exports that a C compiler builds (gcc or clang, of any machine whose
+ * floats are IEEE). The text needs no header of deft. It consists of the prelude, once per file,
+ * and of one piece for each kernel and each product. The bits of the results are those of the
+ * interpreter in strict mode. A kernel with the flag FAST gets strict arithmetic, too.
+ *
+ * Everything that the text defines is static, so a file may hold any number of pieces with
+ * different names. A file that is compiled with -DDF_AOT_KERNEL= exports the functions of kernels
+ * and products instead.
+ *
+ * The compiler must not contract, reassociate or flush. The prelude switches contraction off
+ * itself, and exporters also recommend -ffp-contract=off to those who build the file.
+ * df_aot_c_check() says at run time whether the compiler and the calling thread keep the rules.
+ */
+#ifndef DF_AOT_C_H
+#define DF_AOT_C_H
+
+#include "base/str.h"
+#include "runtime/device.h"
+
+/* Appends what the other pieces need. Among it are, for the rest of the exported file:
+ *
+ *   struct df_aot_kargs     the fields of df_kargs (runtime/device.h), in its layout
+ *   df_aot_kernel_fn        the type of functions of kernels, as df_kernel_fn
+ *   df_aot_gemm_fn          the type of functions of products, as df_gemm_fn
+ *   int df_aot_c_check(void)
+ *                           1 when the arithmetic of this file is that of the interpreter on the
+ *                           calling thread. 0 when the compiler contracted, computed with more
+ *                           precision than the dtype has or was told to break IEEE, or when the
+ *                           thread flushes denormals or does not round to nearest.
+ *
+ * The prelude includes <stdint.h> and <string.h>, and calls functions of libm. It defines names
+ * without a prefix, such as f32 and add_f32, so it must come after the headers of others. */
+void df_aot_c_prelude(df_str *out);
+
+/* Appends the functions of kernel k, with the ABI of df_kernel_fn:
+ *
+ *   NAME           main
+ *   NAME_part      part; in SPLIT kernels only
+ *   NAME_fin       fin; in SPLIT kernels only
+ *
+ * `name` is an identifier. The functions ignore df_kargs.work, streams and fetches. The text
+ * depends on the kernel and the name alone. Returns DEFT_E_COMPILE for a kernel that is none, and
+ * DEFT_E_MEMORY. Then nothing was appended. */
+deft_status df_aot_c_kernel(df_diag *d, const df_kernel *k, const char *name, df_str *out);
+
+/* Appends the micro-kernel of df_gemm_fn for f32 or f64, and the sizes of its tile, which depend on
+ * the machine for which the text is compiled:
+ *
+ *   NAME           the function
+ *   NAME_mr        rows of a tile, an enumeration constant
+ *   NAME_nr        columns of a tile
+ *
+ * Returns DEFT_E_COMPILE for other dtypes. Then nothing was appended. */
+deft_status df_aot_c_gemm(df_diag *d, deft_dtype t, const char *name, df_str *out);
+
+#endif
