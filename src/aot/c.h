@@ -10,8 +10,8 @@
  * and products instead.
  *
  * The compiler must not contract, reassociate or flush. The prelude switches contraction off
- * itself, and exporters also recommend -ffp-contract=off to those who build the file.
- * df_aot_c_check() says at run time whether the compiler and the calling thread keep the rules.
+ * itself. Exporters also recommend -ffp-contract=off to those who build the file. df_aot_c_check()
+ * says at run time whether the compiler and the calling thread keep the rules.
  */
 #ifndef DF_AOT_C_H
 #define DF_AOT_C_H

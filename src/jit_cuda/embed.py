@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""embed.py NAME.cu OUT.h [FIRST...]: writes a text without its comments as an array of bytes, NAME_text, that ends with 0.
+"""embed.py NAME.EXT OUT.h [FIRST...]: writes a text without its comments as an array of bytes, NAME_text, that ends with 0.
 
 The files FIRST come before the text, except for three tables. dtypes.def fills in the lines @lists@ and @casts@ of the text. The
 text must have a function for each kernel op of kops.def that computes, and for each kernel of the list in routine.h. The build
@@ -33,7 +33,7 @@ def check_ops(path, text):
         if kind not in ("map", "reduce") or op in ("select", "check"):
             continue  # select is an operator of C++, check_index is no element's
         if not re.search(rf"\b{op}_(##|[fiub]\d)|\(({op})[,)_]", text):
-            sys.exit(f"prelude.cu: no {op} of ops/kops.def")
+            sys.exit(f"prelude: no {op} of ops/kops.def")
 
 
 def check_routines(path, text):
@@ -77,7 +77,7 @@ if table:
 lines = [line.rstrip() for line in text.split("\n") if line.strip()]
 data = ("\n".join(lines) + "\n").encode() + b"\0"
 with open(sys.argv[2], "w", encoding="ascii") as f:
-    f.write(f"/* generated from {name}.cu */\nstatic const unsigned char {name}_text[] = {{\n")
+    f.write(f"/* generated from {os.path.basename(sys.argv[1])} */\nstatic const unsigned char {name}_text[] = {{\n")
     for i in range(0, len(data), 16):
         f.write("    " + ", ".join(str(b) for b in data[i:i + 16]) + ",\n")
     f.write("};\n")

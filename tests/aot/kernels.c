@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Kernels as C text against the interpreter, bit for bit (all NaNs are equal): every kernel op and
+ * dtype, every reduction and scan in each mode that has it, kernels written by hand, random kernels
+ * of every mode, and products. Many kernels share a run of the C compiler. Buffers end at an
+ * inaccessible page.
+ *
+ *   kernels [--quick | --full] [SEED]      SEED: where random kernels begin
+ */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/limits.h"
+#include "c_compiler.h"
+#include "ops/kop.h"
+#include "runtime/interp/interp.h"
+#include "support/budget.h"
+#include "support/hand_kernel.h"
+#include "support/random_kernel.h"
+
+enum { BATCH = 160, SHAPES = 3 };
+
+/* Kernels that are waiting to be compiled, and what failed. */
+typedef struct batch {
+    df_compiler c;
+    random_kernel *g;
+    char name[BATCH][64];
+    void *own[BATCH]; /* arrays of instructions, freed with the batch */
+    uint32_t n;
+    uint64_t n_kernels, n_runs, n_wrong, n_texts;
+} batch;
+
+static void stop(const char *what, const char *why)
+{
+    fprintf(stderr, "aot kernels: %s: %s\n", what, why);
+    exit(1);
+}
+
+/* ---- runs ---- */
+
+static void run_interpreter(random_kernel *g, random_run *r)
+{
+    void *const work = aligned_alloc(64, (df_interp_work_size(&g->k) + 127) & ~(size_t)63);
+    const int64_t i1 = g->k.mode == DF_MODE_ROW ? 1 : r->n_inner;
+    if (!work) stop("workspace", "no memory");
+    df_interp_main(&g->k, work, &r->a, 0, r->n_outer, 0, i1);
+    free(work);
+}
+
+/* main over ranges that are divided at random. */
+static void run_main(random_kernel *g, random_run *r, const df_code *code)
+{
+    const int64_t om = random_pick(g, (uint32_t)r->n_outer + 1);
+    const int64_t im = random_pick(g, (uint32_t)r->n_inner + 1);
+    if (g->k.mode == DF_MODE_ROW) {
+        code->main(&r->a, 0, om, 0, 1);
+        code->main(&r->a, om, r->n_outer, 0, 1);
+        return;
+    }
+    code->main(&r->a, 0, om, 0, im);
+    code->main(&r->a, 0, om, im, r->n_inner);
+    code->main(&r->a, om, r->n_outer, 0, r->n_inner);
+}
+
+static void run_split(random_kernel *g, random_run *r, const df_code *code)
+{
+    const int64_t n_blocks = (r->length + DF_BLOCK - 1) / DF_BLOCK, cut = n_blocks / 2;
+    r->a.partial = malloc((size_t)(2 * RANDOM_INS * n_blocks * r->n_inner + 1) * 8);
+    if (!r->a.partial) stop("partial results", "no memory");
+    for (int64_t o = 0; o < r->n_outer; o++) {
+        const int64_t im = random_pick(g, (uint32_t)r->n_inner + 1);
+        code->part(&r->a, o, o + 1, cut, n_blocks);
+        code->part(&r->a, o, o + 1, 0, cut);
+        code->fin(&r->a, o, o + 1, 0, g->k.mode == DF_MODE_ROW ? 1 : im);
+        if (g->k.mode != DF_MODE_ROW) code->fin(&r->a, o, o + 1, im, r->n_inner);
+    }
+    free(r->a.partial);
+}
+
+static void expect(batch *b, uint32_t i, random_run *r, bool failed, const char *entry)
+{
+    char text[160];
+    const bool fails = r->fault[0] != 0;
+    bool wrong = random_run_differs(&b->g[i], r, text, sizeof text);
+    if (!wrong && failed != fails) {
+        wrong = true;
+        snprintf(text, sizeof text, "a check fails: %d, not %d", fails, failed);
+    }
+    b->n_runs++;
+    if (!wrong) return;
+    if (b->n_wrong++ < 20) fprintf(stderr, "%s, %s: %s\n", b->name[i], entry, text);
+}
+
+static void compare(batch *b, uint32_t i, const df_code *code)
+{
+    random_kernel *const g = &b->g[i];
+    for (int shape = 0; shape < SHAPES; shape++) {
+        random_run *const r = malloc(sizeof *r);
+        if (!r) stop("a run", "no memory");
+        random_run_make(g, r, 2.5, 0.75f, false);
+        run_interpreter(g, r);
+        random_run_keep(g, r);
+        const bool failed = r->fault[0] != 0;
+        random_run_reset(g, r);
+        r->fault[0] = 0;
+        run_main(g, r, code);
+        expect(b, i, r, failed, "main");
+        if (g->k.flags & DF_KERNEL_SPLIT) {
+            random_run_reset(g, r);
+            run_split(g, r, code);
+            expect(b, i, r, failed, "part and fin");
+        }
+        random_run_end(g, r);
+        free(r);
+    }
+}
+
+/* ---- batches ---- */
+
+static void flush(batch *b)
+{
+    df_code code[BATCH];
+    const df_kernel *k[BATCH];
+    df_diag d = { 0 };
+    if (b->n == 0) return;
+    for (uint32_t i = 0; i < b->n; i++) k[i] = &b->g[i].k;
+    if (b->c.compile(b->c.self, &d, k, b->n, DF_OPT_O2, code) != DEFT_OK) stop(b->name[0], d.text);
+    for (uint32_t i = 0; i < b->n; i++) compare(b, i, &code[i]);
+    for (uint32_t i = 0; i < b->n; i++) {
+        b->c.release(b->c.self, &code[i]);
+        free(b->own[i]);
+    }
+    b->n_kernels += b->n;
+    b->n_texts++;
+    b->n = 0;
+}
+
+/* The place of the next kernel. `own` is freed when the kernel has run. */
+static random_kernel *next(batch *b, void *own, const char *fmt, ...) DF_PRINTF(3, 4);
+static random_kernel *next(batch *b, void *own, const char *fmt, ...)
+{
+    va_list args;
+    if (b->n == BATCH) flush(b);
+    va_start(args, fmt);
+    (void)vsnprintf(b->name[b->n], sizeof b->name[0], fmt, args);
+    va_end(args);
+    b->own[b->n] = own;
+    return &b->g[b->n++];
+}
+
+static void add_given(batch *b, const df_kernel *k, void *own, uint64_t seed, const char *name)
+{
+    random_kernel *const g = next(b, own, "%s", name);
+    if (!random_kernel_of(g, k, seed)) stop(name, "has too many accesses");
+}
+
+static void *copy_of(const void *p, size_t size)
+{
+    void *const q = malloc(size);
+    if (!q) stop("a kernel", "no memory");
+    return memcpy(q, p, size);
+}
+
+/* ---- one op ---- */
+
+static void add_op(batch *b, df_kop op, uint8_t t, uint8_t src)
+{
+    char name[64];
+    one_op x;
+    one_op_make(&x, op, t, src);
+    one_op *const kept = copy_of(&x, sizeof x);
+    kept->k.ins = kept->ins;
+    kept->k.access = kept->access;
+    snprintf(name, sizeof name, "%s %s <- %s", df_kop_infos[op].name,
+             deft_dtype_name((deft_dtype)t), deft_dtype_name((deft_dtype)src));
+    add_given(b, &kept->k, kept, (uint64_t)op * 1000 + t * 31u + src, name);
+    b->g[b->n - 1].wild = true;
+    if (op == DF_K_cast && t < DEFT_F32 && src >= DEFT_F32) b->g[b->n - 1].wild = true;
+}
+
+static void add_ops(batch *b)
+{
+    for (int op = DF_K_add; op <= DF_K_bitcast; op++)
+        for (uint8_t t = 0; t < DF_N_RECORDED; t++)
+            for (uint8_t src = 0; src < DF_N_RECORDED; src++)
+                if (one_op_is_known((df_kop)op, t, src)) add_op(b, (df_kop)op, t, src);
+}
+
+/* ---- one reduction or scan ---- */
+
+typedef struct one_reduction {
+    df_kernel k;
+    df_ins ins[3];
+    df_access access[2];
+} one_reduction;
+
+/* n_red: RED axes. */
+static void add_reduction(batch *b, df_mode mode, uint32_t n_red, df_kop op, uint8_t t,
+                          uint64_t seed)
+{
+    const bool is_scan = df_kop_infos[op].kind == DF_KOP_scan, is_col = mode == DF_MODE_COL;
+    const uint8_t to = op == DF_K_argmin || op == DF_K_argmax ? DEFT_I64 : t;
+    const uint32_t n_axes = 1 + n_red + is_col;
+    char name[64];
+    one_reduction x = {
+        .k = { .mode = (uint8_t)mode,
+               .n_axes = (uint8_t)n_axes,
+               .n_stages = is_scan ? 1 : 2,
+               .flags = is_scan ? DF_KERNEL_SCAN : DF_KERNEL_SPLIT,
+               .n_access = 2,
+               .n_ins = 3 },
+        .ins = { ins(DF_K_load, t, 0, DF_LEVEL_ELEM, 0, 0, 0),
+                 ins(op, to, 0, DF_LEVEL_ELEM, 0, 0, 0),
+                 ins(DF_K_store, to, is_scan ? 0 : 1, is_scan ? DF_LEVEL_ELEM : DF_LEVEL_ROW, 1, 0,
+                     1) },
+    };
+    for (uint32_t a = 0; a < 2; a++) {
+        x.access[a] = (df_access){ .kind = a ? DF_ACCESS_STORE : DF_ACCESS_LOAD,
+                                   .dtype = a ? to : t,
+                                   .same_as = a };
+        for (uint32_t i = 0; i < n_axes; i++) {
+            const bool is_last = i + 1 == n_axes, is_red = i > 0 && i <= n_red;
+            x.k.role[i] = i == 0 ? DF_AXIS_OUTER : is_red ? DF_AXIS_RED : DF_AXIS_INNER;
+            if (a == 0 || !is_red || is_scan)
+                x.access[a].step[i] = is_last && seed % 2 ? DF_STEP_UNIT : DF_STEP_ANY;
+        }
+    }
+    one_reduction *const kept = copy_of(&x, sizeof x);
+    kept->k.ins = kept->ins;
+    kept->k.access = kept->access;
+    snprintf(name, sizeof name, "%s %s, %s of %u", df_kop_infos[op].name,
+             deft_dtype_name((deft_dtype)t), is_col ? "columns" : "rows", n_red);
+    add_given(b, &kept->k, kept, seed, name);
+}
+
+static void add_reductions(batch *b)
+{
+    for (int op = DF_K_sum; op <= DF_K_cummax; op++)
+        for (uint8_t t = 0; t < DF_N_RECORDED; t++) {
+            const df_kop_info *const info = &df_kop_infos[op];
+            const bool is_arg = op == DF_K_argmin || op == DF_K_argmax;
+            const deft_dtype to = is_arg ? DEFT_I64 : (deft_dtype)t;
+            const uint64_t seed = (uint64_t)op * 100 + t;
+            if (!df_kop_takes((df_kop_types)info->types, to, (deft_dtype)t)) continue;
+            add_reduction(b, DF_MODE_ROW, 1, (df_kop)op, t, seed);
+            add_reduction(b, DF_MODE_COL, 1, (df_kop)op, t, seed + 1);
+            if (info->kind == DF_KOP_scan) continue;
+            add_reduction(b, DF_MODE_ROW, 2, (df_kop)op, t, seed + 2);
+            add_reduction(b, DF_MODE_COL, 2, (df_kop)op, t, seed + 3);
+        }
+}
+
+/* ---- random kernels ---- */
+
+static void add_random(batch *b, df_mode mode, bool runs, uint64_t seed)
+{
+    static const char *const modes[] = { "MAP", "ROW", "COL", "LOOP" };
+    random_kernel *const g =
+        next(b, NULL, "%s%s %" PRIu64, modes[mode], runs ? " of runs" : "", seed);
+    random_kernel_make(g, seed, mode, runs);
+}
+
+static void add_randoms(batch *b, uint64_t seed, uint64_t n)
+{
+    for (uint64_t i = 0; i < n && (i == 0 || test_time_left(0.6)); i++) {
+        add_random(b, DF_MODE_MAP, false, seed + i);
+        add_random(b, DF_MODE_ROW, false, seed + i);
+        add_random(b, DF_MODE_ROW, true, seed + i);
+        add_random(b, DF_MODE_COL, false, seed + i);
+        add_random(b, DF_MODE_LOOP, false, seed + i);
+    }
+    flush(b);
+}
+
+int main(int argc, char **argv)
+{
+    static batch b;
+    uint64_t seed = 1, n = 60;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--quick") == 0)
+            n = 12;
+        else if (strcmp(argv[i], "--full") == 0)
+            n = 4000;
+        else
+            seed = strtoull(argv[i], NULL, 0);
+    }
+    b.g = malloc(sizeof *b.g * BATCH);
+    if (!b.g) stop("a batch", "no memory");
+    c_compiler_open(df_fail, &b.c);
+    add_ops(&b);
+    add_reductions(&b);
+    add_randoms(&b, seed, n);
+    flush(&b);
+    b.c.destroy(b.c.self);
+    free(b.g);
+    printf("%" PRIu64 " kernels in %" PRIu64 " texts, %" PRIu64 " runs, %" PRIu64 " wrong\n",
+           b.n_kernels, b.n_texts, b.n_runs, b.n_wrong);
+    return b.n_wrong != 0;
+}
