@@ -20,7 +20,7 @@
 
 enum {
     ROW_PIECE = 256, /* elements of a run that are gathered, a multiple of DF_LANES */
-    ROW_BRIEF = 24   /* most instructions of a body that is written twice */
+    ROW_BRIEF = 40   /* most instructions of a body that is written twice */
 };
 
 #define FOR_REDS(i, g, s)                                                                          \
