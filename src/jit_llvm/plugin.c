@@ -381,7 +381,8 @@ static deft_status run_start(void *user)
     call *const c = user;
     df_llvm *const llvm = c->llvm;
     c->has_begun = true;
-    TRY(df_llvm_target_init(&llvm->host, c->d, NULL, llvm->host.max_vector_bytes, &llvm->target));
+    TRY(df_llvm_target_init(&llvm->host, c->d, llvm->host.target, llvm->host.max_vector_bytes,
+                            &llvm->target));
     llvm->target.keep_frames = llvm->host.keep_frames;
     TRY(df_llvm_engine_init(llvm, c->d));
     name_compiler(llvm);

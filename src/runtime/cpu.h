@@ -45,6 +45,9 @@ deft_status df_plugin_load(df_diag *d, const df_mem *mem, const df_log *log, con
 /* Does the same and starts the compiler, which fills in out->name and out->vector_bytes. */
 deft_status df_plugin_open(df_diag *d, const df_mem *mem, const df_log *log, const char *dir,
                            uint32_t max_vector_bytes, df_compiler *out, void **handle);
+/* The same for a named target (df_compiler.show), without a log. Its code may not run here. */
+deft_status df_plugin_open_target(df_diag *d, const df_mem *mem, const char *target,
+                                  df_compiler *out, void **handle);
 /* Starts the compiler, unless it has started. DEFT_E_BACKEND and DEFT_E_MEMORY mean that it cannot
  * be started. No call of it will then make code. */
 deft_status df_compiler_start(const df_compiler *c, df_diag *d);

@@ -194,6 +194,7 @@ typedef struct df_host {
     const df_kop_info *kops;                                                   /* df_kop_infos */
     uint32_t max_vector_bytes; /* 0: this machine; tests force 16, 32 or 64 */
     bool keep_frames;          /* code keeps frame pointers, for profilers and debuggers */
+    const char *target;        /* code is for this target (as in `show`); NULL: this machine */
 } df_host;
 
 /* The only symbol of a CPU code generator, `df_plugin_cpu`. Fills in *out. The plug-in copies

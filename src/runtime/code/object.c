@@ -109,6 +109,7 @@ typedef struct linker {
     uint32_t n_parts;
     uint32_t calls[DF_N_CALLEES], n_calls; /* functions outside, in the order of their slots */
     uint64_t stubs, slots, body_size;      /* places in the body */
+    uint32_t slot_reads;
 } linker;
 
 static deft_status object_refuse(const linker *l, const char *what)
@@ -276,6 +277,7 @@ static deft_status target_of(linker *l, const Elf64_Rela *r, const Elf64_Sym *s,
         uint32_t i;
         const deft_status st = add_call(l, elf_name(&l->e, s), &i);
         if (st != DEFT_OK) return st;
+        l->slot_reads += wants_slot;
         *out =
             wants_slot ? l->slots + (uint64_t)i * SLOT_BYTES : l->stubs + (uint64_t)i * STUB_BYTES;
         return DEFT_OK;
@@ -352,6 +354,7 @@ static deft_status object_make(linker *l, const df_mem *mem, const void *bytes, 
         o->calls[i] = (df_object_call){ .callee = l->calls[i],
                                         .slot = (uint32_t)(l->slots + (uint64_t)i * SLOT_BYTES) };
     TRY(write_body(l, (unsigned char *)o + body));
+    o->slot_reads = l->slot_reads;
     *out = o;
     o = NULL;
 done:

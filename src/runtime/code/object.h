@@ -41,6 +41,7 @@ typedef struct df_object {
     uint32_t body;      /* where the body begins in the block */
     uint32_t body_size; /* up to the end of the block */
     uint32_t n_calls;
+    uint32_t slot_reads; /* how often code reads a slot itself, without its stub */
     df_object_piece piece[DF_CODE_PIECES]; /* main, part, fin and body, as in df_code */
     df_object_call calls[];
 } df_object;

@@ -138,7 +138,8 @@ static df_host host_of(const df_mem *mem, const df_log *log, uint32_t max_vector
 #define LOAD_ROOM ((size_t)16 << 20)
 
 static deft_status open_compiler(df_diag *d, const df_mem *mem, search *s,
-                                 uint32_t max_vector_bytes, df_compiler *out, void **handle)
+                                 uint32_t max_vector_bytes, const char *target, df_compiler *out,
+                                 void **handle)
 {
     const df_log *const log = s->log;
     if (!df_os_has_room(LOAD_ROOM))
@@ -156,7 +157,8 @@ static deft_status open_compiler(df_diag *d, const df_mem *mem, search *s,
     if (!make) {
         (void)df_fail(d, st, "%s has no symbol %s", COMPILER_FILE, DF_PLUGIN_CPU_SYMBOL);
     } else {
-        const df_host host = host_of(mem, log, max_vector_bytes);
+        df_host host = host_of(mem, log, max_vector_bytes);
+        host.target = target;
         st = make(&host, DF_BUILD_ID, d, out);
     }
     if (st != DEFT_OK) {
@@ -185,20 +187,32 @@ deft_status df_plugin_load(df_diag *d, const df_mem *mem, const df_log *log, con
     search s = {
         .file = COMPILER_FILE, .log = log, .dir = dir, .listed = df_env("DEFT_PLUGIN_DIR")
     };
-    return open_compiler(d, mem, &s, max_vector_bytes, out, handle);
+    return open_compiler(d, mem, &s, max_vector_bytes, NULL, out, handle);
 }
 
-deft_status df_plugin_open(df_diag *d, const df_mem *mem, const df_log *log, const char *dir,
-                           uint32_t max_vector_bytes, df_compiler *out, void **handle)
+static deft_status start_opened(df_diag *d, df_compiler *out, void **handle)
 {
-    deft_status st = df_plugin_load(d, mem, log, dir, max_vector_bytes, out, handle);
-    if (st != DEFT_OK) return st;
-    st = df_compiler_start(out, d);
+    const deft_status st = df_compiler_start(out, d);
     if (st != DEFT_OK)
         df_plugin_close(out, handle);
     else if (out->start)
         out->name = out->describe(out->self, &out->vector_bytes);
     return st;
+}
+
+deft_status df_plugin_open(df_diag *d, const df_mem *mem, const df_log *log, const char *dir,
+                           uint32_t max_vector_bytes, df_compiler *out, void **handle)
+{
+    const deft_status st = df_plugin_load(d, mem, log, dir, max_vector_bytes, out, handle);
+    return st == DEFT_OK ? start_opened(d, out, handle) : st;
+}
+
+deft_status df_plugin_open_target(df_diag *d, const df_mem *mem, const char *target,
+                                  df_compiler *out, void **handle)
+{
+    search s = { .file = COMPILER_FILE, .listed = df_env("DEFT_PLUGIN_DIR") };
+    const deft_status st = open_compiler(d, mem, &s, 0, target, out, handle);
+    return st == DEFT_OK ? start_opened(d, out, handle) : st;
 }
 
 void df_plugin_close(df_compiler *c, void **handle)
