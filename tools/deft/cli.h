@@ -70,6 +70,7 @@ deft_status cli_simplify(cli_program *p, const cli_passes *passes, df_trace **ou
 int cli_opt(int argc, char **argv);
 int cli_run(int argc, char **argv);
 int cli_diff(int argc, char **argv);
+int cli_aot(int argc, char **argv);
 int cli_dot(int argc, char **argv);
 int cli_minimize(int argc, char **argv);
 int cli_stats(int argc, char **argv);

@@ -14,6 +14,7 @@ _deft()
     case ${name-} in
     --passes) words="cse fold algebra dce all none fuse" ;;
     --show) words="trace key guards plan why ir asm" ;;
+    --levels) words="x86-64-v4 x86-64-v3 x86-64-v2 x86-64" ;;
     --target) words="x86-64 x86-64-v2 x86-64-v3 x86-64-v4 aarch64" ;;
     --tier) words="interp 0 1 all" ;;
     --source) mapfile -t COMPREPLY < <(compgen -d -- "$value"); return ;;
@@ -26,7 +27,7 @@ _deft()
     fi
     if ((COMP_CWORD == 1)); then
         mapfile -t COMPREPLY < <(compgen -W \
-            "opt run dot diff minimize stats perfetto bundle report cache doctor ops api --version --help" -- "$cur")
+            "opt run aot dot diff minimize stats perfetto bundle report cache doctor ops api --version --help" -- "$cur")
         return
     fi
     local run="--tier= --threads= --seed= --passes= --fast --nofuse"
@@ -34,6 +35,7 @@ _deft()
     ops | api) words="--json" ;;
     opt) words="--passes= --show= --target= --fast --nofuse --threads= --max-body=" ;;
     run) words="--check --bench --expect= --ulp= --inputs= --save-inputs= --save-outputs= $run" ;;
+    aot) words="--out= --c --name= --parameters= --open= --number= --levels= --fast" ;;
     dot) words="--fold --passes=" ;;
     minimize)
         words="--out= --with= --timeout= --memory= --tries= --"

@@ -32,6 +32,14 @@ static const char usage[] =
     "    --save-inputs=FILE, --save-outputs=FILE\n"
     "                     store what was used, and what came out\n"
     "    --passes --fast --nofuse as above\n"
+    "  aot FILE -o OUT   an object and a header, for programs without libdeft: OUT.o, OUT.h\n"
+    "    --c              a C file instead of an object: OUT.c\n"
+    "    --name=NAME      of the function                              (from OUT)\n"
+    "    --parameters=LIST  names of inputs, then of outputs           (in0, ..., out0, ...)\n"
+    "    --open=N=inI.A,...  axis A of input I has the extent N, which is a parameter\n"
+    "    --number=NAME=%K    the number of node K is a parameter\n"
+    "    --levels=LIST    processors: x86-64[-v2|-v3|-v4]  (x86-64-v4,x86-64-v3,x86-64)\n"
+    "    --fast as above\n"
     "  dot FILE      Graphviz text of a trace and its kernels\n"
     "    --fold           one node per kernel\n"
     "    --passes=LIST as above\n"
@@ -89,23 +97,15 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         int (*run)(int argc, char **argv);
-    } commands[] = { { "opt", cli_opt },
-                     { "run", cli_run },
-                     { "dot", cli_dot },
-                     { "diff", cli_diff },
-                     { "minimize", cli_minimize },
-                     { "stats", cli_stats },
-                     { "perfetto", cli_perfetto },
-                     { "bundle", cli_bundle },
-                     { "report", cli_report },
-                     { "cache", cli_cache },
-                     { "doctor", cli_doctor },
-                     { "ops", cli_ops },
-                     { "api", cli_api },
-                     { "--version", version },
-                     { "--help", help },
-                     { "help", help },
-                     { "-h", help } };
+    } commands[] = { { "opt", cli_opt },       { "run", cli_run },
+                     { "aot", cli_aot },       { "dot", cli_dot },
+                     { "diff", cli_diff },     { "minimize", cli_minimize },
+                     { "stats", cli_stats },   { "perfetto", cli_perfetto },
+                     { "bundle", cli_bundle }, { "report", cli_report },
+                     { "cache", cli_cache },   { "doctor", cli_doctor },
+                     { "ops", cli_ops },       { "api", cli_api },
+                     { "--version", version }, { "--help", help },
+                     { "help", help },         { "-h", help } };
     if (argc < 2) {
         fputs(usage, stderr);
         return CLI_USAGE;

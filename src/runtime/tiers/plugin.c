@@ -18,12 +18,14 @@
 #include "base/build_id.h"
 #include "base/env.h"
 #include "runtime/elf_file.h"
+#include "runtime/export.h"
 #include "runtime/naming.h"
 #include "runtime/os.h"
 
 #define COMPILER_FILE "deft-llvm.so"
 #define GPU_FILE "deft-cuda.so"
 #define SITES_FILE "deft-sites.so"
+#define EXPORT_FILE "deft-aot.so"
 
 #ifndef DEFT_PLUGIN_DIR_DEFAULT
 #define DEFT_PLUGIN_DIR_DEFAULT ""
@@ -247,6 +249,26 @@ void df_plugin_close_gpu(df_gpu_plugin *p)
 {
     if (p->library) dlclose(p->library);
     *p = (df_gpu_plugin){ 0 };
+}
+
+/* ---- export ---- */
+
+deft_status df_plugin_export(df_diag *d, const df_mem *mem, const df_log *log, const df_trace *t,
+                             const df_aot_options *o, df_aot_files *out)
+{
+    search s = { .file = EXPORT_FILE, .log = log, .listed = df_env("DEFT_PLUGIN_DIR") };
+    void *const so = find(&s);
+    if (!so) return df_fail(d, DEFT_E_BACKEND, "no plug-in for exports: %s", s.why);
+    df_plugin_aot_fn make = NULL;
+    void *const symbol = dlsym(so, DF_PLUGIN_AOT_SYMBOL);
+    memcpy(&make, &symbol, sizeof make);
+    deft_status st = DEFT_E_BACKEND;
+    if (make)
+        st = make(DF_BUILD_ID, d, mem, t, o, out);
+    else
+        (void)df_fail(d, st, "%s has no symbol %s", EXPORT_FILE, DF_PLUGIN_AOT_SYMBOL);
+    dlclose(so);
+    return st;
 }
 
 /* ---- the resolver ---- */

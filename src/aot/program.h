@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Private to src/aot: a plan as the arrays of an image, and the parameters of the exported
+ * function.
+ */
+#ifndef DF_AOT_PROGRAM_H
+#define DF_AOT_PROGRAM_H
+
+#include "aot/aot.h"
+#include "aot/rt/image.h"
+#include "base/vec.h"
+
+typedef enum param_kind {
+    PARAM_EXTENT,
+    PARAM_INPUT,
+    PARAM_INOUT,
+    PARAM_OUTPUT,
+    PARAM_NUMBER
+} param_kind;
+
+/* A parameter of the exported function. */
+typedef struct parameter {
+    param_kind kind;
+    char name[64];
+    uint32_t node;    /* of an array: the node with its dtype and extents */
+    uint32_t input;   /* INPUT, INOUT: ordinal of the trace's input */
+    deft_dtype dtype; /* NUMBER */
+    uint32_t may_be;  /* OUTPUT: the parameter that it may be the same array as, or DF_NONE */
+} parameter;
+
+typedef struct program {
+    const df_mem *mem;
+    df_diag *d;
+    const df_aot_options *o;
+    df_arena arena;
+    df_trace *t; /* simplified */
+    df_plan *plan;
+    deft_status st; /* first failure */
+
+    DF_VEC(parameter) params;
+    DF_VEC(int64_t) values;
+    DF_VEC(bool) is_open; /* per value: a call computes it */
+    DF_VEC(aot_slot) slots;
+    DF_VEC(aot_guard) guards;
+    DF_VEC(aot_buf) bufs;
+    DF_VEC(aot_bind) binds;
+    DF_VEC(aot_num) nums;
+    DF_VEC(uint32_t) list;
+    DF_VEC(aot_seg) segs;
+    DF_VEC(aot_launch) launches;
+    df_str data; /* linked arrays, each aligned to 64 bytes */
+    uint32_t arena_slot;
+    uint32_t n_extents;    /* parameters that are extents; they come first */
+    uint32_t first_number; /* the first parameter that is a number */
+    int64_t *probed;       /* extents.c; NULL where no extent is open */
+} program;
+
+/* Makes the program of t. On failure too, program_finish frees it. */
+deft_status program_make(program *p, df_diag *d, const df_mem *mem, const df_trace *t,
+                         const df_aot_options *o);
+void program_finish(program *p);
+
+/* The parameter that is the extent of `axis` of a node, or DF_NONE where it is a number. */
+uint32_t program_open_extent(const program *p, uint32_t node, uint32_t axis);
+
+/* Whether the program has products of f64, or of f32. */
+bool program_has_products(const program *p, bool of_f64);
+
+/* Whether the C type of a parameter is double. */
+bool program_is_double(const parameter *a);
+
+/* ---- files ---- */
+
+/* Appends the header of the program. */
+void header_write(const program *p, df_str *out);
+
+/* Appends the parameters as a C program declares them, each with a ',' and a blank after it. */
+void header_parameters(const program *p, df_str *out);
+
+/* Appends the C file of the program. */
+deft_status c_file_write(program *p, df_str *out);
+
+/* Appends the object with the code of the kernels for each level. */
+deft_status object_write(program *p, df_str *out);
+
+#endif

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The image of an exported program: what the runtime part (run.c) reads. The exporter writes it
+ * into an object or into a C file; docs/export.md describes what users see.
+ *
+ * An image is a plan (fuser/plan.h) in which everything that is known when the program is exported
+ * has become a number. Only slots that depend on open extents are computed in each call.
+ *
+ * The files of this folder need neither libdeft nor libc beyond memcpy and memset. They are also
+ * part of exported C files, so they include nothing else of deft.
+ *
+ * Why this file is long: declarations, and the sizes of workspaces, which two files must agree on.
+ */
+#ifndef DEFT_AOT_IMAGE_H
+#define DEFT_AOT_IMAGE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+/* In an exported C file, everything but the exported functions is static. */
+#if !defined(AOT_API)
+#define AOT_API
+#endif
+
+/* What the exported functions return. The header of an exported program has the same numbers. */
+enum {
+    AOT_OK = 0,
+    AOT_EXTENT = 1,
+    AOT_INDEX = 2,
+    AOT_PROCESSOR = 3,
+    AOT_ARGUMENT = 4,
+    AOT_COMPILER = 5
+};
+
+#define AOT_NONE 0xFFFFFFFFu
+
+/* ---- kernels: the ABI of src/runtime/device.h ---- */
+
+#if defined(AOT_C_FILE)
+typedef struct df_aot_kargs aot_kargs; /* of the prelude (src/aot/c.h) */
+#else
+typedef struct aot_kargs {
+    char *const *ptr;
+    const int64_t *stride;
+    const int64_t *base;
+    const int64_t *extent;
+    const uint64_t *num;
+    uint64_t *partial;
+    int64_t *fault;
+    char *work;
+    uint64_t streams;
+    uint64_t fetches;
+} aot_kargs;
+#endif
+
+typedef void (*aot_kernel)(const aot_kargs *args, int64_t o0, int64_t o1, int64_t i0, int64_t i1);
+
+/* ---- slots ---- */
+
+enum { AOT_SLOT_EXTENT, AOT_SLOT_ADD, AOT_SLOT_SUB, AOT_SLOT_MUL, AOT_SLOT_MAX, AOT_SLOT_DIVUP };
+
+/* Slot `to` is computed from slots a and b. EXTENT: it is parameter a of the call. */
+typedef struct aot_slot {
+    uint32_t to, op, a, b;
+} aot_slot;
+
+enum { AOT_GUARD_EQUAL, AOT_GUARD_IS, AOT_GUARD_AT_LEAST, AOT_GUARD_AT_MOST };
+
+/* Slot a is equal to slot b, or is `want`, or at least or at most that. */
+typedef struct aot_guard {
+    uint32_t kind, a, b, unused;
+    int64_t want;
+} aot_guard;
+
+/* ---- memory ---- */
+
+enum {
+    AOT_BUF_PARAMETER, /* parameter `index` of the call */
+    AOT_BUF_DATA,      /* slot `index`: bytes from the beginning of the linked data */
+    AOT_BUF_TEMPORARY, /* slot `index`: bytes from the beginning of the arena */
+    AOT_BUF_COPY       /* parameter `index`, which gets the values of buffer `copied` in the end */
+};
+
+typedef struct aot_buf {
+    uint32_t kind, index;
+    uint32_t copied; /* the parameter whose memory is copied here first, where it is another; or
+                      * AOT_NONE. Of a COPY: see above */
+    uint32_t bytes;  /* slot */
+} aot_buf;
+
+enum { AOT_ACCESS_LOAD, AOT_ACCESS_STORE, AOT_ACCESS_INDEX, AOT_ACCESS_SCRATCH };
+
+/* One access of a segment, or an operand of a product. */
+typedef struct aot_bind {
+    uint32_t buf;    /* AOT_NONE: none */
+    uint32_t kind;   /* AOT_ACCESS_... */
+    uint32_t size;   /* bytes of an element */
+    uint32_t offset; /* slot: elements; INDEX: the base; SCRATCH: elements that a thread needs */
+    uint32_t stride; /* where its strides begin in image.list: slots */
+    uint32_t same;   /* SCRATCH: the access with which it shares its memory */
+} aot_bind;
+
+/* ---- segments ---- */
+
+enum { AOT_SEG_KERNEL, AOT_SEG_PRODUCT };
+enum { AOT_MODE_MAP, AOT_MODE_ROW, AOT_MODE_COL, AOT_MODE_LOOP };
+enum { AOT_ROLE_OUTER, AOT_ROLE_RED, AOT_ROLE_INNER };
+enum { AOT_SPLIT = 1, AOT_TILES = 2, AOT_CHECKS = 4, AOT_SCRATCH = 8, AOT_WHOLE_ROWS = 16 };
+
+typedef struct aot_seg {
+    uint32_t kind;
+    /* The kernel; of a product: its epilogue, or AOT_NONE */
+    uint32_t kernel, mode, flags, n_axes, n_access, n_num;
+    uint32_t roles;       /* two bits for each axis */
+    uint32_t n_partial;   /* SPLIT: words that a block has for each element of INNER */
+    uint32_t extent;      /* where the extents of the axes begin in image.list */
+    uint32_t bind;        /* the first of n_access binds */
+    uint32_t num;         /* the first of n_num numbers */
+    uint32_t picoseconds; /* estimated, of an element */
+    /* A product: C[b,m,n] = sum of A[b,m,k] B[b,k,n] over k */
+    uint32_t is_f64, n_batch, n_column_axes;
+    uint32_t m, n, k;  /* slots */
+    uint32_t batch;    /* where its extents begin in image.list */
+    uint32_t operand;  /* the bind of A; those of B and C follow */
+    uint32_t c_access; /* the access of the epilogue that reads C, or AOT_NONE */
+} aot_seg;
+
+/* A number of a kernel: its bits; or a slot, or a parameter, as a float or an integer of so many
+ * bytes. A parameter that becomes a float is a double, any other one an int64_t. */
+typedef struct aot_num {
+    uint64_t bits;
+    uint32_t slot, parameter; /* AOT_NONE: not that */
+    uint32_t is_float, bytes;
+} aot_num;
+
+typedef struct aot_launch {
+    uint32_t first, n, n_after; /* segments; the last n_after run when the others have ended */
+    uint32_t checks;            /* whether an index may be found out of range up to here */
+} aot_launch;
+
+/* ---- products ---- */
+
+typedef struct aot_product {
+    int64_t m, n, k, n_batch;
+    uint32_t batch_rank, is_f64;
+    const int64_t *batch; /* extents */
+    const char *a, *b;
+    char *c;                                       /* NULL: the epilogue alone sees the product */
+    const int64_t *a_stride, *b_stride, *c_stride; /* batch..., row, column; in elements */
+    /* Called for each finished tile of rows [o0, o1) of (batch, m) and columns [i0, i1), whose
+     * rows are ld elements apart; NULL: no epilogue. */
+    void (*epilogue)(void *user, const char *tile, int64_t ld, int64_t o0, int64_t o1, int64_t i0,
+                     int64_t i1);
+    void *user;
+} aot_product;
+
+/* Computes share `part` of `parts` of the product. work has aot_product_bytes bytes. */
+typedef void (*aot_product_fn)(const aot_product *p, int64_t part, int64_t parts, char *work);
+
+/* ---- the image ---- */
+
+/* The code for one kind of processor. */
+typedef struct aot_level {
+    uint64_t needs;            /* AOT_CPU_... */
+    aot_product_fn product[2]; /* of f32 and of f64; NULL where the program has none */
+    const aot_kernel *kernels; /* per kernel: main, part, fin */
+} aot_level;
+
+enum { AOT_CPU_ANY, AOT_CPU_V2, AOT_CPU_V3, AOT_CPU_V4 };
+
+typedef struct aot_image {
+    const int64_t *values; /* of the slots that are known; 0 for the others */
+    const aot_slot *slots; /* those that a call computes, in order */
+    const aot_guard *guards;
+    const aot_buf *bufs;
+    const aot_bind *binds;
+    const aot_num *nums;
+    const uint32_t *list;
+    const aot_seg *segs;
+    const aot_launch *launches;
+    const aot_level *levels; /* the best first */
+    const char *data;
+    uint32_t *level; /* 1 + the level that this processor takes; 0 until the first call */
+    uint32_t n_values, n_slots, n_guards, n_bufs, n_segs, n_launches, n_levels, n_kernels;
+    uint32_t n_parameters; /* extents and pointers; then come the workspace and the threads */
+    uint32_t arena;        /* slot: bytes of the arena of temporaries */
+    uint32_t n_binds, unused;
+} aot_image;
+
+/* Threads of the caller, as the header of an exported program describes them. */
+typedef struct aot_threads {
+    int n;
+    void *user;
+    void (*run)(void *user, int n_tasks, void (*task)(void *data, int index), void *data);
+} aot_threads;
+
+/* Bytes of workspace for a call with these extents on n_threads threads. Returns -1 when the
+ * program does not accept the extents. */
+AOT_API int64_t deft_aot_workspace(const aot_image *im, const int64_t *extents, int64_t n_threads);
+
+/* Runs the program. args: the parameters, the workspace, the threads. */
+AOT_API int deft_aot_run(const aot_image *im, const uint64_t *args);
+
+/* The columns of B that a product packs at a time. The micro-kernels have at most 48 columns, and
+ * the result is a multiple of all of them. */
+enum { AOT_KC = 384, AOT_MC = 96, AOT_NC = 240, AOT_LEAST_NC = 48, AOT_PACKED_BYTES = 4 << 20 };
+
+static inline int64_t aot_round_up(int64_t n, int64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+static inline int64_t aot_least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline int64_t aot_columns_at_once(int64_t n, int64_t k, int64_t size)
+{
+    int64_t nc = AOT_NC;
+    while (nc > AOT_LEAST_NC && nc * k * size > AOT_PACKED_BYTES) nc -= AOT_LEAST_NC;
+    const int64_t parts = (n + nc - 1) / nc; /* of nearly equal sizes */
+    return parts > 0 ? aot_round_up((n + parts - 1) / parts, AOT_LEAST_NC) : AOT_LEAST_NC;
+}
+
+/* The rows of A that are packed at a time: a multiple of the rows of all micro-kernels. */
+static inline int64_t aot_rows_at_once(int64_t m)
+{
+    return aot_least(AOT_MC, aot_round_up(m, 24));
+}
+
+/* Whether all of A is packed, once. */
+static inline int aot_packs_a(int64_t m, int64_t k, int64_t size)
+{
+    return aot_round_up(m, 24) * k * size <= AOT_PACKED_BYTES / 2;
+}
+
+/* Bytes of the packed part of A. */
+static inline int64_t aot_packed_a_bytes(int64_t m, int64_t k, int64_t size)
+{
+    const int64_t elements = aot_packs_a(m, k, size) ? aot_round_up(m, 24) * k
+                                                     : aot_rows_at_once(m) * aot_least(k, AOT_KC);
+    return aot_round_up(elements * size, 64);
+}
+
+/* Bytes that each share of a product needs. */
+static inline int64_t aot_product_bytes(int64_t m, int64_t n, int64_t k, int is_f64, int has_c)
+{
+    const int64_t size = is_f64 ? 8 : 4, nc = aot_columns_at_once(n, k, size);
+    const int64_t bytes = aot_round_up(nc * k * size, 64) + aot_packed_a_bytes(m, k, size) + 64;
+    return has_c ? bytes : bytes + aot_round_up(aot_rows_at_once(m) * nc * size, 64);
+}
+
+#endif

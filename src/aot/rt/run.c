@@ -1,0 +1,639 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Runs the image of an exported program. Nothing is allocated: all that a call needs besides the
+ * arrays of the caller is in the workspace, in this order:
+ *
+ *   slots | addresses of buffers | segments and their arguments | an area for each thread | arena
+ *
+ * lay_out places everything. It runs once to count bytes and once with the workspace.
+ */
+#include "aot/rt/image.h"
+
+enum { AOT_BLOCK = 4096, TILES_BYTES = 64 << 10, MAP_GRAIN = 4096, COL_GRAIN = 256, STRIP = 16 };
+enum { LINE = 64, MOST_THREADS = 1024, FORK_PS = 10 * 1000 * 1000 };
+
+/* A segment in a call. */
+typedef struct run_seg {
+    const aot_seg *seg;
+    aot_kargs args;
+    char **ptr;      /* args.ptr; with scratch memory [thread][access] */
+    int64_t *stride; /* args.stride */
+    int64_t *base, *extent;
+    uint64_t *num;
+    uint64_t *partial;
+    int64_t partial_row; /* words of a row */
+    int64_t n_outer, n_inner, n_red;
+    int64_t n_strides; /* n_access * n_axes */
+    int64_t c_offset;  /* of a product */
+    aot_product product;
+    int64_t *operand; /* product: batch, then strides of A, B and C */
+} run_seg;
+
+typedef struct run {
+    const aot_image *im;
+    const uint64_t *args; /* the parameters of the call */
+    const aot_level *level;
+    const int64_t *slots;
+    int64_t *own_slots;
+    char **base;
+    run_seg *segs;
+    char *areas; /* of the threads */
+    int64_t area_bytes;
+    int64_t product_at, scratch_at, copies_at; /* in an area */
+    char *arena;
+    int64_t n_threads;
+    const aot_launch *launch;
+    int64_t n_tasks; /* of the current launch */
+} run;
+
+/* ---- the floating-point environment ---- */
+
+/* Kernels need rounding to nearest and denormals. The state of the caller comes back afterwards. */
+#if defined(__SSE2__)
+typedef unsigned fp_state;
+
+static fp_state fp_enter(void)
+{
+    const fp_state old = __builtin_ia32_stmxcsr();
+    if ((old & ~0x3Fu) != 0x1F80u) __builtin_ia32_ldmxcsr(0x1F80u);
+    return old;
+}
+
+static void fp_leave(fp_state old)
+{
+    if (__builtin_ia32_stmxcsr() != old) __builtin_ia32_ldmxcsr(old);
+}
+#else
+typedef int fp_state;
+
+static fp_state fp_enter(void)
+{
+    return 0;
+}
+
+static void fp_leave(fp_state old)
+{
+    (void)old;
+}
+#endif
+
+/* ---- the processor ---- */
+
+#if defined(__x86_64__)
+static void cpuid(uint32_t leaf, uint32_t sub, uint32_t r[4])
+{
+    __asm__ volatile("cpuid"
+                     : "=a"(r[0]), "=b"(r[1]), "=c"(r[2]), "=d"(r[3])
+                     : "a"(leaf), "c"(sub));
+}
+
+/* What the processor and the system offer: AOT_CPU_... */
+static uint32_t processor(void)
+{
+    enum { V2 = 1u << 0 | 1u << 9 | 1u << 13 | 1u << 19 | 1u << 20 | 1u << 23 };
+    enum { V3 = 1u << 12 | 1u << 22 | 1u << 27 | 1u << 28 | 1u << 29 };
+    const uint32_t v3_more = 1u << 3 | 1u << 5 | 1u << 8;
+    const uint32_t v4 = 1u << 16 | 1u << 17 | 1u << 28 | 1u << 30 | 1u << 31;
+    uint32_t r[4], states, high;
+    cpuid(0, 0, r);
+    const uint32_t most = r[0];
+    cpuid(1, 0, r);
+    if ((r[2] & V2) != V2) return AOT_CPU_ANY;
+    if ((r[2] & (uint32_t)V3) != (uint32_t)V3 || most < 7) return AOT_CPU_V2;
+    __asm__ volatile("xgetbv" : "=a"(states), "=d"(high) : "c"(0));
+    if ((states & 6) != 6) return AOT_CPU_V2;
+    cpuid(7, 0, r);
+    const uint32_t more = r[1];
+    cpuid(0x80000001u, 0, r);
+    if ((more & v3_more) != v3_more || !(r[2] & 1u << 5)) return AOT_CPU_V2;
+    return (more & v4) == v4 && (states & 0xE0) == 0xE0 ? AOT_CPU_V4 : AOT_CPU_V3;
+}
+#else
+static uint32_t processor(void)
+{
+    return AOT_CPU_ANY;
+}
+#endif
+
+/* The best level that the processor can run; NULL: none. Threads may race here: all find the same
+ * level. */
+static const aot_level *find_level(const aot_image *im)
+{
+    uint32_t at = __atomic_load_n(im->level, __ATOMIC_RELAXED);
+    if (at == 0) {
+        const uint32_t has = processor();
+        while (at < im->n_levels && im->levels[at].needs > has) at++;
+        __atomic_store_n(im->level, ++at, __ATOMIC_RELAXED);
+    }
+    return at <= im->n_levels ? &im->levels[at - 1] : NULL;
+}
+
+/* ---- slots ---- */
+
+static int64_t aot_slot_of(const run *r, uint32_t slot)
+{
+    return slot == AOT_NONE ? 0 : r->slots[slot];
+}
+
+static void compute_slots(const aot_image *im, const uint64_t *args, int64_t *slots)
+{
+    memcpy(slots, im->values, im->n_values * sizeof *slots);
+    for (uint32_t i = 0; i < im->n_slots; i++) {
+        const aot_slot *const s = &im->slots[i];
+        if (s->op == AOT_SLOT_EXTENT) {
+            slots[s->to] = (int64_t)args[s->a];
+            continue;
+        }
+        const uint64_t x = (uint64_t)slots[s->a], y = (uint64_t)slots[s->b];
+        const int64_t a = (int64_t)x, b = (int64_t)y;
+        slots[s->to] = s->op == AOT_SLOT_ADD   ? (int64_t)(x + y)
+                       : s->op == AOT_SLOT_SUB ? (int64_t)(x - y)
+                       : s->op == AOT_SLOT_MUL ? (int64_t)(x * y)
+                       : s->op == AOT_SLOT_MAX ? (a > b ? a : b)
+                       : b > 0                 ? a / b + (a % b > 0)
+                                               : 0;
+    }
+}
+
+static int aot_guards_hold(const aot_image *im, const int64_t *slots)
+{
+    for (uint32_t i = 0; i < im->n_guards; i++) {
+        const aot_guard *const g = &im->guards[i];
+        const int64_t a = slots[g->a];
+        const int holds = g->kind == AOT_GUARD_EQUAL      ? a == slots[g->b]
+                          : g->kind == AOT_GUARD_IS       ? a == g->want
+                          : g->kind == AOT_GUARD_AT_LEAST ? a >= g->want
+                                                          : a <= g->want;
+        if (!holds) return 0;
+    }
+    return 1;
+}
+
+/* ---- the workspace ---- */
+
+/* Takes `bytes` bytes at *at, which moves on. base NULL: they are only counted. */
+static void *aot_take(char *base, int64_t *at, int64_t bytes)
+{
+    void *const found = base ? base + *at : NULL;
+    *at += (bytes + LINE - 1) / LINE * LINE;
+    return found;
+}
+
+static int64_t aot_blocks_of(int64_t n)
+{
+    return (n + AOT_BLOCK - 1) / AOT_BLOCK;
+}
+
+/* The products of the extents of each role. */
+static void measure(const run *r, const aot_seg *g, run_seg *s)
+{
+    s->n_outer = s->n_inner = s->n_red = 1;
+    for (uint32_t x = 0; x < g->n_axes; x++) {
+        const uint32_t role = g->roles >> (2 * x) & 3;
+        const int64_t extent = aot_slot_of(r, r->im->list[g->extent + x]);
+        if (role == AOT_ROLE_OUTER)
+            s->n_outer *= extent;
+        else if (role == AOT_ROLE_RED)
+            s->n_red *= extent;
+        else
+            s->n_inner = extent;
+    }
+}
+
+/* Whether the blocks of a reduction are divided between threads. */
+static int is_divided(const run *r, const run_seg *s)
+{
+    return (s->seg->flags & AOT_SPLIT) && r->n_threads > 1 && s->n_outer < r->n_threads &&
+           s->n_inner > 0 && s->n_red > AOT_BLOCK;
+}
+
+static int64_t scratch_bytes(const run *r, const aot_bind *b)
+{
+    return (aot_slot_of(r, b->offset) * b->size + 2 * LINE - 1) / LINE * LINE;
+}
+
+static int64_t product_bytes(const run *r, const aot_seg *g)
+{
+    const int has_c = r->im->binds[g->operand + 2].buf != AOT_NONE;
+    return aot_product_bytes(aot_slot_of(r, g->m), aot_slot_of(r, g->n), aot_slot_of(r, g->k),
+                             (int)g->is_f64, has_c);
+}
+
+/* Places the arguments of a segment. `area` collects what each thread needs. */
+static void lay_out_segment(run *r, const aot_seg *g, run_seg *s, char *base, int64_t *at)
+{
+    const int64_t copies = g->flags & AOT_SCRATCH ? r->n_threads : 1;
+    s->n_strides = (int64_t)g->n_access * g->n_axes;
+    s->ptr = aot_take(base, at, copies * g->n_access * (int64_t)sizeof *s->ptr);
+    s->stride = aot_take(base, at, s->n_strides * (int64_t)sizeof *s->stride);
+    s->base = aot_take(base, at, g->n_access * (int64_t)sizeof *s->base);
+    s->extent = aot_take(base, at, g->n_axes * (int64_t)sizeof *s->extent);
+    s->num = aot_take(base, at, g->n_num * (int64_t)sizeof *s->num);
+    s->partial = NULL;
+    if (g->kind == AOT_SEG_KERNEL && is_divided(r, s)) {
+        s->partial_row = g->n_partial * aot_blocks_of(s->n_red) * s->n_inner;
+        s->partial = aot_take(base, at, s->partial_row * s->n_outer * (int64_t)sizeof *s->partial);
+    }
+    if (g->kind == AOT_SEG_PRODUCT)
+        s->operand =
+            aot_take(base, at, (g->n_batch + 3 * (g->n_batch + 2)) * (int64_t)sizeof(int64_t));
+}
+
+static int64_t aot_most(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Returns the bytes of the workspace that come before the arena. */
+static int64_t aot_lay_out(run *r, char *base)
+{
+    const aot_image *const im = r->im;
+    int64_t at = 0, tiles = 0, scratch = 0, product = 0, copies = 0;
+    run_seg counted;
+    (void)aot_take(base, &at, im->n_slots ? im->n_values * (int64_t)sizeof(int64_t) : 0);
+    r->base = aot_take(base, &at, im->n_bufs * (int64_t)sizeof *r->base);
+    r->segs = aot_take(base, &at, im->n_segs * (int64_t)sizeof *r->segs);
+    for (uint32_t i = 0; i < im->n_segs; i++) {
+        const aot_seg *const g = &im->segs[i];
+        run_seg *const s = base ? &r->segs[i] : &counted;
+        s->seg = g;
+        measure(r, g, s);
+        lay_out_segment(r, g, s, base, &at);
+        int64_t own = 0;
+        for (uint32_t k = 0; g->flags & AOT_SCRATCH && k < g->n_access; k++) {
+            const aot_bind *const b = &im->binds[g->bind + k];
+            if (b->kind == AOT_ACCESS_SCRATCH && b->same == k) own += scratch_bytes(r, b);
+        }
+        scratch = aot_most(scratch, own);
+        if (g->flags & AOT_TILES) tiles = TILES_BYTES;
+        if (g->kind != AOT_SEG_PRODUCT) continue;
+        product = aot_most(product, product_bytes(r, g));
+        copies = aot_most(copies, g->n_access * (int64_t)sizeof(char *) +
+                                      s->n_strides * (int64_t)sizeof(int64_t));
+    }
+    r->scratch_at = LINE + tiles;
+    r->product_at = r->scratch_at + scratch;
+    r->copies_at = r->product_at + (product + LINE - 1) / LINE * LINE;
+    r->area_bytes = r->copies_at + (copies + LINE - 1) / LINE * LINE;
+    r->areas = aot_take(base, &at, r->area_bytes * r->n_threads);
+    return at;
+}
+
+/* ---- arguments ---- */
+
+static uint64_t bits_of_float(double v, uint32_t bytes)
+{
+    const float f = (float)v;
+    uint64_t bits = 0;
+    uint32_t word;
+    memcpy(&word, &f, sizeof word);
+    memcpy(&bits, &v, sizeof bits);
+    return bytes == 4 ? word : bits;
+}
+
+static uint64_t aot_number_of(const run *r, const aot_num *n)
+{
+    if (n->slot == AOT_NONE && n->parameter == AOT_NONE) return n->bits;
+    const uint64_t given =
+        n->slot != AOT_NONE ? (uint64_t)r->slots[n->slot] : r->args[n->parameter];
+    double v;
+    memcpy(&v, &given, sizeof v);
+    if (n->is_float && n->slot != AOT_NONE) {
+        const float f = (float)(int64_t)given; /* rounded once */
+        return n->bytes == 4 ? bits_of_float((double)f, 4)
+                             : bits_of_float((double)(int64_t)given, 8);
+    }
+    if (n->is_float) return bits_of_float(v, n->bytes);
+    return n->bytes == 8 ? given : given & ((UINT64_C(1) << 8 * n->bytes) - 1);
+}
+
+static char *aot_address(const run *r, const aot_bind *b)
+{
+    return b->buf == AOT_NONE ? NULL
+                              : r->base[b->buf] + aot_slot_of(r, b->offset) * (int64_t)b->size;
+}
+
+static char *area_of(const run *r, int64_t thread)
+{
+    return r->areas + r->area_bytes * thread;
+}
+
+/* Gives each thread its own scratch memory. */
+static void aot_bind_scratch(const run *r, const aot_seg *g, run_seg *s)
+{
+    for (int64_t t = 0; t < r->n_threads; t++) {
+        char **const ptr = s->ptr + t * g->n_access;
+        char *at = area_of(r, t) + r->scratch_at;
+        if (t > 0) memcpy(ptr, s->ptr, g->n_access * sizeof *ptr);
+        for (uint32_t i = 0; i < g->n_access; i++) {
+            const aot_bind *const b = &r->im->binds[g->bind + i];
+            if (b->kind != AOT_ACCESS_SCRATCH) continue;
+            ptr[i] = at;
+            if (b->same == i)
+                at += scratch_bytes(r, b);
+            else
+                ptr[i] = ptr[b->same];
+        }
+    }
+}
+
+static void bind_segment(const run *r, const aot_seg *g, run_seg *s)
+{
+    const uint32_t *const list = r->im->list;
+    for (uint32_t x = 0; x < g->n_axes; x++) s->extent[x] = aot_slot_of(r, list[g->extent + x]);
+    for (uint32_t i = 0; i < g->n_access; i++) {
+        const aot_bind *const b = &r->im->binds[g->bind + i];
+        s->ptr[i] = aot_address(r, b);
+        s->base[i] = b->kind == AOT_ACCESS_INDEX ? aot_slot_of(r, b->offset) : 0;
+        for (uint32_t x = 0; x < g->n_axes; x++)
+            s->stride[i * g->n_axes + x] = aot_slot_of(r, list[b->stride + x]);
+    }
+    for (uint32_t i = 0; i < g->n_num; i++) s->num[i] = aot_number_of(r, &r->im->nums[g->num + i]);
+    if (g->flags & AOT_SCRATCH) aot_bind_scratch(r, g, s);
+    s->args = (aot_kargs){
+        .ptr = s->ptr, .stride = s->stride, .base = s->base, .extent = s->extent, .num = s->num
+    };
+}
+
+/* ---- products ---- */
+
+/* The epilogue of a product, on one thread. */
+typedef struct tail {
+    const run *r;
+    const run_seg *s;
+    int64_t thread;
+} tail;
+
+/* Runs the epilogue over a tile of C. Its access to C reads the tile instead. The axes of the
+ * kernel are columns, then rows, then INNER, which has columns too (fuser/plan.h). */
+static void run_tail(void *user, const char *tile, int64_t ld, int64_t o0, int64_t o1, int64_t i0,
+                     int64_t i1)
+{
+    const tail *const e = user;
+    const run_seg *const s = e->s;
+    const aot_seg *const g = s->seg;
+    const uint32_t inner = g->n_axes - 1;
+    char **const ptr = (char **)(void *)(area_of(e->r, e->thread) + e->r->copies_at);
+    int64_t *const stride = (int64_t *)(void *)(ptr + g->n_access);
+    int64_t *const c = stride + (int64_t)g->c_access * g->n_axes;
+    aot_kargs a = s->args;
+    int64_t column = s->extent[inner], n_rows = 1;
+    memcpy(ptr, s->ptr, g->n_access * sizeof *ptr);
+    memcpy(stride, s->stride, (size_t)s->n_strides * sizeof *stride);
+    c[inner] = 1;
+    for (uint32_t x = inner; x-- > g->n_column_axes; n_rows *= s->extent[x]) c[x] = ld * n_rows;
+    for (uint32_t x = g->n_column_axes; x-- > 0; column *= s->extent[x]) c[x] = column;
+    const int64_t piece = g->n_column_axes > 0 ? s->extent[inner] : i1;
+    const int64_t size = g->is_f64 ? 8 : 4;
+    /* The kernel counts rows from the start of C, which need not exist. */
+    ptr[g->c_access] = (char *)((uintptr_t)tile - (uintptr_t)((o0 * ld + i0) * size));
+    a.ptr = ptr;
+    a.stride = stride;
+    a.fault = (int64_t *)(void *)area_of(e->r, e->thread);
+    a.work = area_of(e->r, e->thread) + LINE;
+    const aot_kernel fn = e->r->level->kernels[3 * g->kernel];
+    for (int64_t i = i0, end; i < i1; i = end) {
+        const int64_t at = i / piece, row = at * n_rows, first = at * piece;
+        end = first + piece < i1 ? first + piece : i1;
+        fn(&a, row + o0, row + o1, i - first, end - first);
+    }
+}
+
+static void bind_product(const run *r, const aot_seg *g, run_seg *s)
+{
+    const aot_bind *const b = &r->im->binds[g->operand];
+    const uint32_t rank = g->n_batch + 2;
+    int64_t *const batch = s->operand, *stride = s->operand + g->n_batch;
+    aot_product *const p = &s->product;
+    *p = (aot_product){ .m = aot_slot_of(r, g->m),
+                        .n = aot_slot_of(r, g->n),
+                        .k = aot_slot_of(r, g->k),
+                        .n_batch = 1,
+                        .batch_rank = g->n_batch,
+                        .is_f64 = g->is_f64,
+                        .batch = batch,
+                        .a = aot_address(r, &b[0]),
+                        .b = aot_address(r, &b[1]),
+                        .c = aot_address(r, &b[2]),
+                        .epilogue = g->kernel == AOT_NONE ? NULL : run_tail };
+    for (uint32_t i = 0; i < g->n_batch; i++)
+        p->n_batch *= batch[i] = aot_slot_of(r, r->im->list[g->batch + i]);
+    for (uint32_t k = 0; k < 3; k++)
+        for (uint32_t i = 0; i < rank; i++)
+            stride[k * rank + i] =
+                b[k].buf == AOT_NONE ? 0 : aot_slot_of(r, r->im->list[b[k].stride + i]);
+    p->a_stride = stride;
+    p->b_stride = stride + rank;
+    p->c_stride = stride + 2 * rank;
+}
+
+static void product_share(const run *r, const run_seg *s, int64_t part, int64_t parts)
+{
+    tail e = { r, s, part };
+    aot_product p = s->product;
+    p.user = &e;
+    r->level->product[p.is_f64](&p, part, parts, area_of(r, part) + r->product_at);
+}
+
+/* ---- launches ---- */
+
+static int64_t aot_share(int64_t n, int64_t part, int64_t parts, int64_t grain)
+{
+    const int64_t units = (n + grain - 1) / grain;
+    const int64_t at = (units / parts * part + units % parts * part / parts) * grain;
+    return at < n ? at : n;
+}
+
+/* Runs share `part` of a segment. */
+static void segment_share(const run *r, const run_seg *s, int64_t part, int64_t parts)
+{
+    const aot_seg *const g = s->seg;
+    if (g->kind == AOT_SEG_PRODUCT || s->n_outer <= 0 || s->n_inner <= 0) return;
+    const aot_kernel *const fn = &r->level->kernels[3 * g->kernel];
+    aot_kargs a = s->args;
+    a.fault = (int64_t *)(void *)area_of(r, part);
+    a.work = area_of(r, part) + LINE;
+    if (g->flags & AOT_SCRATCH) a.ptr = s->ptr + part * g->n_access;
+    if (s->partial && parts > 1) {
+        const int64_t n = aot_blocks_of(s->n_red);
+        const int64_t b0 = aot_share(n, part, parts, 1), b1 = aot_share(n, part + 1, parts, 1);
+        for (int64_t o = 0; o < s->n_outer && b0 < b1; o++) {
+            a.partial = s->partial + o * s->partial_row;
+            fn[1](&a, o, o + 1, b0, b1);
+        }
+        return;
+    }
+    if (s->n_outer >= parts || g->mode == AOT_MODE_ROW || (g->flags & AOT_WHOLE_ROWS)) {
+        const int64_t grain = g->flags & AOT_TILES && s->n_outer >= STRIP * parts ? STRIP : 1;
+        const int64_t o0 = aot_share(s->n_outer, part, parts, grain);
+        const int64_t o1 = aot_share(s->n_outer, part + 1, parts, grain);
+        if (o0 < o1) fn[0](&a, o0, o1, 0, s->n_inner);
+        return;
+    }
+    const int64_t grain = g->mode == AOT_MODE_MAP ? MAP_GRAIN : COL_GRAIN;
+    const int64_t i0 = aot_share(s->n_inner, part, parts, grain);
+    const int64_t i1 = aot_share(s->n_inner, part + 1, parts, grain);
+    if (i0 < i1) fn[0](&a, 0, s->n_outer, i0, i1);
+}
+
+static void finish_divided(const run *r, const run_seg *s)
+{
+    aot_kargs a = s->args;
+    a.fault = (int64_t *)(void *)area_of(r, 0);
+    a.work = area_of(r, 0) + LINE;
+    for (int64_t o = 0; o < s->n_outer; o++) {
+        a.partial = s->partial + o * s->partial_row;
+        r->level->kernels[3 * s->seg->kernel + 2](&a, o, o + 1, 0, s->n_inner);
+    }
+}
+
+static void launch_task(void *data, int index)
+{
+    const run *const r = data;
+    const aot_launch *const l = r->launch;
+    const fp_state fp = fp_enter();
+    for (uint32_t i = l->first; i < l->first + l->n - l->n_after; i++)
+        segment_share(r, &r->segs[i], index, r->n_tasks);
+    fp_leave(fp);
+}
+
+static void product_task(void *data, int index)
+{
+    const tail *const e = data;
+    const fp_state fp = fp_enter();
+    product_share(e->r, e->s, index, e->r->n_tasks);
+    fp_leave(fp);
+}
+
+/* The estimated time of the kernels of a launch, in ps. */
+static double launch_ps(const run *r, const aot_launch *l)
+{
+    double sum = 0;
+    for (uint32_t i = l->first; i < l->first + l->n - l->n_after; i++) {
+        const run_seg *const s = &r->segs[i];
+        if (s->seg->kind == AOT_SEG_PRODUCT) continue;
+        const double elements =
+            (double)s->n_outer * (double)s->n_inner * (double)(s->n_red > 0 ? s->n_red : 1);
+        sum += elements * s->seg->picoseconds;
+    }
+    return sum;
+}
+
+static void aot_run_launch(run *r, const aot_launch *l, const aot_threads *threads)
+{
+    r->launch = l;
+    r->n_tasks = r->n_threads > 1 && launch_ps(r, l) > FORK_PS ? r->n_threads : 1;
+    if (r->n_tasks > 1) threads->run(threads->user, (int)r->n_tasks, launch_task, r);
+    for (uint32_t i = l->first; i < l->first + l->n; i++) {
+        const run_seg *const s = &r->segs[i];
+        const int is_after = i >= l->first + l->n - l->n_after;
+        if (s->seg->kind == AOT_SEG_PRODUCT) {
+            const double ps = (double)s->product.m * (double)s->product.n * (double)s->product.k *
+                              (double)s->product.n_batch * 20;
+            const int64_t before = r->n_tasks;
+            tail e = { r, s, 0 };
+            r->n_tasks = r->n_threads > 1 && ps > FORK_PS ? r->n_threads : 1;
+            if (r->n_tasks > 1)
+                threads->run(threads->user, (int)r->n_tasks, product_task, &e);
+            else
+                product_share(r, s, 0, 1);
+            r->n_tasks = before;
+        } else if (r->n_tasks <= 1 || is_after) {
+            segment_share(r, s, 0, 1);
+        } else if (s->partial) {
+            finish_divided(r, s);
+        }
+    }
+}
+
+/* ---- calls ---- */
+
+static int has_fault(const run *r)
+{
+    for (int64_t t = 0; t < r->n_threads; t++)
+        if (*(const int64_t *)(const void *)area_of(r, t) != 0) return 1;
+    return 0;
+}
+
+static void aot_find_buffers(const run *r, const uint64_t *args)
+{
+    for (uint32_t i = 0; i < r->im->n_bufs; i++) {
+        const aot_buf *const b = &r->im->bufs[i];
+        r->base[i] = b->kind == AOT_BUF_PARAMETER || b->kind == AOT_BUF_COPY
+                         ? (char *)(uintptr_t)args[b->index]
+                     : b->kind == AOT_BUF_DATA
+                         ? (char *)(uintptr_t)r->im->data + aot_slot_of(r, b->index)
+                         : r->arena + aot_slot_of(r, b->index);
+        if (b->copied == AOT_NONE || b->kind == AOT_BUF_COPY) continue;
+        const char *const from = (const char *)(uintptr_t)args[b->copied];
+        if (from != r->base[i]) memcpy(r->base[i], from, (size_t)aot_slot_of(r, b->bytes));
+    }
+}
+
+static int aot_run_launches(run *r, const aot_threads *threads)
+{
+    int faulty = 0;
+    for (int64_t t = 0; t < r->n_threads; t++) memset(area_of(r, t), 0, 3 * sizeof(int64_t));
+    for (uint32_t i = 0; i < r->im->n_launches; i++) {
+        const aot_launch *const l = &r->im->launches[i];
+        if (l->n > 0) aot_run_launch(r, l, threads);
+        if (l->checks && (faulty = has_fault(r)) != 0) break;
+    }
+    for (uint32_t i = 0; i < r->im->n_bufs; i++) {
+        const aot_buf *const b = &r->im->bufs[i];
+        if (b->kind == AOT_BUF_COPY)
+            memcpy(r->base[i], r->base[b->copied], (size_t)aot_slot_of(r, b->bytes));
+    }
+    return faulty ? AOT_INDEX : AOT_OK;
+}
+
+/* Fills in the slots of r; own: memory for them. Returns 0 when a guard does not hold. */
+static int aot_begin(run *r, const aot_image *im, const uint64_t *args, int64_t *own)
+{
+    r->im = im;
+    r->args = args;
+    r->slots = im->values;
+    if (im->n_slots == 0) return 1;
+    compute_slots(im, args, own);
+    r->slots = own;
+    return aot_guards_hold(im, own);
+}
+
+enum { MOST_COUNTED = 4096 };
+
+AOT_API int64_t deft_aot_workspace(const aot_image *im, const int64_t *extents, int64_t n_threads)
+{
+    /* A program with open extents has few slots; the exporter sees to it (aot/program.c). */
+    int64_t slots[MOST_COUNTED];
+    run r;
+    if (n_threads < 1) n_threads = 1;
+    if (n_threads > MOST_THREADS) n_threads = MOST_THREADS;
+    r.n_threads = n_threads;
+    if (im->n_values > MOST_COUNTED && im->n_slots > 0) return -1;
+    if (!aot_begin(&r, im, (const uint64_t *)(const void *)extents, slots)) return -1;
+    return aot_lay_out(&r, NULL) + aot_slot_of(&r, im->arena) + LINE;
+}
+
+AOT_API int deft_aot_run(const aot_image *im, const uint64_t *args)
+{
+    run r;
+    char *ws = (char *)(uintptr_t)args[im->n_parameters];
+    const aot_threads *const threads = (const aot_threads *)(uintptr_t)args[im->n_parameters + 1];
+    r.n_threads = threads && threads->n > 1 ? threads->n : 1;
+    if (r.n_threads > MOST_THREADS) r.n_threads = MOST_THREADS;
+    if (!ws) return AOT_ARGUMENT;
+    ws += -(uintptr_t)ws & (LINE - 1);
+    r.level = find_level(im);
+    if (!r.level) return AOT_PROCESSOR;
+    if (!aot_begin(&r, im, args, (int64_t *)(void *)ws)) return AOT_EXTENT;
+    r.arena = ws + aot_lay_out(&r, ws);
+    aot_find_buffers(&r, args);
+    for (uint32_t i = 0; i < im->n_segs; i++) {
+        if (im->segs[i].kernel != AOT_NONE) bind_segment(&r, &im->segs[i], &r.segs[i]);
+        if (im->segs[i].kind == AOT_SEG_PRODUCT) bind_product(&r, &im->segs[i], &r.segs[i]);
+    }
+    const fp_state fp = fp_enter();
+    const int st = aot_run_launches(&r, threads);
+    fp_leave(fp);
+    return st;
+}

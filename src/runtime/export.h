@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the export of a trace is asked for, and the plug-in that does it (src/aot/aot.h).
+ */
+#ifndef DF_RUNTIME_EXPORT_H
+#define DF_RUNTIME_EXPORT_H
+
+#include "base/str.h"
+#include "trace/trace.h"
+
+/* An input of the trace. */
+typedef struct df_aot_input {
+    const char *name; /* of the parameter; NULL: in0, in1, ... */
+    const void *data; /* row-major: the exported program contains these values, and has no such
+                       * parameter. NULL: the caller passes the array. */
+} df_aot_input;
+
+/* An axis of an input whose extent is a parameter. Extents of other nodes that are equal because
+ * they met in an operator are the same parameter. */
+typedef struct df_aot_open_axis {
+    const char *name;
+    uint32_t input, axis;
+} df_aot_open_axis;
+
+/* A number of the trace that is a parameter: a double where it is a float, else an int64_t. */
+typedef struct df_aot_number {
+    const char *name;
+    uint32_t arg; /* index in df_trace.args */
+} df_aot_number;
+
+typedef struct df_aot_options {
+    const char *name;          /* of the exported function: a C identifier */
+    const df_aot_input *input; /* per input of the trace; NULL: all are passed */
+    /* The inputs, and the roots, in the order of their parameters; NULL: as they are numbered. */
+    const uint32_t *input_order, *root_order;
+    const char *const *output; /* per root: the name of its parameter, or NULL: out0, out1, ...
+                                  * NULL: all have those names */
+    const df_aot_open_axis *open;
+    uint32_t n_open;
+    const df_aot_number *number;
+    uint32_t n_numbers;
+    /* The levels of processors, with a ',' between them: x86-64, x86-64-v2, -v3, -v4. NULL:
+     * x86-64-v4,x86-64-v3,x86-64 */
+    const char *levels;
+    bool wants_object, wants_c;
+} df_aot_options;
+
+/* What was asked for. The caller initializes and finishes the strings. */
+typedef struct df_aot_files {
+    df_str header, object, c;
+} df_aot_files;
+
+/* The plug-in deft-aot.so exports this as DF_PLUGIN_AOT_SYMBOL: df_aot_export of
+ * src/aot/aot.h for a host, which must be of the same build. */
+typedef deft_status (*df_plugin_aot_fn)(const char *build_id, df_diag *d, const df_mem *mem,
+                                        const df_trace *t, const df_aot_options *o,
+                                        df_aot_files *out);
+#define DF_PLUGIN_AOT_SYMBOL "df_plugin_aot"
+
+/* Opens the plug-in and exports t. Returns DEFT_E_BACKEND when there is no usable plug-in. */
+deft_status df_plugin_export(df_diag *d, const df_mem *mem, const df_log *log, const df_trace *t,
+                             const df_aot_options *o, df_aot_files *out);
+
+#endif
