@@ -18,6 +18,7 @@
 #include "deft/dlpack.h"
 #include "deft/dtype.h"
 #include "deft/eval.h"
+#include "deft/export.h"
 #include "deft/files.h"
 #include "deft/grad.h"
 #include "deft/images.h"

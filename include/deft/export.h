@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Export: a captured function becomes an object file, or a C file, with a header. A program that
+ * links it needs neither libdeft nor LLVM. docs/export.md shows it, and says what cannot be
+ * exported; `deft aot` does the same for text traces.
+ *
+ *   deft_capture_call(step, in, 2, out, 1);
+ *   deft_export(step, "build/heat", NULL);      writes build/heat.h and build/heat.o
+ *
+ * The exported function has the bits of strict mode on every processor.
+ */
+#ifndef DEFT_EXPORT_H
+#define DEFT_EXPORT_H
+
+#include "deft/capture.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** An axis of an input whose extent becomes a parameter. Axes with one name have one extent. */
+typedef struct deft_export_extent {
+    const char *name; /**< Of the parameter. */
+    size_t input;     /**< The index in the list `in` of the call. */
+    size_t axis;      /**< Of that input. */
+} deft_export_extent;
+
+/** How a function is exported. Zeros are the defaults. */
+typedef struct deft_export_options {
+    size_t size;      /**< sizeof(deft_export_options) */
+    const char *name; /**< Of the function, a C identifier. NULL: the last part of the path. */
+    /** The processors for which an object has code: some of "x86-64", "x86-64-v2", "x86-64-v3",
+     * "x86-64-v4", with ',' between them. NULL: "x86-64-v4,x86-64-v3,x86-64". */
+    const char *levels;
+    bool as_c; /**< Writes PATH.c instead of PATH.o. */
+    /** Tensors from outside are parameters. Otherwise the file contains their values, unless the
+     * function assigns to them. */
+    bool passes_outside;
+    const char *const *inputs;  /**< Per input of the call, its name or NULL; NULL: in0, in1, ... */
+    const char *const *outputs; /**< The same for outputs; NULL: out0, out1, ... */
+    const deft_export_extent *extents; /**< Axes whose extents are parameters; may be NULL. */
+    size_t n_extents;                  /**< How many there are. */
+} deft_export_options;
+
+/** Exports the recording of c that was used last. Writes PATH.h, and PATH.o or PATH.c. An acting
+ * call (eval.h). o may be NULL.
+ *
+ * The parameters of the function are, in this order:
+ *   - extents;
+ *   - inputs of the call;
+ *   - tensors from outside that are passed: outside0, ...;
+ *   - parameters of the capture, by their names;
+ *   - draws of random numbers: seed0, draw0, ...;
+ *   - outputs;
+ *   - new values of assigned tensors, NAME_new, each of which may be the array with the old value;
+ *   - workspace and threads.
+ *
+ * DEFT_E_STATE: c has no recording that can be replayed. DEFT_E_ARG: the function cannot be
+ * exported, or an option has no meaning; the sentence says which. DEFT_E_BACKEND: the plug-in or
+ * the code generator is missing. DEFT_E_IO: a file could not be written. No file is left
+ * half written. DEFT_E_MEMORY is possible. */
+DEFT_API DEFT_MUST_CHECK deft_status deft_export(deft_capture *c, const char *path,
+                                                 const deft_export_options *o);
+
+/** Options by their names: deft_export(c, "heat", DEFT_EXPORT(.as_c = true)). */
+#define DEFT_EXPORT(...)                                                                           \
+    (&(const deft_export_options){ .size = sizeof(deft_export_options), __VA_ARGS__ })
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * deft_export: a recording of a capture becomes an object or a C file. The plug-in deft-aot does
+ * the work (src/aot/aot.h). This file says what the inputs, numbers and results of the trace are in
+ * terms of the captured function.
+ */
+#include "deft/export.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "lazy/capture/capture.h"
+#include "lazy/core/devices.h"
+#include "lazy/files/writer.h"
+#include "lazy/run/submit.h"
+#include "runtime/export.h"
+
+enum { MOST_NAME = 64, MOST_PATH = 4096 };
+
+typedef struct export_work {
+    deft_ctx *cx;
+    df_diag *d;
+    const recording *r;
+    deft_export_options o;
+    df_arena arena;
+    df_trace t; /* that of the recording, with row-major inputs */
+    df_aot_options aot;
+    df_aot_input *input;
+    const char **output;
+    uint32_t *input_order, *root_order;
+    df_aot_number *number;
+    df_aot_open_axis *open;
+} export_work;
+
+/* The recording that was used last, among those that can be replayed; NULL: there is none. */
+static const recording *latest_recording(const deft_capture *c)
+{
+    const recording *found = NULL;
+    for (uint32_t i = 0; i < DEFT_MAX_RECORDINGS; i++) {
+        const recording *const r = c->recordings[i];
+        if (r && r->whole && r->committed && r->cut && (!found || r->used > found->used)) found = r;
+    }
+    return found;
+}
+
+/* ---- inputs ---- */
+
+/* The tensor that input k of the trace reads; t NULL and arg DF_NONE: memory that is only
+ * written. */
+static tensor_ref source_of(const recording *r, uint32_t k)
+{
+    const uint32_t place = r->sources.at[k];
+    return place == DF_NONE ? (tensor_ref){ NULL, DF_NONE } : r->places.at[place].from;
+}
+
+static bool is_same_ref(tensor_ref a, tensor_ref b)
+{
+    return a.t == b.t && (a.t || a.arg == b.arg);
+}
+
+static bool is_assigned(const recording *r, tensor_ref ref)
+{
+    for (size_t i = 0; i < r->assigned.n; i++)
+        if (is_same_ref(r->assigned.at[i].to, ref)) return true;
+    for (size_t i = 0; i < r->wanted.n; i++)
+        if (r->made.t->roots[i].kind == DF_ROOT_INTO && is_same_ref(r->wanted.at[i], ref))
+            return true;
+    return false;
+}
+
+/* Copies the value of an outside tensor, which becomes input k, row-major. */
+static deft_status copy_outside(export_work *w, uint32_t k, deft_tensor *t, const void **out)
+{
+    deft_status st = DEFT_OK;
+    df_buffer *buf = NULL;
+    df_trace of = w->t;
+    df_input *const in = df_arena_new(&w->arena, df_input, of.n_inputs);
+    df_value *const v = df_handle_value(w->cx, t);
+    char *data = NULL, *packed = NULL;
+    if (!v)
+        return df_fail(w->d, DEFT_E_STATE, "export: a tensor from outside has no value any more");
+    const size_t bytes = (size_t)df_trace_numel(&of, of.inputs[k].node) *
+                         deft_dtype_size((deft_dtype)of.nodes[of.inputs[k].node].dtype);
+    packed = df_arena_alloc(&w->arena, bytes ? bytes : 1, 64);
+    if (!in || !packed) return df_fail_mem(w->d, "export", bytes);
+    TRY(df_value_span(w->cx, w->d, v, DEFT_CPU, &buf, &data));
+    memcpy(in, of.inputs, of.n_inputs * sizeof *in);
+    in[k].data = data;
+    memcpy(in[k].stride, v->stride, sizeof in[k].stride);
+    of.inputs = in;
+    df_input_gather(&of, k, packed);
+    *out = packed;
+done:
+    df_buffer_drop(&buf);
+    return st;
+}
+
+static const char *input_name(export_work *w, uint32_t arg)
+{
+    if (w->o.inputs && w->o.inputs[arg]) return w->o.inputs[arg];
+    char *const name = df_arena_alloc(&w->arena, MOST_NAME, 1);
+    if (name) (void)snprintf(name, MOST_NAME, "in%u", arg);
+    return name;
+}
+
+static deft_status find_inputs(export_work *w)
+{
+    deft_status st = DEFT_OK;
+    uint32_t n_outside = 0;
+    for (uint32_t k = 0; k < w->t.n_inputs; k++) {
+        df_input *const in = &w->t.inputs[k];
+        const df_node *const n = &w->t.nodes[in->node];
+        int64_t stride = 1;
+        for (uint32_t x = n->rank; x-- > 0;) {
+            in->stride[x] = stride;
+            stride *= df_trace_extents(&w->t, in->node)[x];
+        }
+        in->flags |= DF_INPUT_CONTIGUOUS;
+        const tensor_ref from = source_of(w->r, k);
+        if (!from.t && from.arg != DF_NONE) {
+            w->input[k].name = input_name(w, from.arg);
+        } else if (from.t && !w->o.passes_outside && !is_assigned(w->r, from)) {
+            TRY(copy_outside(w, k, from.t, &w->input[k].data));
+        } else {
+            char *const name = df_arena_alloc(&w->arena, MOST_NAME, 1);
+            if (name) (void)snprintf(name, MOST_NAME, "outside%u", n_outside++);
+            w->input[k].name = name;
+        }
+        if (!w->input[k].name && !w->input[k].data) TRY(df_fail_mem(w->d, "export", MOST_NAME));
+    }
+done:
+    return st;
+}
+
+/* The place of input k among the parameters: arguments of the call by their numbers, then tensors
+ * from outside. */
+static uint64_t input_rank(const export_work *w, uint32_t k)
+{
+    const tensor_ref from = source_of(w->r, k);
+    const bool is_argument = !from.t && from.arg != DF_NONE;
+    return (is_argument ? (uint64_t)from.arg : UINT64_C(1) << 32) << 31 | k;
+}
+
+static uint64_t root_rank(const export_work *w, uint32_t k)
+{
+    const recording *const r = w->r;
+    for (size_t i = 0; i < r->outputs.n; i++)
+        if (r->outputs.at[i].value == k) return (uint64_t)r->outputs.at[i].to.arg << 31 | k;
+    return UINT64_C(1) << 63 | k;
+}
+
+static void put_in_order(const export_work *w, uint32_t *order, uint32_t n,
+                         uint64_t (*rank)(const export_work *w, uint32_t k))
+{
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t at = i;
+        for (; at > 0 && rank(w, order[at - 1]) > rank(w, i); at--) order[at] = order[at - 1];
+        order[at] = i;
+    }
+}
+
+/* ---- results ---- */
+
+/* Names the root of a target. */
+static deft_status name_target(export_work *w, const target *x, bool is_output)
+{
+    const recording *const r = w->r;
+    if (x->value >= r->results.n)
+        return df_fail(w->d, DEFT_E_ARG,
+                       "export: a result is a tensor that the function does not compute");
+    if (w->output[x->value]) return DEFT_OK;
+    char *const name = df_arena_alloc(&w->arena, MOST_NAME, 1);
+    if (!name) return df_fail_mem(w->d, "export", MOST_NAME);
+    if (is_output && w->o.outputs && w->o.outputs[x->to.arg]) {
+        w->output[x->value] = w->o.outputs[x->to.arg];
+        return DEFT_OK;
+    }
+    if (is_output)
+        (void)snprintf(name, MOST_NAME, "out%u", x->to.arg);
+    else
+        (void)snprintf(name, MOST_NAME, "new%u", x->value);
+    for (uint32_t k = 0; !is_output && k < w->t.n_inputs; k++)
+        if (is_same_ref(source_of(r, k), x->to) && w->input[k].name)
+            (void)snprintf(name, MOST_NAME, "%.50s_new", w->input[k].name);
+    w->output[x->value] = name;
+    return DEFT_OK;
+}
+
+static deft_status find_results(export_work *w)
+{
+    deft_status st = DEFT_OK;
+    for (size_t i = 0; i < w->r->outputs.n; i++) TRY(name_target(w, &w->r->outputs.at[i], true));
+    for (size_t i = 0; i < w->r->assigned.n; i++) TRY(name_target(w, &w->r->assigned.at[i], false));
+done:
+    return st;
+}
+
+/* ---- numbers ---- */
+
+static deft_status find_numbers(export_work *w)
+{
+    const recording *const r = w->r;
+    const deft_capture *const c = r->capture;
+    uint32_t n = 0;
+    for (size_t i = 0; i < r->numbers.n; i++) {
+        const number_note *const note = &r->numbers.at[i];
+        char *const name = df_arena_alloc(&w->arena, MOST_NAME, 1);
+        if (!name) return df_fail_mem(w->d, "export", MOST_NAME);
+        if (note->is_layers)
+            (void)snprintf(name, MOST_NAME, "layer%u", n);
+        else
+            (void)snprintf(name, MOST_NAME, "%.50s", c->params.at[note->from].name);
+        for (uint32_t k = 0; k < n; k++)
+            if (strcmp(w->number[k].name, name) == 0)
+                (void)snprintf(name, MOST_NAME, "%.40s_%u", w->number[k].name, n);
+        w->number[n++] = (df_aot_number){ name, note->at };
+    }
+    for (size_t i = 0; i < r->draws.n; i++)
+        for (uint32_t k = 0; k < 2; k++) {
+            char *const name = df_arena_alloc(&w->arena, MOST_NAME, 1);
+            if (!name) return df_fail_mem(w->d, "export", MOST_NAME);
+            (void)snprintf(name, MOST_NAME, "%s%zu", k ? "draw" : "seed", i);
+            w->number[n++] = (df_aot_number){ name, r->draws.at[i].at + k };
+        }
+    w->aot.n_numbers = n;
+    return DEFT_OK;
+}
+
+/* ---- extents ---- */
+
+static deft_status find_extents(export_work *w)
+{
+    uint32_t n = 0;
+    for (size_t i = 0; i < w->o.n_extents; i++) {
+        const deft_export_extent *const e = &w->o.extents[i];
+        bool found = false;
+        for (uint32_t k = 0; k < w->t.n_inputs; k++) {
+            const tensor_ref from = source_of(w->r, k);
+            if (from.t || from.arg != e->input) continue;
+            found = true;
+            w->open[n++] = (df_aot_open_axis){ e->name, k, (uint32_t)e->axis };
+        }
+        if (!found)
+            return df_fail(w->d, DEFT_E_ARG, "export: the function does not use input %zu",
+                           e->input);
+    }
+    w->aot.n_open = n;
+    return DEFT_OK;
+}
+
+/* ---- files ---- */
+
+static deft_status write_file(export_work *w, const char *path, const char *suffix,
+                              const df_str *bytes)
+{
+    char name[MOST_PATH];
+    deft_status st = DEFT_OK;
+    if ((size_t)snprintf(name, sizeof name, "%s%s", path, suffix) >= sizeof name)
+        return df_fail(w->d, DEFT_E_ARG, "export: the path has more than %d bytes", MOST_PATH);
+    df_writer f = { .d = w->d, .what = "export", .path = name };
+    TRY(df_writer_begin(&f, w->cx->mem));
+    TRY(df_writer_put(&f, bytes->at, bytes->n));
+    TRY(df_writer_commit(&f));
+done:
+    df_writer_finish(&f);
+    return st;
+}
+
+static deft_status make_files(export_work *w, const char *path)
+{
+    deft_status st = DEFT_OK;
+    df_aot_files files;
+    df_str *const all[] = { &files.header, &files.object, &files.c };
+    for (size_t i = 0; i < DF_LEN(all); i++) df_str_init(all[i], w->cx->mem);
+    TRY(df_plugin_export(w->d, w->cx->mem, NULL, &w->t, &w->aot, &files));
+    TRY(w->o.as_c ? write_file(w, path, ".c", &files.c) : write_file(w, path, ".o", &files.object));
+    TRY(write_file(w, path, ".h", &files.header));
+done:
+    for (size_t i = 0; i < DF_LEN(all); i++) df_str_finish(all[i]);
+    return st;
+}
+
+/* ---- the call ---- */
+
+static deft_status export_recording(export_work *w, const char *path)
+{
+    deft_status st = DEFT_OK;
+    const recording *const r = w->r;
+    const char *const slash = strrchr(path, '/');
+    const size_t n_numbers = r->numbers.n + 2 * r->draws.n;
+    w->t = *r->made.t;
+    w->t.max_temporary_bytes = 0; /* the workspace is the caller's */
+    w->t.inputs = df_arena_new(&w->arena, df_input, w->t.n_inputs + 1u);
+    w->input = df_arena_zalloc(&w->arena, sizeof *w->input * (w->t.n_inputs + 1u), 8);
+    w->output = df_arena_zalloc(&w->arena, sizeof *w->output * (w->t.n_roots + 1u), 8);
+    w->number = df_arena_new(&w->arena, df_aot_number, n_numbers + 1);
+    w->open = df_arena_new(&w->arena, df_aot_open_axis, w->o.n_extents * (w->t.n_inputs + 1u) + 1);
+    w->input_order = df_arena_new(&w->arena, uint32_t, w->t.n_inputs + 1u);
+    w->root_order = df_arena_new(&w->arena, uint32_t, w->t.n_roots + 1u);
+    if (!w->t.inputs || !w->input || !w->output || !w->number || !w->open || !w->input_order ||
+        !w->root_order)
+        return df_fail_mem(w->d, "export", n_numbers * sizeof *w->number);
+    memcpy(w->t.inputs, r->made.t->inputs, w->t.n_inputs * sizeof *w->t.inputs);
+    w->aot = (df_aot_options){ .name = w->o.name ? w->o.name
+                                       : slash   ? slash + 1
+                                                 : path,
+                               .input = w->input,
+                               .input_order = w->input_order,
+                               .root_order = w->root_order,
+                               .output = w->output,
+                               .open = w->open,
+                               .number = w->number,
+                               .levels = w->o.levels,
+                               .wants_object = !w->o.as_c,
+                               .wants_c = w->o.as_c };
+    put_in_order(w, w->input_order, w->t.n_inputs, input_rank);
+    put_in_order(w, w->root_order, w->t.n_roots, root_rank);
+    TRY(find_inputs(w));
+    TRY(find_results(w));
+    TRY(find_numbers(w));
+    TRY(find_extents(w));
+    TRY(make_files(w, path));
+done:
+    return st;
+}
+
+deft_status deft_export(deft_capture *c, const char *path, const deft_export_options *o)
+{
+    if (!c) return DEFT_E_ARG;
+    deft_ctx *const cx = c->cx;
+    df_act(cx, "export", DF_SITE);
+    deft_status st = df_may_act(cx);
+    if (st != DEFT_OK) return st;
+    if (!path || !*path) return df_fail(&cx->diag, DEFT_E_ARG, "export: the path is empty");
+    if (o && !df_check_options(cx, "export", "deft_export_options", o->size)) return DEFT_E_ARG;
+    if (c->running)
+        return df_fail(&cx->diag, DEFT_E_STATE, "export: the captured function is running");
+    export_work w = { .cx = cx, .d = &cx->diag, .r = latest_recording(c) };
+    if (!w.r)
+        return df_fail(&cx->diag, DEFT_E_STATE,
+                       "export: the capture has no recording that can be replayed%s%s",
+                       c->reason[0] ? ": " : "; call it first", c->reason);
+    if ((st = df_wait_for_steps(cx)) != DEFT_OK) return st;
+    df_take_options(&w.o, sizeof w.o, o, o ? o->size : 0);
+    df_arena_init(&w.arena, cx->mem);
+    st = export_recording(&w, path);
+    df_arena_finish(&w.arena);
+    return st;
+}

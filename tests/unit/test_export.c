@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * deft_export: captured functions become objects and C files, which are compiled, loaded, and
+ * compared with the capture, bit for bit. tests/aot compares many more programs.
+ */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../support/harness.h"
+
+#include "deft/random.h"
+
+typedef struct threads {
+    int n;
+    void *user;
+    void (*run)(void *user, int n_tasks, void (*task)(void *data, int i), void *data);
+} threads;
+
+static rig r;
+static char folder[64], path[96];
+static int n_libraries;
+static char workspace[1 << 20];
+
+static void set_up(void)
+{
+    rig_interpret(&r, 1);
+    snprintf(folder, sizeof folder, "/tmp/deft-export-XXXXXX");
+    cr_assert(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/f", folder);
+}
+
+static void tear_down(void)
+{
+    char command[128];
+    rig_close(&r);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    cr_assert_eq(system(command), 0);
+}
+
+TestSuite(export, .init = set_up, .fini = tear_down);
+
+/* Exports c and loads it. Returns the function `name`; *bytes: that of its workspace. */
+static void *load(deft_capture *c, deft_export_options o, const char *name, void **bytes)
+{
+    char command[512], library[128], other[64];
+    void *fn = NULL;
+    o.size = sizeof o;
+    OK(&r, deft_export(c, path, &o));
+    snprintf(library, sizeof library, "%s/f%d.so", folder, n_libraries++);
+    snprintf(command, sizeof command,
+             "cc -std=c11 -Wall -Wextra -Werror -O1 -shared -fPIC -o %s %s.%c -lm", library, path,
+             o.as_c ? 'c' : 'o');
+    cr_assert_eq(system(command), 0, "%s", command);
+    void *const so = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    cr_assert(so, "%s", dlerror());
+    fn = dlsym(so, name);
+    snprintf(other, sizeof other, "%s_workspace_bytes", name);
+    *bytes = dlsym(so, other);
+    cr_assert(fn && *bytes);
+    return fn;
+}
+
+static bool file_has(const char *suffix, const char *text)
+{
+    char name[128], line[512];
+    snprintf(name, sizeof name, "%s%s", path, suffix);
+    FILE *const f = fopen(name, "r");
+    bool found = false;
+    while (f && fgets(line, sizeof line, f)) found |= strstr(line, text) != NULL;
+    if (f) fclose(f);
+    return found;
+}
+
+static const deft_export_options as_object = { 0 }, as_c = { .as_c = true };
+
+/* ---- tensors from outside ---- */
+
+static deft_tensor *state, *weights;
+
+static deft_status decay(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                         size_t n_out, void *user)
+{
+    (void)n_in, (void)n_out, (void)user;
+    deft_assign(state, deft_add(deft_mul(state, deft_param_f(cx, "keep")), in[0]));
+    out[0] = deft_sum(state, DEFT_ALL_AXES, 0);
+    return DEFT_OK;
+}
+
+typedef int (*decay_fn)(const float *in0, const float *outside0, double keep, float *out0,
+                        float *outside0_new, void *workspace, const threads *t);
+typedef int64_t (*bytes_fn)(int64_t n_threads);
+
+static void expect_decay(deft_export_options o)
+{
+    enum { N = 1000 };
+    float x[N], own[N], sum, want[N], want_sum;
+    void *fn_at, *bytes_at;
+    decay_fn fn;
+    bytes_fn bytes;
+    state = rig_range(&r, N, 1);
+    deft_tensor *in[1] = { rig_range(&r, N, 0.25f) }, *out;
+    deft_capture *c = deft_capture_create(r.cx, decay, NULL);
+    OK(&r, deft_capture_set_f(c, "keep", 0.5));
+    OK(&r, deft_capture_call(c, in, 1, &out, 1));
+    fn_at = load(c, o, "f", &bytes_at);
+    memcpy(&fn, &fn_at, sizeof fn);
+    memcpy(&bytes, &bytes_at, sizeof bytes);
+    cr_assert(file_has(".h", "outside0_new f32[1000], written; may be the same array as outside0"));
+    rig_read(&r, in[0], x, N);
+    rig_read(&r, state, own, N);
+    cr_assert_leq((size_t)bytes(1), sizeof workspace);
+    for (int i = 0; i < 3; i++) {
+        OK(&r, deft_capture_set_f(c, "keep", 0.3 * i));
+        OK(&r, deft_capture_call(c, in, 1, &out, 1));
+        rig_read(&r, state, want, N);
+        want_sum = rig_item(&r, out);
+        cr_assert_eq(fn(x, own, 0.3 * i, &sum, own, workspace, NULL), 0);
+        for (int k = 0; k < N; k++)
+            cr_assert(own[k] == want[k], "call %d, element %d: %.9g, not %.9g", i, k,
+                      (double)own[k], (double)want[k]);
+        cr_assert(memcmp(&sum, &want_sum, sizeof sum) == 0, "%g, not %g", (double)sum,
+                  (double)want_sum);
+    }
+    cr_assert_eq(fn(x, own, 0, &sum, own, NULL, NULL), 4);
+    deft_capture_destroy(&c);
+}
+
+Test(export, assigned_tensors_and_numbers_are_parameters)
+{
+    expect_decay(as_object);
+}
+
+Test(export, assigned_tensors_and_numbers_are_parameters_in_c)
+{
+    expect_decay(as_c);
+}
+
+static deft_status layer(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                         size_t n_out, void *user)
+{
+    (void)cx, (void)n_in, (void)n_out, (void)user;
+    out[0] = deft_softmax(deft_relu(deft_matmul(in[0], weights)), 1);
+    return DEFT_OK;
+}
+
+static void run_backwards(void *user, int n, void (*task)(void *data, int i), void *data)
+{
+    ++*(int *)user;
+    for (int i = n; i-- > 0;) task(data, i);
+}
+
+/* The weights are in the file, and the number of rows is a parameter. */
+static void expect_layer(deft_export_options o)
+{
+    enum { ROWS = 77, IN = 129, OUT = 131, MOST = 3 * ROWS };
+    typedef int (*layer_fn)(int64_t rows, const float *x, float *y, void *ws, const threads *t);
+    typedef int64_t (*layer_bytes_fn)(int64_t rows, int64_t n_threads);
+    static float x[MOST * IN], y[MOST * OUT], want[MOST * OUT];
+    const deft_export_extent rows = { "rows", 0, 0 };
+    const char *const in_names[] = { "x" }, *const out_names[] = { "y" };
+    void *fn_at, *bytes_at;
+    layer_fn fn;
+    layer_bytes_fn bytes;
+    int n_forks = 0;
+    const threads backwards = { 3, &n_forks, run_backwards };
+    for (int i = 0; i < MOST * IN; i++) x[i] = (float)(i % 1013) * 0.01f - 5;
+    weights = deft_reshape(deft_arange(r.cx, 0, IN * OUT, 1, DEFT_F32), DEFT_SHAPE(IN, OUT));
+    weights = deft_keep(deft_sin(weights));
+    deft_tensor *in[1] = { rig_tensor(&r, DEFT_SHAPE(ROWS, IN), x) }, *out;
+    deft_capture *c = deft_capture_create(r.cx, layer, NULL);
+    OK(&r, deft_capture_call(c, in, 1, &out, 1));
+    o.extents = &rows;
+    o.n_extents = 1;
+    o.inputs = in_names;
+    o.outputs = out_names;
+    o.name = "layer";
+    fn_at = load(c, o, "layer", &bytes_at);
+    memcpy(&fn, &fn_at, sizeof fn);
+    memcpy(&bytes, &bytes_at, sizeof bytes);
+    for (int64_t n = 1; n <= MOST; n += 76) {
+        in[0] = rig_tensor(&r, DEFT_SHAPE(n, IN), x);
+        OK(&r, deft_capture_call(c, in, 1, &out, 1));
+        rig_read(&r, out, want, n * OUT);
+        for (int k = 0; k < 2; k++) {
+            const threads *const t = k ? &backwards : NULL;
+            memset(y, 0, sizeof y);
+            cr_assert_leq((size_t)bytes(n, k ? 3 : 1), sizeof workspace);
+            cr_assert_eq(fn(n, x, y, workspace, t), 0);
+            cr_assert(memcmp(y, want, (size_t)n * OUT * sizeof *y) == 0, "%d rows", (int)n);
+        }
+    }
+    cr_assert_gt(n_forks, 0);
+    deft_capture_destroy(&c);
+}
+
+Test(export, weights_are_in_the_file_and_extents_are_parameters)
+{
+    expect_layer(as_object);
+}
+
+Test(export, weights_are_in_the_file_and_extents_are_parameters_in_c)
+{
+    expect_layer(as_c);
+}
+
+/* ---- draws ---- */
+
+static deft_rng rng;
+
+static deft_status noise(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                         size_t n_out, void *user)
+{
+    (void)n_in, (void)n_out, (void)user;
+    out[0] = deft_add(in[0], deft_uniform(cx, &rng, DEFT_SHAPE(100), DEFT_F32, 0, 1));
+    return DEFT_OK;
+}
+
+Test(export, draws_take_their_seed_and_number)
+{
+    typedef int (*noise_fn)(const float *x, int64_t seed, int64_t draw, float *y, void *ws,
+                            const threads *t);
+    float x[100], y[100], want[100];
+    void *fn_at, *bytes_at;
+    noise_fn fn;
+    rng = (deft_rng){ .seed = 12345 };
+    deft_tensor *in[1] = { rig_range(&r, 100, 0) }, *out;
+    deft_capture *c = deft_capture_create(r.cx, noise, NULL);
+    OK(&r, deft_capture_call(c, in, 1, &out, 1));
+    rig_read(&r, in[0], x, 100);
+    fn_at = load(c, as_object, "f", &bytes_at);
+    memcpy(&fn, &fn_at, sizeof fn);
+    for (int i = 0; i < 3; i++) {
+        const int64_t next = (int64_t)rng.next;
+        OK(&r, deft_capture_call(c, in, 1, &out, 1));
+        rig_read(&r, out, want, 100);
+        cr_assert_eq(fn(x, 12345, next, y, workspace, NULL), 0);
+        cr_assert_arr_eq(y, want, sizeof y);
+    }
+    deft_capture_destroy(&c);
+}
+
+/* ---- indices ---- */
+
+static deft_status look_up(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                           size_t n_out, void *user)
+{
+    (void)cx, (void)n_in, (void)n_out, (void)user;
+    out[0] = deft_gather(in[0], in[1], 0);
+    return DEFT_OK;
+}
+
+Test(export, an_index_out_of_range_is_a_status)
+{
+    typedef int (*look_up_fn)(const float *x, const int64_t *index, float *y, void *ws,
+                              const threads *t);
+    const float x[4] = { 10, 11, 12, 13 };
+    int64_t index[3] = { 3, 0, 2 };
+    float y[3] = { 0 };
+    void *fn_at, *bytes_at;
+    look_up_fn fn;
+    deft_tensor *in[2] = { rig_vector(&r, 4, x), deft_keep(deft_from(r.cx, DEFT_SHAPE(3), DEFT_I64,
+                                                                     index, sizeof index)) },
+                *out;
+    deft_capture *c = deft_capture_create(r.cx, look_up, NULL);
+    OK(&r, deft_capture_call(c, in, 2, &out, 1));
+    fn_at = load(c, as_object, "f", &bytes_at);
+    memcpy(&fn, &fn_at, sizeof fn);
+    cr_assert_eq(fn(x, index, y, workspace, NULL), 0);
+    cr_assert(y[0] == 13 && y[1] == 10 && y[2] == 12);
+    index[1] = 4;
+    cr_assert_eq(fn(x, index, y, workspace, NULL), 2);
+    deft_capture_destroy(&c);
+}
+
+/* ---- mistakes ---- */
+
+static deft_status sorted(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                          size_t n_out, void *user)
+{
+    (void)cx, (void)n_in, (void)n_out, (void)user;
+    out[0] = deft_sort(in[0], 0, 0);
+    return DEFT_OK;
+}
+
+static void expect_mistake(deft_capture *c, const char *at, deft_export_options o, deft_status st,
+                           const char *part)
+{
+    struct stat s;
+    char name[128];
+    o.size = sizeof o;
+    cr_assert_eq(deft_export(c, at, &o), st, "%s", deft_message(r.cx));
+    cr_assert(strstr(deft_message(r.cx), part), "\"%s\" has no \"%s\"", deft_message(r.cx), part);
+    snprintf(name, sizeof name, "%s.h", path);
+    cr_assert_neq(stat(name, &s), 0, "a header was left behind");
+    deft_clear(r.cx);
+}
+
+Test(export, mistakes_are_named)
+{
+    const deft_export_extent third = { "n", 0, 2 };
+    deft_export_options o = { 0 };
+    deft_tensor *in[1] = { rig_range(&r, 10, 0) }, *out;
+    deft_capture *c = deft_capture_create(r.cx, sorted, NULL), *d;
+    expect_mistake(c, path, o, DEFT_E_STATE, "no recording that can be replayed; call it first");
+    OK(&r, deft_capture_call(c, in, 1, &out, 1));
+    expect_mistake(c, path, o, DEFT_E_ARG, "sort needs libdeft");
+    expect_mistake(c, "", o, DEFT_E_ARG, "path is empty");
+    state = rig_range(&r, 10, 1);
+    d = deft_capture_create(r.cx, decay, NULL);
+    OK(&r, deft_capture_set_f(d, "keep", 0.5));
+    OK(&r, deft_capture_call(d, in, 1, &out, 1));
+    expect_mistake(d, "/nowhere/f", o, DEFT_E_IO, "/nowhere/f");
+    o.name = "a-b";
+    expect_mistake(d, path, o, DEFT_E_ARG, "'a-b' is no name for a function");
+    o = (deft_export_options){ .levels = "x86-64,pentium" };
+    expect_mistake(d, path, o, DEFT_E_ARG, "'x86-64,pentium' must be some of");
+    o = (deft_export_options){ .extents = &third, .n_extents = 1 };
+    expect_mistake(d, path, o, DEFT_E_ARG, "has no axis 2");
+    cr_assert_eq(deft_export(NULL, path, NULL), DEFT_E_ARG);
+    deft_capture_destroy(&c);
+    deft_capture_destroy(&d);
+}
