@@ -82,6 +82,7 @@ void bench_record(bench *b);
 void bench_cut(bench *b);
 void bench_first(bench *b);
 void bench_kept(bench *b);
+void bench_export(bench *b);
 void bench_kernels(bench *b);
 void bench_matmul(bench *b);
 void bench_variants(bench *b);

@@ -222,6 +222,7 @@ static const struct {
     { "cut", bench_cut, false },
     { "first", bench_first, false },
     { "kept", bench_kept, false },
+    { "export", bench_export, false },
     { "launches", bench_launches, false },
     { "kernels", bench_kernels, false },
     { "variants", bench_variants, false },
