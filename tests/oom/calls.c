@@ -1288,6 +1288,33 @@ static deft_status act_capture_create(world *w)
     return capture(w, 0, false);
 }
 
+/* An export of a call that has been recorded. */
+static deft_status act_export(world *w)
+{
+    deft_tensor *out[1] = { NULL };
+    char path[] = "/tmp/deft-oom-XXXXXX", name[64];
+    captured = w;
+    if (!mkdtemp(path)) return DEFT_E_IO;
+    const deft_scope s = deft_scope_begin(w->cx);
+    deft_capture *c = deft_capture_create(w->cx, capture_fn, NULL);
+    deft_status st = deft_error(w->cx);
+    if (st == DEFT_OK) st = deft_capture_set_f(c, "rate", 0.5);
+    if (st == DEFT_OK) st = deft_capture_set_i(c, "n", 3);
+    if (st == DEFT_OK) st = deft_capture_set_u(c, "many", UINT64_MAX);
+    if (st == DEFT_OK) st = deft_capture_call(c, &w->x, 1, out, 1);
+    snprintf(name, sizeof name, "%s/f", path);
+    const char *const ends[] = { ".c", ".h" };
+    if (st == DEFT_OK) SUBJECT(w, st = deft_export(c, name, DEFT_EXPORT(.as_c = true)));
+    for (int i = 0; i < 2; i++) {
+        snprintf(name, sizeof name, "%s/f%s", path, ends[i]);
+        const bool exists = unlink(name) == 0;
+        if (st == DEFT_OK && !exists) w->wrong = "an export left no file";
+    }
+    if (rmdir(path) != 0) w->wrong = "an export left other files";
+    deft_capture_destroy(&c);
+    return end(s, st);
+}
+
 static deft_status act_capture_call(world *w)
 {
     return capture(w, 1, true);
@@ -1504,6 +1531,7 @@ static const row rows[] = {
     { .name = "deft_capture_set_f", .act = act_capture_create },
     { .name = "deft_capture_set_i", .act = act_capture_create },
     { .name = "deft_capture_set_u", .act = act_capture_create },
+    { .name = "deft_export", .act = act_export },
     { .name = "deft_param_f", .act = act_capture_call },
     { .name = "deft_param_i", .act = act_capture_call },
     { .name = "deft_capture_call", .act = act_capture_call },

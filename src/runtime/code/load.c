@@ -40,7 +40,8 @@ bool df_object_is_sound(const void *block, size_t n)
     if (n < sizeof *o || n > DF_OBJECT_MAX || o->size != n) return false;
     const uint64_t head = sizeof *o + (uint64_t)o->n_calls * sizeof *o->calls;
     if (o->n_calls > DF_N_CALLEES || head > o->body || o->body % DF_OBJECT_ALIGN != 0 ||
-        o->body > n || o->body_size != n - o->body || o->piece[0].size == 0)
+        o->body > n || o->body_size != n - o->body || o->piece[0].size == 0 ||
+        o->slot_reads > o->body_size)
         return false;
     for (int i = 0; i < DF_CODE_PIECES; i++)
         if (o->piece[i].at > o->body_size || o->piece[i].size > o->body_size - o->piece[i].at)
