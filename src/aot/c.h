@@ -40,7 +40,8 @@ void df_aot_c_prelude(df_str *out);
  *   NAME_part      part; in SPLIT kernels only
  *   NAME_fin       fin; in SPLIT kernels only
  *
- * `name` is an identifier. The functions ignore df_kargs.work, streams and fetches. The text
+ * `name` is an identifier. The functions ignore df_kargs.work, streams and fetches. Their
+ * arrays are on the stack: less than 100 KB, and in kernels of few values less than 20 KB. The text
  * depends on the kernel and the name alone. Returns DEFT_E_COMPILE for a kernel that is none, and
  * DEFT_E_MEMORY. Then nothing was appended. */
 deft_status df_aot_c_kernel(df_diag *d, const df_kernel *k, const char *name, df_str *out);

@@ -15,7 +15,7 @@
 
 #include "aot/c.h"
 
-#define WARNINGS "-std=c11 -Wall -Wextra -Werror -ffp-contract=off"
+#define WARNINGS "-std=c11 -Wall -Wextra -Werror -Wframe-larger-than=262144 -ffp-contract=off"
 
 typedef deft_status (*fail_fn)(df_diag *d, deft_status status, const char *fmt, ...);
 

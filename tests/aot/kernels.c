@@ -28,7 +28,8 @@ typedef struct batch {
     df_compiler c;
     random_kernel *g;
     char name[BATCH][64];
-    void *own[BATCH]; /* arrays of instructions, freed with the batch */
+    void *own[BATCH];  /* arrays of instructions, freed with the batch */
+    bool is_op[BATCH]; /* one op, which also runs on awkward values */
     uint32_t n;
     uint64_t n_kernels, n_runs, n_wrong, n_texts;
 } batch;
@@ -94,13 +95,36 @@ static void expect(batch *b, uint32_t i, random_run *r, bool failed, const char 
     if (b->n_wrong++ < 20) fprintf(stderr, "%s, %s: %s\n", b->name[i], entry, text);
 }
 
+static void fill_awkward(random_kernel *g, random_run *r)
+{
+    for (uint32_t a = 0; a < g->k.n_access; a++) {
+        const uint32_t size = size_of(g->access[a].dtype);
+        for (uint64_t e = 0; e < r->mem[a].bytes / size && !g->is_out[a]; e++) {
+            const uint64_t which[3] = { e, e / 32, e * 7 + e / 32 };
+            const uint64_t bits = awkward_bits(g->access[a].dtype, which[a % 3]);
+            memcpy(r->mem[a].at + e * size, &bits, size); /* little-endian */
+        }
+    }
+}
+
+/* Whether the shape of the next run is the one for awkward values: each pair of them occurs. */
+static bool choose_shape(batch *b, uint32_t i, int shape)
+{
+    static const int64_t awkward[1] = { 1024 + 13 };
+    const bool is = b->is_op[i] && shape == 0;
+    b->g[i].given = is ? awkward : NULL;
+    return is;
+}
+
 static void compare(batch *b, uint32_t i, const df_code *code)
 {
     random_kernel *const g = &b->g[i];
     for (int shape = 0; shape < SHAPES; shape++) {
         random_run *const r = malloc(sizeof *r);
         if (!r) stop("a run", "no memory");
+        const bool is_awkward = choose_shape(b, i, shape);
         random_run_make(g, r, 2.5, 0.75f, false);
+        if (is_awkward) fill_awkward(g, r);
         run_interpreter(g, r);
         random_run_keep(g, r);
         const bool failed = r->fault[0] != 0;
@@ -148,6 +172,7 @@ static random_kernel *next(batch *b, void *own, const char *fmt, ...)
     (void)vsnprintf(b->name[b->n], sizeof b->name[0], fmt, args);
     va_end(args);
     b->own[b->n] = own;
+    b->is_op[b->n] = false;
     return &b->g[b->n++];
 }
 
@@ -177,7 +202,7 @@ static void add_op(batch *b, df_kop op, uint8_t t, uint8_t src)
     snprintf(name, sizeof name, "%s %s <- %s", df_kop_infos[op].name,
              deft_dtype_name((deft_dtype)t), deft_dtype_name((deft_dtype)src));
     add_given(b, &kept->k, kept, (uint64_t)op * 1000 + t * 31u + src, name);
-    b->g[b->n - 1].wild = true;
+    b->is_op[b->n - 1] = true;
 }
 
 static void add_ops(batch *b)
@@ -312,6 +337,75 @@ static void run_gathers(batch *b)
     b->c.release(b->c.self, &code);
 }
 
+/* ---- halves ---- */
+
+/* Every half; floats that are halves, and beside them and between them. */
+static void fill_halves(uint8_t from, uint8_t half, char *to)
+{
+    for (uint32_t i = 0; i < 1u << 18; i++) {
+        const uint32_t next = (i >> 2) + 1;
+        double v = half_value((deft_dtype)half, (uint16_t)(i >> 2));
+        const bool is_last = (next & 0x7FFF) == 0 || isnan(v);
+        if ((i & 3) == 1 && !is_last) v = (v + half_value((deft_dtype)half, (uint16_t)next)) / 2;
+        float f = (float)v;
+        if ((i & 3) == 2) f = nextafterf(f, INFINITY);
+        if ((i & 3) == 3) f = nextafterf(f, -INFINITY);
+        if (isnan(v) && (i & 3) == 1) f = f32_of(0x7F800001u | (i >> 17) << 31);
+        const uint16_t bits = (uint16_t)(i >> 2);
+        if (from == DEFT_F32)
+            memcpy(to + i * 4, &f, 4);
+        else
+            memcpy(to + i * 2, &bits, 2);
+    }
+}
+
+static void run_halves(batch *b)
+{
+    enum { N = 1 << 18 };
+    static const uint8_t pairs[][2] = { { DEFT_F16, DEFT_F32 },
+                                        { DEFT_F32, DEFT_F16 },
+                                        { DEFT_BF16, DEFT_F32 },
+                                        { DEFT_F32, DEFT_BF16 } };
+    one_op x[DF_LEN(pairs)];
+    const df_kernel *k[DF_LEN(pairs)];
+    df_code code[DF_LEN(pairs)];
+    df_diag d = { 0 };
+    char *const in = malloc(N * 4), *const out = malloc(N * 4), *const want = malloc(N * 4);
+    if (!in || !out || !want) stop("halves", "no memory");
+    for (uint32_t i = 0; i < DF_LEN(pairs); i++) {
+        one_op_make(&x[i], DF_K_cast, pairs[i][0], pairs[i][1]);
+        k[i] = &x[i].k;
+    }
+    if (b->c.compile(b->c.self, &d, k, DF_LEN(pairs), DF_OPT_O2, code) != DEFT_OK)
+        stop("halves", d.text);
+    for (uint32_t i = 0; i < DF_LEN(pairs); i++) {
+        const uint8_t to = pairs[i][0], from = pairs[i][1];
+        const int64_t stride[2] = { 1, 1 }, extent[1] = { N };
+        char *ptr[2] = { in, want };
+        const df_kargs a = { .ptr = ptr, .stride = stride, .extent = extent };
+        void *const work = malloc(df_interp_work_size(k[i]));
+        if (!work) stop("halves", "no memory");
+        fill_halves(from, is_half(to) ? to : from, in);
+        df_interp_main(k[i], work, &a, 0, 1, 0, N);
+        ptr[1] = out;
+        code[i].main(&a, 0, 1, 0, N);
+        for (uint32_t e = 0; e < N; e++) {
+            const uint64_t got = load_bits(out + e * size_of(to), to);
+            if (same_bits(to, got, load_bits(want + e * size_of(to), to))) continue;
+            fprintf(stderr, "cast %s <- %s: element %u is %llx\n", deft_dtype_name(to),
+                    deft_dtype_name(from), e, (unsigned long long)got);
+            b->n_wrong++;
+            break;
+        }
+        b->n_runs++;
+        b->c.release(b->c.self, &code[i]);
+        free(work);
+    }
+    free(in);
+    free(out);
+    free(want);
+}
+
 /* ---- products ---- */
 
 enum { MOST_K = 37, MOST_TILE = 64 };
@@ -434,6 +528,7 @@ int main(int argc, char **argv)
     add_randoms(&b, seed, n);
     flush(&b);
     run_gathers(&b);
+    run_halves(&b);
     run_products(&b);
     expect_refusals(&b);
     b.c.destroy(b.c.self);
