@@ -493,6 +493,47 @@ static void expect_refusals(batch *b)
     df_str_finish(&s);
 }
 
+/* Whether a library that is compiled with these options is refused, because its arithmetic is not
+ * that of the interpreter. */
+static bool is_refused(batch *b, const char *options)
+{
+    char usual[256];
+    df_code code;
+    df_diag d = { 0 };
+    const df_kernel *const k = &hand_gather;
+    const char *const given = getenv("DEFT_TEST_CFLAGS");
+    snprintf(usual, sizeof usual, "%s", given ? given : "");
+    setenv("DEFT_TEST_CFLAGS", options, 1);
+    const deft_status st = b->c.compile(b->c.self, &d, &k, 1, DF_OPT_O2, &code);
+    if (st == DEFT_OK) b->c.release(b->c.self, &code);
+    if (given)
+        setenv("DEFT_TEST_CFLAGS", usual, 1);
+    else
+        unsetenv("DEFT_TEST_CFLAGS");
+    return st == DEFT_E_COMPILE && strstr(d.text, "a rule of arithmetic");
+}
+
+/* df_aot_c_check() sees options that break rules, and a thread that flushes denormals. */
+static void expect_rules(batch *b)
+{
+    static const char *const breaking[] = { "-O1 -ffast-math", "-O1 -funsafe-math-optimizations" };
+    for (uint32_t i = 0; i < DF_LEN(breaking); i++) {
+        if (is_refused(b, breaking[i])) continue;
+        fprintf(stderr, "nothing is said of %s\n", breaking[i]);
+        b->n_wrong++;
+    }
+#if defined(__x86_64__)
+    enum { FLUSH_RESULTS = 0x8000 };
+    const unsigned usual = __builtin_ia32_stmxcsr();
+    __builtin_ia32_ldmxcsr(usual | FLUSH_RESULTS);
+    const bool refused = is_refused(b, "-O1");
+    __builtin_ia32_ldmxcsr(usual);
+    if (refused) return;
+    fprintf(stderr, "nothing is said of denormals that are flushed\n");
+    b->n_wrong++;
+#endif
+}
+
 /* Whether this machine runs what DEFT_TEST_CFLAGS asks for. */
 static bool can_run(void)
 {
@@ -531,6 +572,7 @@ int main(int argc, char **argv)
     run_halves(&b);
     run_products(&b);
     expect_refusals(&b);
+    expect_rules(&b);
     b.c.destroy(b.c.self);
     free(b.g);
     printf("%" PRIu64 " kernels in %" PRIu64 " texts, %" PRIu64 " runs, %" PRIu64 " wrong\n",
