@@ -400,19 +400,22 @@ typedef struct recalled {
     bool found;
     df_opt level;
     df_code code;
+    df_event event; /* when code was found */
 } recalled;
 
 /* Finds the best kept code of e. The caller must not hold `lock`. */
 static void recall_entry(df_tiers *t, const entry *e, recalled *out)
 {
     const df_compiler *const c = t->compiler;
-    *out = (recalled){ .level = DF_OPT_O2 };
+    out->level = DF_OPT_O2;
     out->found = c->recall(c->self, &e->kernel, NULL, DF_OPT_O2, &out->code);
     if (!out->found && df_tier_for(t, &e->kernel) == DF_TIER_AUTO) {
         out->level = DF_OPT_O0;
         out->found = c->recall(c->self, &e->kernel, NULL, DF_OPT_O0, &out->code);
     }
-    if (out->found) df_code_show(t, e, out->level == DF_OPT_O0 ? ".O0" : "", &out->code);
+    if (!out->found) return;
+    df_code_show(t, e, out->level == DF_OPT_O0 ? ".O0" : "", &out->code);
+    make_loaded_event(&out->event, e, out->level);
 }
 
 /* Gives n entries, which are BUSY at O2, the code that earlier processes kept. Entries without such
@@ -420,7 +423,6 @@ static void recall_entry(df_tiers *t, const entry *e, recalled *out)
 static void tier_recall_entries(df_tiers *t, entry *const *e, uint32_t n)
 {
     recalled r[RECALLED_AT_ONCE];
-    df_event event;
     pthread_mutex_unlock(&t->lock);
     for (uint32_t i = 0; i < n; i++) recall_entry(t, e[i], &r[i]);
     pthread_mutex_lock(&t->lock);
@@ -429,8 +431,7 @@ static void tier_recall_entries(df_tiers *t, entry *const *e, uint32_t n)
         if (!r[i].found) continue;
         tier_publish_code(e[i], r[i].level, &r[i].code);
         t->stats.loaded++;
-        make_loaded_event(&event, e[i], r[i].level);
-        df_tiers_hear(t, &event);
+        df_tiers_hear(t, &r[i].event);
     }
     pthread_cond_broadcast(&t->changed);
     pthread_mutex_unlock(&t->lock);
@@ -439,8 +440,7 @@ static void tier_recall_entries(df_tiers *t, entry *const *e, uint32_t n)
                                        .compiled = true,
                                        .code_bytes = r[i].code.bytes };
         if (!r[i].found) continue;
-        make_loaded_event(&event, e[i], r[i].level);
-        df_event_log(t->log, &event);
+        df_event_log(t->log, &r[i].event);
         df_tier_log(t, e[i], &told);
     }
     pthread_mutex_lock(&t->lock);
