@@ -16,12 +16,11 @@
 
 enum { EAX, EBX, ECX, EDX };
 
-/* A word of CPUID: the leaf, its part, the register, and the bits that count. */
-typedef struct word {
+/* A part of a leaf of CPUID, and the bits of each register that count. */
+typedef struct leaf {
     uint32_t leaf, part;
-    int reg;
-    uint32_t bits;
-} word;
+    uint32_t bits[4];
+} leaf;
 
 #define OSXSAVE (1u << 27)
 
@@ -32,25 +31,26 @@ static uint64_t saved_registers(void)
     return (uint64_t)high << 32 | low;
 }
 
+/* Reads each leaf once: in a virtual machine, a CPUID takes some microseconds. */
 void df_machine_put(df_str *out)
 {
-    static const word words[] = {
-        { 0, 0, EBX, ~0u },           { 0, 0, ECX, ~0u },           { 0, 0, EDX, ~0u },
-        { 1, 0, EAX, 0x0FFF3FF0u },   { 1, 0, ECX, ~0u },           { 1, 0, EDX, ~0u },
-        { 7, 0, EBX, ~0u },           { 7, 0, ECX, ~0u },           { 7, 0, EDX, ~0u },
-        { 7, 1, EAX, ~0u },           { 7, 1, EDX, ~0u },           { 0x24, 0, EBX, ~0u },
-        { 0x80000001u, 0, ECX, ~0u }, { 0x80000001u, 0, EDX, ~0u },
+    static const leaf leaves[] = {
+        { 0, 0, { 0, ~0u, ~0u, ~0u } }, { 1, 0, { 0x0FFF3FF0u, 0, ~0u, ~0u } },
+        { 7, 0, { 0, ~0u, ~0u, ~0u } }, { 7, 1, { ~0u, 0, 0, ~0u } },
+        { 0x24, 0, { 0, ~0u, 0, 0 } },  { 0x80000001u, 0, { 0, 0, ~0u, ~0u } },
     };
-    uint32_t r[4] = { 0 };
-    for (size_t i = 0; i < DF_LEN(words); i++) {
-        const word *const w = &words[i];
-        memset(r, 0, sizeof r);
-        /* Returns 0, and leaves the registers, for a leaf that the processor does not have. */
-        (void)__get_cpuid_count(w->leaf, w->part, &r[EAX], &r[EBX], &r[ECX], &r[EDX]);
-        const uint32_t value = r[w->reg] & w->bits;
-        df_str_putn(out, (const char *)&value, sizeof value);
+    const uint32_t last = __get_cpuid_max(0, NULL), last_extended = __get_cpuid_max(1u << 31, NULL);
+    bool saves = false;
+    for (size_t i = 0; i < DF_LEN(leaves); i++) {
+        const leaf *const l = &leaves[i];
+        uint32_t r[4] = { 0 };
+        /* A leaf that the processor does not have counts as zeros. */
+        if (l->leaf <= (l->leaf >> 31 ? last_extended : last))
+            __cpuid_count(l->leaf, l->part, r[EAX], r[EBX], r[ECX], r[EDX]);
+        for (int k = 0; k < 4; k++) r[k] &= l->bits[k];
+        if (l->leaf == 1) saves = r[ECX] & OSXSAVE;
+        df_str_putn(out, (const char *)r, sizeof r);
     }
-    const bool saves = __get_cpuid(1, &r[EAX], &r[EBX], &r[ECX], &r[EDX]) && (r[ECX] & OSXSAVE);
     const uint64_t saved = saves ? saved_registers() : 0;
     df_str_putn(out, (const char *)&saved, sizeof saved);
 }
