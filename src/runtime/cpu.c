@@ -78,7 +78,7 @@ static void make_product_code(void *user)
     df_diag d = { 0 };
     const bool known =
         c->compiler.recall_gemm && c->compiler.recall_gemm(c->compiler.self, p->dtype, &p->kernel);
-    if (!known && !df_tiers_start(p->tiers)) return;
+    if (known ? !p->kernel.fn : !df_tiers_start(p->tiers)) return;
     if (!known && c->compiler.gemm(c->compiler.self, &d, p->dtype, &p->kernel) != DEFT_OK) {
         df_logf(c->log, compile, "matmul: no micro-kernel for %s: %s", deft_dtype_name(p->dtype),
                 d.text);

@@ -160,8 +160,9 @@ typedef struct df_compiler {
     deft_status (*gemm_object)(void *self, df_diag *d, deft_dtype t, df_gemm_kernel *out,
                                df_str *elf);
     /* Gives the code of a level that an earlier process made of k, or with facts, of this variant
-     * of k. Does not start the compiler. Returns false when there is none. The members `recall`
-     * and `recall_gemm` are NULL when no code is kept. */
+     * of k. Does not start the compiler. Returns false when there is none. recall_gemm gives a NULL
+     * fn when an earlier process found that the machine has no micro-kernel for t. Both members are
+     * NULL when no code is kept. */
     bool (*recall)(void *self, const df_kernel *k, const df_facts *facts, df_opt level,
                    df_code *out);
     bool (*recall_gemm)(void *self, deft_dtype t, df_gemm_kernel *out);

@@ -224,7 +224,8 @@ static bool kept_recall(void *self, const df_kernel *k, const df_facts *facts, d
 
 /* ---- products ---- */
 
-/* The value of a kept micro-kernel is its object, and this behind it. */
+/* The value of a kept micro-kernel is its object, and this behind it. Rows of 0 and no object: the
+ * code generator has none for this machine, which it need not be started again to say. */
 typedef struct gemm_shape {
     uint32_t mr, nr;
 } gemm_shape;
@@ -259,8 +260,10 @@ static bool find_gemm(kept *c, deft_dtype t)
     bool found = false;
     if (make_gemm_key(c, t, &key) && df_disk_find(c->disk, key.at, key.n, (void **)&value, &n)) {
         gemm_shape shape;
-        if (n > sizeof shape && df_object_is_sound(value, n - sizeof shape)) {
-            memcpy(&shape, value + n - sizeof shape, sizeof shape);
+        if (n >= sizeof shape) memcpy(&shape, value + n - sizeof shape, sizeof shape);
+        if (n == sizeof shape) {
+            found = shape.mr == 0;
+        } else if (n > sizeof shape && df_object_is_sound(value, n - sizeof shape)) {
             found = load_gemm(c, NULL, t, (const df_object *)(void *)value, shape) == DEFT_OK;
         }
         df_mem_free(c->mem, value, n);
@@ -269,11 +272,13 @@ static bool find_gemm(kept *c, deft_dtype t)
     return found;
 }
 
+/* o: NULL when there is none. */
 static void keep_gemm(kept *c, deft_dtype t, const df_object *o, gemm_shape shape)
 {
     df_str key, value;
+    if (!c->disk) return;
     df_str_init(&value, c->mem);
-    df_str_putn(&value, (const char *)o, o->size);
+    if (o) df_str_putn(&value, (const char *)o, o->size);
     df_str_putn(&value, (const char *)&shape, sizeof shape);
     if (make_gemm_key(c, t, &key) && value.ok)
         df_disk_add(c->disk, key.at, key.n, value.at, value.n);
@@ -290,12 +295,14 @@ static deft_status make_gemm(kept *c, df_diag *d, deft_dtype t)
     df_str elf;
     deft_status st = DEFT_OK;
     df_str_init(&elf, c->mem);
-    TRY(c->real.gemm_object(c->real.self, d, t, &made, &elf));
+    st = c->real.gemm_object(c->real.self, d, t, &made, &elf);
+    if (st == DEFT_E_BACKEND) keep_gemm(c, t, NULL, (gemm_shape){ 0 });
+    if (st != DEFT_OK) goto done;
     if (!elf.ok) TRY(df_fail_mem(d, "object", elf.n));
     TRY(df_object_make(d, c->mem, elf.at, elf.n, names, &o));
     const gemm_shape shape = { made.mr, made.nr };
     TRY(load_gemm(c, d, t, o, shape));
-    if (c->disk) keep_gemm(c, t, o, shape);
+    keep_gemm(c, t, o, shape);
 done:
     if (o) df_mem_free(c->mem, o, o->size);
     df_str_finish(&elf);
