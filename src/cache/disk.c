@@ -18,6 +18,7 @@
 #include "base/env.h"
 #include "base/hash.h"
 #include "cache/folder.h"
+#include "cache/pack.h"
 
 enum { MAX_FOLDERS = 8 };
 
@@ -35,12 +36,18 @@ _Static_assert(sizeof(head) == 48, "a format of files");
 
 #define HASHED offsetof(head, version)
 
+/* A folder, or a pack, which is only read. */
+typedef struct layer {
+    int folder;    /* when pack is NULL */
+    df_pack *pack; /* owned */
+} layer;
+
 struct df_disk {
     const df_mem *mem;
     const df_log *log;
-    int folder[MAX_FOLDERS]; /* open ones; the first one may be written to when `writes` */
-    uint32_t n_folders;
-    bool first_is_own; /* folder[0] is the first of the options */
+    layer layers[MAX_FOLDERS]; /* open ones; the first one may be written to when `writes` */
+    uint32_t n_layers;
+    bool first_is_own; /* layers[0] is the first of the options, and a folder */
     df_folder_limits limits;
     atomic_bool writes, told_damage;
     _Atomic uint64_t hits, misses, damaged, added, removed;
@@ -61,16 +68,22 @@ void df_disk_list(const char *asked, df_str *out)
         df_str_fmt(out, "%s/.cache/deft", home);
 }
 
-static void add_folder(df_disk *k, const char *path, bool is_first)
+static void add_layer(df_disk *k, const char *path, bool is_first)
 {
     char why[DF_FOLDER_WHY];
-    const int fd = df_folder_open(path, is_first, !is_first, why);
-    if (fd < 0) {
+    layer l = { 0 };
+    bool is_file = false;
+    l.folder = df_folder_open_layer(path, is_first, !is_first, &is_file, why);
+    if (l.folder < 0) {
         df_logf(k->log, cache, "no code is kept in %s", why);
         return;
     }
-    if (is_first) k->first_is_own = true;
-    k->folder[k->n_folders++] = fd;
+    if (is_file && !(l.pack = df_pack_open(k->mem, l.folder))) {
+        df_logf(k->log, cache, "no code is read from %s: it is damaged or no pack", path);
+        return;
+    }
+    if (is_first) k->first_is_own = !is_file;
+    k->layers[k->n_layers++] = l;
 }
 
 df_disk *df_disk_open(const df_mem *mem, const df_log *log, const df_disk_options *o)
@@ -86,15 +99,15 @@ df_disk *df_disk_open(const df_mem *mem, const df_log *log, const df_disk_option
     df_str_init(&list, mem);
     df_disk_list(o->folders, &list);
     bool is_first = true;
-    for (char *at = list.at; at && *at && k->n_folders < MAX_FOLDERS; is_first = false) {
+    for (char *at = list.at; at && *at && k->n_layers < MAX_FOLDERS; is_first = false) {
         char *const path = at;
         at += strcspn(at, ":");
         if (*at) *at++ = '\0';
-        if (*path) add_folder(k, path, is_first);
+        if (*path) add_layer(k, path, is_first);
     }
     df_str_finish(&list);
     atomic_store(&k->writes, k->first_is_own);
-    if (k->n_folders == 0) df_disk_close(&k);
+    if (k->n_layers == 0) df_disk_close(&k);
     return k;
 }
 
@@ -103,7 +116,10 @@ void df_disk_close(df_disk **out)
     df_disk *const k = *out;
     *out = NULL;
     if (!k) return;
-    for (uint32_t i = 0; i < k->n_folders; i++) close(k->folder[i]);
+    for (uint32_t i = 0; i < k->n_layers; i++) {
+        if (!k->layers[i].pack) close(k->layers[i].folder);
+        df_pack_close(&k->layers[i].pack);
+    }
     df_mem_free(k->mem, k, sizeof *k);
 }
 
@@ -165,12 +181,14 @@ bool df_disk_find(df_disk *k, const void *key, size_t n_key, void **value, size_
     char name[DF_FOLDER_NAME];
     bool found = false;
     name_entry(name, key, n_key);
-    for (uint32_t i = 0; i < k->n_folders && !found; i++) {
+    for (uint32_t i = 0; i < k->n_layers && !found; i++) {
+        const layer *const l = &k->layers[i];
         void *file = NULL;
         size_t n_file = 0;
         const bool is_own = i == 0 && k->first_is_own;
         const df_folder_result r =
-            df_folder_read(k->mem, k->folder[i], name, !is_own, is_own, &file, &n_file);
+            l->pack ? df_pack_read(l->pack, name, &file, &n_file)
+                    : df_folder_read(k->mem, l->folder, name, !is_own, is_own, &file, &n_file);
         if (r == DF_FOLDER_REFUSED) note_damage(k, name);
         if (r != DF_FOLDER_OK) continue;
         found = take_value(k, name, file, n_file, key, n_key, value, n);
@@ -186,9 +204,9 @@ static void sweep_at_times(df_disk *k, uint64_t written)
     const uint64_t before = atomic_fetch_add(&k->unswept, written);
     const uint64_t much = k->limits.max_bytes / 8;
     const bool is_first = before == 0, has_much = before < much && before + written >= much;
-    if (has_much || (is_first && !df_folder_is_swept(k->folder[0]))) {
+    if (has_much || (is_first && !df_folder_is_swept(k->layers[0].folder))) {
         atomic_store(&k->unswept, 1);
-        atomic_fetch_add(&k->removed, df_folder_sweep(k->mem, k->folder[0], &k->limits));
+        atomic_fetch_add(&k->removed, df_folder_sweep(k->mem, k->layers[0].folder, &k->limits));
     }
 }
 
@@ -208,7 +226,7 @@ void df_disk_add(df_disk *k, const void *key, size_t n_key, const void *value, s
     h.hash = df_hash_bytes(file + HASHED, size - HASHED);
     memcpy(file, &h, sizeof h);
     name_entry(name, key, n_key);
-    if (df_folder_write(k->folder[0], name, file, size, &error)) {
+    if (df_folder_write(k->layers[0].folder, name, file, size, &error)) {
         atomic_fetch_add(&k->added, 1);
         sweep_at_times(k, size);
     } else if (atomic_exchange(&k->writes, false)) {

@@ -24,7 +24,8 @@ typedef struct df_disk df_disk;
 
 typedef struct df_disk_options {
     /* Folders, separated by ':'. The first one is read and written, and is created when it is
-     * missing. The others are only read. Borrowed during df_disk_open.
+     * missing. The others are only read. A file among them is a pack (pack.h), which is only read
+     * wherever it is. Borrowed during df_disk_open.
      *
      * NULL: $DEFT_CACHE_DIR, or when this is not set, the folder deft in $XDG_CACHE_HOME or in
      * $HOME/.cache. "", here or in the variable: none. */

@@ -48,17 +48,21 @@ static int refuse_folder(int fd, char why[DF_FOLDER_WHY], const char *path, cons
     return -1;
 }
 
-/* Opens `name` in the folder `parent`, creating it if that is wanted. */
-static int enter(int parent, const struct stat *above, const char *name, bool create)
+/* Opens `name` in the folder `parent`, creating it if that is wanted. With `file`, it may be a
+ * plain file. */
+static int enter(int parent, const struct stat *above, const char *name, bool create, bool file)
 {
     struct stat s;
     if (create && mkdirat(parent, name, 0700) != 0 && errno != EEXIST) return -1;
     if (fstatat(parent, name, &s, AT_SYMLINK_NOFOLLOW) != 0) return -1;
+    if (file && S_ISREG(s.st_mode)) return openat(parent, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     const int follow = S_ISLNK(s.st_mode) && is_of_root(above) ? 0 : O_NOFOLLOW;
     return openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | follow);
 }
 
-int df_folder_open(const char *path, bool create, bool shared, char why[DF_FOLDER_WHY])
+/* is_file: NULL when a file is not wanted. */
+static int open_path(const char *path, bool create, bool shared, bool *is_file,
+                     char why[DF_FOLDER_WHY])
 {
     char name[NAME_MAX + 1];
     struct stat s;
@@ -75,7 +79,8 @@ int df_folder_open(const char *path, bool create, bool shared, char why[DF_FOLDE
         memcpy(name, at, n);
         name[n] = '\0';
         at += n;
-        const int next = enter(fd, &s, name, create);
+        const bool is_last = at[strspn(at, "/")] == '\0';
+        const int next = enter(fd, &s, name, create, is_last && is_file);
         const int error = errno;
         close(fd);
         errno = error;
@@ -86,7 +91,19 @@ int df_folder_open(const char *path, bool create, bool shared, char why[DF_FOLDE
         return refuse_folder(fd, why, path, "it belongs to another user");
     if (s.st_mode & (S_IWGRP | S_IWOTH))
         return refuse_folder(fd, why, path, "other users may write to it");
+    if (is_file) *is_file = S_ISREG(s.st_mode);
     return fd;
+}
+
+int df_folder_open(const char *path, bool create, bool shared, char why[DF_FOLDER_WHY])
+{
+    return open_path(path, create, shared, NULL, why);
+}
+
+int df_folder_open_layer(const char *path, bool create, bool shared, bool *is_file,
+                         char why[DF_FOLDER_WHY])
+{
+    return open_path(path, create, shared, is_file, why);
 }
 
 /* ---- files ---- */

@@ -23,6 +23,11 @@ enum { DF_FOLDER_NAME = 48, DF_FOLDER_WHY = 300 };
  * With `create`, missing folders are created for the user alone. */
 int df_folder_open(const char *path, bool create, bool shared, char why[DF_FOLDER_WHY]);
 
+/* The same, but the path may also be that of a plain file, for which the same must hold. *is_file
+ * is set when a descriptor is returned. */
+int df_folder_open_layer(const char *path, bool create, bool shared, bool *is_file,
+                         char why[DF_FOLDER_WHY]);
+
 typedef enum df_folder_result {
     DF_FOLDER_OK,
     DF_FOLDER_MISSING,

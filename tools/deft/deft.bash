@@ -48,7 +48,7 @@ _deft()
     report) words="--out= --compare= --source= --limits= --events=" ;;
     cache)
         words="--dir="
-        ((COMP_CWORD == 2)) && mapfile -t COMPREPLY < <(compgen -W "stat verify clear" -- "$cur") && return
+        ((COMP_CWORD == 2)) && mapfile -t COMPREPLY < <(compgen -W "stat verify clear pack unpack" -- "$cur") && return
         ;;
     doctor | ops) return ;;
     esac
