@@ -1,22 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- *     kept N                          all cases, with N processes at once
+ *     kept N                          all cases but the next two, with N processes at once
+ *     kept killed N                   processes that are killed at N moments, or as time is left
+ *     kept masked QEMU                processors that lack a feature
  *     kept work TIER FOLDERS [WIDTH]  one process that computes and prints what it did
  *
  * Processes that share compiled code. The second one compiles nothing and does not open LLVM.
- * Another width of vectors finds nothing. Many processes may begin at once, in an empty folder and
- * in a full one. Damaged entries are compiled again. In every case the bits are those of the
- * interpreter.
+ * Another width of vectors and another processor find nothing. Many processes may begin at once, in
+ * an empty folder and in a full one. Damaged entries are compiled again. Processes whose disk is
+ * full, and those after one that was killed, compute as all others do. In every case the bits are
+ * those of the interpreter.
  */
 #include <dirent.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "cache/disk.h"
 #include "deft/deft.h"
+#include "support/budget.h"
 
 extern char **environ;
 
@@ -124,6 +132,7 @@ typedef struct child {
 
 static int n_wrong;
 static const char *self;
+static const char *qemu, *processor; /* the processor that processes see; qemu is NULL: this one */
 static char folder[64];
 
 static void wrong(const char *what, const char *which)
@@ -137,13 +146,15 @@ static child start(const char *tier, const char *folders, const char *width)
     int ends[2];
     child c = { .pid = -1 };
     posix_spawn_file_actions_t a;
-    char mode[] = "work";
-    char *const argv[] = { (char *)self, mode, (char *)tier, (char *)folders, (char *)width, NULL };
+    char mode[] = "work", option[] = "-cpu";
+    char *const all[] = { (char *)qemu, option,          (char *)processor, (char *)self, mode,
+                          (char *)tier, (char *)folders, (char *)width,     NULL };
+    char *const *const argv = qemu ? all : all + 3;
     if (pipe(ends) != 0) return c;
     posix_spawn_file_actions_init(&a);
     posix_spawn_file_actions_adddup2(&a, ends[1], 1);
     posix_spawn_file_actions_addclose(&a, ends[0]);
-    if (posix_spawn(&c.pid, self, &a, NULL, argv, environ) != 0) c.pid = -1;
+    if (posix_spawn(&c.pid, argv[0], &a, NULL, argv, environ) != 0) c.pid = -1;
     posix_spawn_file_actions_destroy(&a);
     close(ends[1]);
     c.out = ends[0];
@@ -242,9 +253,11 @@ static void at_once(int n, unsigned long long bits)
     remove_folder();
 }
 
-/* Writes over a byte of each file in the folder, at a place that depends on `at`. */
-static void damage_files(long at)
+/* Calls `each` with each entry in the folder, open for reading and writing, and its size. Returns
+ * how many there are. */
+static int each_entry(void (*each)(FILE *f, long size, long user), long user)
 {
+    int n = 0;
     DIR *const dir = opendir(folder);
     for (const struct dirent *e; dir && (e = readdir(dir)) != NULL;) {
         char path[512];
@@ -252,14 +265,42 @@ static void damage_files(long at)
         FILE *const f = e->d_name[0] == '.' ? NULL : fopen(path, "r+b");
         if (!f) continue;
         fseek(f, 0, SEEK_END);
-        const long size = ftell(f), place = at * 7919 % size;
-        fseek(f, place, SEEK_SET);
-        const int byte = fgetc(f);
-        fseek(f, place, SEEK_SET);
-        fputc(byte ^ 0x10, f);
+        each(f, ftell(f), user);
         fclose(f);
+        n++;
     }
     if (dir) closedir(dir);
+    return n;
+}
+
+/* Writes over a byte, at a place that depends on `at`. */
+static void damage_file(FILE *f, long size, long at)
+{
+    const long place = at * 7919 % size;
+    fseek(f, place, SEEK_SET);
+    const int byte = fgetc(f);
+    fseek(f, place, SEEK_SET);
+    fputc(byte ^ 0x10, f);
+}
+
+static unsigned long n_bits, n_truncations;
+
+/* The file is an entry, and is none with any bit flipped, or with its end missing. */
+static void check_file(FILE *f, long size, long user)
+{
+    char *const file = malloc((size_t)size);
+    const size_t n = (size_t)size;
+    (void)user;
+    rewind(f);
+    if (!file || fread(file, 1, n, f) != n || !df_disk_is_entry(file, n)) wrong("no entry", "bits");
+    for (size_t bit = 0; file && bit < 8 * n; bit++, n_bits++) {
+        file[bit / 8] = (char)(file[bit / 8] ^ (1 << bit % 8));
+        if (df_disk_is_entry(file, n)) wrong("an entry with a flipped bit is used", "bits");
+        file[bit / 8] = (char)(file[bit / 8] ^ (1 << bit % 8));
+    }
+    for (size_t left = 0; file && left < n; left++, n_truncations++)
+        if (df_disk_is_entry(file, left)) wrong("a truncated entry is used", "bits");
+    free(file);
 }
 
 static void damaged(unsigned long long bits)
@@ -267,13 +308,107 @@ static void damaged(unsigned long long bits)
     new_folder();
     const told first = run("full", folder, "0", "before the damage");
     for (long at = 0; at < 4; at++) {
-        damage_files(at);
+        (void)each_entry(damage_file, at);
         const told t = run("full", folder, "0", "damaged");
         expect(t.hash == bits, "has the bits of the interpreter", "damaged", &t);
         expect(t.compiled == first.compiled, "compiles all again", "damaged", &t);
     }
     const told last = run("full", folder, "0", "mended");
     expect(last.compiled == 0 && last.hash == bits, "compiles nothing", "mended", &last);
+    const int n = each_entry(check_file, 0);
+    printf("%d entries, %lu bits flipped, %lu times truncated\n", n, n_bits, n_truncations);
+    if ((unsigned long long)n < first.compiled) wrong("entries are missing", "bits");
+    remove_folder();
+}
+
+/* A file that grows beyond a limit gets an error, as on a full disk. */
+static void full_disk(unsigned long long bits)
+{
+    struct rlimit limit, before;
+    new_folder();
+    if (getrlimit(RLIMIT_FSIZE, &before) != 0) wrong("no limits", "full disk");
+    signal(SIGXFSZ, SIG_IGN);
+    limit = (struct rlimit){ 512, before.rlim_max };
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0) wrong("no limit", "full disk");
+    const told first = run("full", folder, "0", "full disk");
+    const told second = run("full", folder, "0", "full disk, again");
+    if (setrlimit(RLIMIT_FSIZE, &before) != 0) wrong("the limit stays", "full disk");
+    expect(first.compiled > 0 && first.hash == bits, "compiles", "full disk", &first);
+    expect(second.compiled == first.compiled && second.hash == bits, "compiles", "full disk, again",
+           &second);
+    if (each_entry(damage_file, 0) != 0) wrong("an entry was written", "full disk");
+    const told last = run("full", folder, "0", "disk with room");
+    expect(last.compiled == first.compiled && last.hash == bits, "compiles", "disk with room",
+           &last);
+    if (each_entry(damage_file, 0) == 0) wrong("no entry was written", "disk with room");
+    remove_folder();
+}
+
+/* ---- killed processes ---- */
+
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* The i-th of numbers that fill 0 to 1 evenly, however many are taken (van der Corput 1935). */
+static double evenly(unsigned i)
+{
+    double x = 0;
+    for (double digit = 0.5; i > 0; i >>= 1, digit /= 2) x += digit * (i & 1);
+    return x;
+}
+
+/* A killed process leaves whole entries alone, and the next one loads these. */
+static void killed(int n, unsigned long long bits)
+{
+    int done = 0, halfway = 0;
+    new_folder();
+    const double begun = seconds_now();
+    const told whole = run("full", folder, "0", "not killed");
+    const double all = seconds_now() - begun;
+    remove_folder();
+    for (; done < n && (done < 8 || test_time_left(1)); done++) {
+        const double wait = all * evenly((unsigned)done + 1);
+        const struct timespec t = { (time_t)wait, (long)((wait - (double)(time_t)wait) * 1e9) };
+        new_folder();
+        const child c = start("full", folder, "0");
+        nanosleep(&t, NULL);
+        kill(c.pid, SIGKILL);
+        close(c.out);
+        if (waitpid(c.pid, NULL, 0) != c.pid) wrong("is not ours", "killed");
+        const told next = run("full", folder, "0", "after a killed one");
+        halfway += next.loaded > 0 && next.compiled > 0;
+        expect(next.compiled + next.loaded == whole.compiled, "compiles the rest", "killed", &next);
+        expect(next.hash == bits, "has the bits of the interpreter", "killed", &next);
+        remove_folder();
+    }
+    printf("%d processes were killed, %d of them between two entries\n", done, halfway);
+    if (done >= 100 && halfway == 0) wrong("no process was killed halfway", "killed");
+}
+
+/* ---- other processors ---- */
+
+/* On each processor the second process finds all that the first one kept. A processor that lacks
+ * one feature finds nothing of it, and has entries of its own. */
+static void masked(const char *program, unsigned long long bits)
+{
+    static const char *const processors[] = { "max", "max,-bmi2", "max,-fma", "max,-popcnt" };
+    new_folder();
+    qemu = program;
+    for (int i = 0; i < (test_is_limited() ? 2 : 4); i++) {
+        processor = processors[i];
+        const told first = run("full", folder, "0", processor);
+        expect(first.compiled > 0 && first.loaded == 0, "finds nothing", processor, &first);
+        expect(first.hash == bits, "has the bits of the interpreter", processor, &first);
+        const told second = run("full", folder, "0", processor);
+        expect(second.compiled == 0 && second.loaded == first.compiled, "finds all", processor,
+               &second);
+        expect(second.hash == bits && !second.llvm, "runs kept code", processor, &second);
+    }
+    qemu = NULL;
     remove_folder();
 }
 
@@ -282,16 +417,25 @@ int main(int argc, char **argv)
     self = argv[0];
     if (argc >= 4 && strcmp(argv[1], "work") == 0)
         return work(argv[2], argv[3], argc > 4 ? (unsigned)atoi(argv[4]) : 0);
-    const int n = argc > 1 ? atoi(argv[1]) : 8;
-    if (n < 1 || n > MAX_PROCESSES) {
-        fprintf(stderr, "usage: kept N | work TIER FOLDERS [WIDTH]\n");
+    const bool kills = argc == 3 && strcmp(argv[1], "killed") == 0;
+    const bool masks = argc == 3 && strcmp(argv[1], "masked") == 0;
+    const int n = kills ? atoi(argv[2]) : argc > 1 ? atoi(argv[1]) : 8;
+    if (!masks && (n < 1 || (!kills && n > MAX_PROCESSES))) {
+        fprintf(stderr, "usage: kept N | killed N | masked QEMU | work TIER FOLDERS [WIDTH]\n");
         return 2;
     }
     const told interpreted = run("interpret", "", "0", "interpreter");
-    second_process(interpreted.hash);
-    background(interpreted.hash);
-    at_once(n, interpreted.hash);
-    damaged(interpreted.hash);
+    if (kills) {
+        killed(n, interpreted.hash);
+    } else if (masks) {
+        masked(argv[2], interpreted.hash);
+    } else {
+        second_process(interpreted.hash);
+        background(interpreted.hash);
+        at_once(n, interpreted.hash);
+        damaged(interpreted.hash);
+        full_disk(interpreted.hash);
+    }
     printf("%d wrong\n", n_wrong);
     return n_wrong > 0;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The cache in folders: what is found again, damage of every kind, folders that others could write
- * to, layers, a disk that is full, sweeping, many processes at once, and processes that are killed.
+ * to, layers, packs, a disk that is full, a home that is read-only, processes with raised rights,
+ * sweeping, many processes at once, and processes that are killed.
  */
 #include <criterion/criterion.h>
 
@@ -20,6 +21,8 @@
 #include "base/hash.h"
 #include "cache/disk.h"
 #include "cache/folder.h"
+#include "cache/pack.h"
+#include "support/budget.h"
 #include "support/fail_mem.h"
 
 /* ---- folders ---- */
@@ -322,7 +325,188 @@ Test(disk, the_folder_follows_the_environment)
     cr_assert_eq(n_lines, 0, "%s", lines);
 }
 
+/* ---- packs ---- */
+
+static int compare_names(const void *a, const void *b)
+{
+    return memcmp(a, b, DF_PACK_NAME);
+}
+
+typedef struct pack_being_made {
+    df_pack_entry index[16];
+    char bytes[4096];
+    size_t n, used;
+    const char *folder;
+} pack_being_made;
+
+static bool add_to_pack(void *user, const char *name, uint64_t bytes)
+{
+    pack_being_made *const p = user;
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", p->folder, name);
+    df_pack_entry *const e = &p->index[p->n++];
+    memcpy(e->name, name, DF_PACK_NAME);
+    e->at = p->used;
+    e->size = read_file(path, p->bytes + p->used, sizeof p->bytes - p->used);
+    cr_assert_eq(e->size, bytes);
+    p->used += bytes;
+    return true;
+}
+
+/* Packs the folder as `deft cache pack` does. Returns the bytes of the pack. */
+static size_t make_pack(const char *folder, const char *path, char *file, size_t size)
+{
+    pack_being_made p = { .folder = folder };
+    char why[DF_FOLDER_WHY];
+    const int fd = df_folder_open(folder, false, false, why);
+    cr_assert(fd >= 0 && df_folder_walk(fd, add_to_pack, &p), "%s", why);
+    close(fd);
+    const size_t index_size = p.n * sizeof *p.index, begin = sizeof(df_pack_head) + index_size;
+    for (size_t i = 0; i < p.n; i++) p.index[i].at += begin;
+    qsort(p.index, p.n, sizeof *p.index, compare_names);
+    const df_pack_head h = { .magic = DF_PACK_MAGIC,
+                             .version = DF_PACK_VERSION,
+                             .n = p.n,
+                             .hash = df_hash_bytes(p.index, index_size) };
+    cr_assert_leq(begin + p.used, size);
+    memcpy(file, &h, sizeof h);
+    memcpy(file + sizeof h, p.index, index_size);
+    memcpy(file + begin, p.bytes, p.used);
+    write_file(path, file, begin + p.used);
+    return begin + p.used;
+}
+
+Test(disk, a_pack_is_a_layer_that_is_only_read)
+{
+    char list[512], path[256], file[8192];
+    df_disk *k = open_at(in_base("a"));
+    add(k, "first", "of the pack");
+    add(k, "second", "of the pack");
+    add(k, "third", "of the pack");
+    df_disk_close(&k);
+    snprintf(path, sizeof path, "%s/a.pack", base);
+    snprintf(list, sizeof list, "%s/user:%s", base, path);
+    const size_t n = make_pack(in_base("a"), path, file, sizeof file);
+    for (int packs_first = 0; packs_first < 2; packs_first++) {
+        k = open_at(packs_first ? path : list);
+        EXPECT_FOUND(k, "first", "of the pack");
+        EXPECT_FOUND(k, "second", "of the pack");
+        EXPECT_FOUND(k, "third", "of the pack");
+        cr_assert_null(find(k, "fourth"));
+        add(k, "fourth", "of the user");
+        cr_assert_eq(find(k, "fourth") != NULL, !packs_first);
+        df_disk_close(&k);
+    }
+    cr_assert_eq(n_lines, 0, "%s", lines);
+    cr_assert_eq(chmod(path, 0666), 0);
+    expect_refused(path, "other users may write to it");
+    cr_assert_eq(chmod(path, 0600), 0);
+    snprintf(list, sizeof list, "%s/a.pack/deft", base);
+    cr_assert_null(open_with(list, 0), "a file is no folder");
+
+    /* Whatever is damaged, no wrong value is found, and nothing of a damaged index. */
+    const size_t index_end = sizeof(df_pack_head) + 3 * sizeof(df_pack_entry);
+    for (size_t at = 0; at < 2 * n; at++) {
+        const bool flips = at < n;
+        if (flips) file[at] = (char)(file[at] ^ 0x20);
+        write_file(path, file, flips ? n : at - n);
+        k = open_with(path, 0);
+        cr_assert_eq(k != NULL, at % n >= index_end, "byte %zu", at);
+        const char *const keys[] = { "first", "second", "third" };
+        int found = 0;
+        for (int i = 0; i < 3 && k; i++) {
+            const char *const value = find(k, keys[i]);
+            found += value != NULL;
+            if (value) cr_assert_str_eq(value, "of the pack", "byte %zu", at);
+        }
+        cr_assert_leq(found, 2, "byte %zu", at);
+        df_disk_close(&k);
+        if (flips) file[at] = (char)(file[at] ^ 0x20);
+    }
+    char why[DF_FOLDER_WHY];
+    bool is_file = false;
+    for (size_t fails = 1; fails < 4; fails++) {
+        write_file(path, file, n);
+        fail_mem *f = fail_mem_create();
+        fail_mem_at(f, fails, false);
+        const int fd = df_folder_open_layer(path, false, false, &is_file, why);
+        cr_assert(fd >= 0 && is_file);
+        df_pack *p = df_pack_open(fail_mem_get(f), fd);
+        char name[DF_PACK_NAME];
+        void *bytes = NULL;
+        size_t size = 0;
+        cr_assert_eq(p != NULL, fails > 2);
+        if (p) {
+            memcpy(name, p->index[0].name, sizeof name);
+            cr_assert_neq(df_pack_read(p, name, &bytes, &size), DF_FOLDER_OK);
+        }
+        df_pack_close(&p);
+        const fail_mem_counts c = fail_mem_count(f);
+        cr_assert(c.live_blocks == 0 && c.faults == 0, "%s", fail_mem_fault(f));
+        fail_mem_destroy(&f);
+    }
+}
+
 /* ---- writing fails ---- */
+
+/* Goes on as a user whom the system does not let write everywhere. */
+static void be_no_root(void)
+{
+    enum { NOBODY = 65534 };
+    if (geteuid() != 0) return;
+    cr_assert(chown(base, NOBODY, NOBODY) == 0 && setgid(NOBODY) == 0 && setuid(NOBODY) == 0);
+}
+
+Test(disk, a_home_that_is_read_only_keeps_nothing_and_is_read)
+{
+    be_no_root();
+    unsetenv("DEFT_CACHE_DIR");
+    unsetenv("XDG_CACHE_HOME");
+    setenv("HOME", in_base("home"), 1);
+    cr_assert_eq(mkdir(in_base("home"), 0500), 0);
+    lines[0] = '\0';
+    cr_assert_null(open_with(NULL, 0), "below a folder without the right to write");
+    cr_assert(strstr(lines, "no code is kept in") && strstr(lines, "Permission denied"), "%s",
+              lines);
+    cr_assert_eq(n_lines, 1);
+    cr_assert_eq(chmod(in_base("home"), 0700), 0);
+    df_disk *k = open_at(NULL);
+    add(k, "before", "value");
+    df_disk_close(&k);
+    cr_assert_eq(chmod(in_base("home/.cache/deft"), 0500), 0);
+    k = open_at(NULL);
+    for (int i = 0; i < 3; i++) add(k, "after", "value");
+    cr_assert_null(find(k, "after"));
+    EXPECT_FOUND(k, "before", "value");
+    cr_assert_eq(n_lines, 2, "%s", lines);
+    cr_assert(strstr(lines, "no more code is kept"), "%s", lines);
+    df_disk_close(&k);
+    cr_assert_eq(chmod(in_base("home/.cache/deft"), 0700), 0);
+}
+
+/* A copy of secure.c with the owner's rights, of another owner than root. */
+Test(disk, a_process_with_raised_rights_keeps_nothing)
+{
+    enum { NOBODY = 65534 };
+    char command[512], program[256], answer[64] = "";
+    if (geteuid() != 0) cr_skip("only root can make such a program");
+    snprintf(program, sizeof program, "%s/secure", base);
+    snprintf(command, sizeof command, "cp '%s' '%s'", SECURE_PROGRAM, program);
+    cr_assert_eq(system(command), 0);
+    cr_assert(chown(base, NOBODY, NOBODY) == 0 && chmod(base, 0755) == 0);
+    for (int raised = 0; raised < 2; raised++) {
+        cr_assert(chown(program, raised ? NOBODY : 0, 0) == 0 &&
+                  chmod(program, raised ? 04755 : 0755) == 0);
+        snprintf(command, sizeof command, "'%s' '%s/kept%d'", program, base, raised);
+        if (!raised) cr_assert_eq(chown(base, 0, 0), 0);
+        FILE *const f = popen(command, "r");
+        cr_assert(f && fgets(answer, sizeof answer, f));
+        cr_assert_eq(pclose(f), 0);
+        if (raised && strncmp(answer, "usual", 5) == 0) cr_skip("the system ignores such rights");
+        cr_assert_str_eq(answer, raised ? "raised, none\n" : "usual, open\n");
+        cr_assert_eq(chown(base, NOBODY, NOBODY), 0);
+    }
+}
 
 Test(disk, after_a_failure_nothing_is_written_and_all_is_still_read)
 {
@@ -475,13 +659,16 @@ Test(disk, many_processes_may_use_one_folder)
 
 Test(disk, a_process_may_be_killed_anywhere)
 {
-    for (int i = 0; i < 200; i++) {
+    int n = 0;
+    for (; n < 1000 && (n < 200 || test_time_left(0.5)); n++) {
         const pid_t child = fork();
-        if (child == 0) _exit(work((uint32_t)i, 0));
-        const struct timespec t = { .tv_nsec = 200000 + 37000 * (i % 50) };
+        if (child == 0) _exit(work((uint32_t)n, 0));
+        const struct timespec t = { .tv_nsec = 200000 + 37000 * (n % 50) };
         nanosleep(&t, NULL);
         cr_assert_eq(kill(child, SIGKILL), 0);
         cr_assert_eq(waitpid(child, NULL, 0), child);
+        if (n % 50 == 49) cr_assert_eq(work((uint32_t)n, 100), 0, "after %d", n);
     }
     cr_assert_eq(work(1, 500), 0);
+    printf("%d processes were killed\n", n);
 }
