@@ -18,58 +18,27 @@
  */
 #include "jit_llvm/emit.h"
 
-#include <elf.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/elf.h"
+
 /* ---- sizes ---- */
-
-/* The address of n elements of `size` bytes at `offset`, or NULL when the object ends before. */
-static const void *part_of(const void *object, size_t n_bytes, uint64_t offset, uint64_t n,
-                           size_t size)
-{
-    if (offset > n_bytes || n > (n_bytes - offset) / size) return NULL;
-    return (const char *)object + offset;
-}
-
-/* The section with the symbols of an object, or NULL. *names gets the section with their names. */
-static const Elf64_Shdr *find_symbols(const void *object, size_t n_bytes, const Elf64_Shdr **names)
-{
-    Elf64_Ehdr e;
-    if (n_bytes < sizeof e) return NULL;
-    memcpy(&e, object, sizeof e);
-    if (memcmp(e.e_ident, ELFMAG, SELFMAG) != 0 || e.e_ident[EI_CLASS] != ELFCLASS64 ||
-        e.e_ident[EI_DATA] != ELFDATA2LSB)
-        return NULL;
-    const Elf64_Shdr *const s = part_of(object, n_bytes, e.e_shoff, e.e_shnum, sizeof *s);
-    for (uint32_t i = 0; s && i < e.e_shnum; i++) {
-        if (s[i].sh_type != SHT_SYMTAB || s[i].sh_link >= e.e_shnum) continue;
-        *names = &s[s[i].sh_link];
-        return &s[i];
-    }
-    return NULL;
-}
 
 void df_llvm_object_read(const void *object, size_t n_bytes, const char *const *names, uint32_t n,
                          df_llvm_fn *fns)
 {
-    const Elf64_Shdr *strings = NULL;
-    const Elf64_Shdr *const table = find_symbols(object, n_bytes, &strings);
+    df_elf e;
+    Elf64_Sym s;
     for (uint32_t i = 0; i < n; i++) fns[i].size = 0;
-    if (!table) return;
-    const size_t n_symbols = table->sh_size / sizeof(Elf64_Sym);
-    const Elf64_Sym *const symbol =
-        part_of(object, n_bytes, table->sh_offset, n_symbols, sizeof *symbol);
-    const char *const text = part_of(object, n_bytes, strings->sh_offset, strings->sh_size, 1);
-    if (!symbol || !text || strings->sh_size == 0 || text[strings->sh_size - 1] != '\0') return;
-    for (size_t s = 0; s < n_symbols; s++) {
-        if (ELF64_ST_TYPE(symbol[s].st_info) != STT_FUNC || symbol[s].st_name >= strings->sh_size)
-            continue;
+    if (!df_elf_open(&e, object, n_bytes)) return;
+    for (uint32_t k = 0; df_elf_symbol(&e, k, &s); k++) {
+        if (ELF64_ST_TYPE(s.st_info) != STT_FUNC) continue;
         for (uint32_t i = 0; i < n; i++)
-            if (strcmp(text + symbol[s].st_name, names[i]) == 0)
-                fns[i] = (df_llvm_fn){ .size = (uint32_t)symbol[s].st_size,
-                                       .section = symbol[s].st_shndx,
-                                       .offset = symbol[s].st_value };
+            if (strcmp(df_elf_name(&e, &s), names[i]) == 0)
+                fns[i] = (df_llvm_fn){ .size = (uint32_t)s.st_size,
+                                       .section = s.st_shndx,
+                                       .offset = s.st_value };
     }
 }
 

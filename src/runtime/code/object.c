@@ -6,13 +6,13 @@
  * are laid out one after the other: code, constants, stubs, slots. Every relocation must be the
  * distance of two places in the body, so it is resolved here, once.
  *
- * References: System V ABI, chapters 4 and 5; its AMD64 supplement, section 4.4 (relocations).
+ * Reference: System V ABI, AMD64 supplement, section 4.4 (relocations).
  */
 #include "runtime/code/object.h"
 
-#include <elf.h>
 #include <string.h>
 
+#include "base/elf.h"
 #include "runtime/code/callees.h"
 
 bool df_object_is_offered(void)
@@ -22,69 +22,6 @@ bool df_object_is_offered(void)
 #else
     return false;
 #endif
-}
-
-/* ---- the ELF file ---- */
-
-typedef struct elf {
-    const char *at; /* its bytes, which need not be aligned */
-    size_t n;
-    Elf64_Ehdr header;
-    uint32_t n_symbols;
-    uint64_t symbols;         /* where the symbols are */
-    uint64_t strings, n_text; /* where their names are, and how many bytes; the last one is 0 */
-} elf;
-
-/* Copies n bytes at `from` of the file to `to`. Returns false when the file ends before. */
-static bool elf_read(const elf *e, uint64_t from, void *to, size_t n)
-{
-    if (from > e->n || n > e->n - from) return false;
-    memcpy(to, e->at + from, n);
-    return true;
-}
-
-static bool read_section(const elf *e, uint32_t i, Elf64_Shdr *out)
-{
-    if (i >= e->header.e_shnum) return false;
-    return elf_read(e, e->header.e_shoff + (uint64_t)i * sizeof *out, out, sizeof *out);
-}
-
-static bool read_symbol(const elf *e, uint32_t i, Elf64_Sym *out)
-{
-    return i < e->n_symbols &&
-           elf_read(e, e->symbols + (uint64_t)i * sizeof *out, out, sizeof *out);
-}
-
-static const char *elf_name(const elf *e, const Elf64_Sym *s)
-{
-    return s->st_name < e->n_text ? e->at + e->strings + s->st_name : "";
-}
-
-/* Finds the symbols and their names. */
-static bool elf_find_symbols(elf *e)
-{
-    Elf64_Shdr s, names;
-    for (uint32_t i = 0; read_section(e, i, &s); i++) {
-        if (s.sh_type != SHT_SYMTAB || !read_section(e, s.sh_link, &names)) continue;
-        if (names.sh_offset > e->n || names.sh_size > e->n - names.sh_offset) return false;
-        if (names.sh_size == 0 || e->at[names.sh_offset + names.sh_size - 1] != '\0') return false;
-        e->symbols = s.sh_offset;
-        e->n_symbols = (uint32_t)(s.sh_size / sizeof(Elf64_Sym) & UINT32_MAX);
-        e->strings = names.sh_offset;
-        e->n_text = names.sh_size;
-        return true;
-    }
-    return false;
-}
-
-static bool open_elf(elf *e, const void *at, size_t n)
-{
-    *e = (elf){ .at = at, .n = n };
-    if (!elf_read(e, 0, &e->header, sizeof e->header)) return false;
-    const Elf64_Ehdr *const h = &e->header;
-    return memcmp(h->e_ident, ELFMAG, SELFMAG) == 0 && h->e_ident[EI_CLASS] == ELFCLASS64 &&
-           h->e_ident[EI_DATA] == ELFDATA2LSB && h->e_type == ET_REL && h->e_machine == EM_X86_64 &&
-           h->e_shoff <= n && h->e_shentsize == sizeof(Elf64_Shdr) && elf_find_symbols(e);
 }
 
 /* ---- the parts of a kernel ---- */
@@ -104,7 +41,7 @@ typedef struct part {
 
 typedef struct linker {
     df_diag *d;
-    elf e;
+    df_elf e;
     part parts[MAX_SECTIONS];
     uint32_t n_parts;
     uint32_t calls[DF_N_CALLEES], n_calls; /* functions outside, in the order of their slots */
@@ -128,7 +65,7 @@ static deft_status add_part(linker *l, uint32_t section)
 {
     Elf64_Shdr s;
     if (find_part(l, section)) return DEFT_OK;
-    if (!read_section(&l->e, section, &s)) return object_refuse(l, "a section is missing");
+    if (!df_elf_section(&l->e, section, &s)) return object_refuse(l, "a section is missing");
     if (!(s.sh_flags & SHF_ALLOC) || (s.sh_flags & (SHF_WRITE | SHF_TLS)) ||
         s.sh_type != SHT_PROGBITS)
         return object_refuse(l, "a section is neither code nor constants");
@@ -160,15 +97,15 @@ typedef deft_status (*take_relocation)(linker *l, uint32_t i, const Elf64_Rela *
 static deft_status each_relocation(linker *l, uint32_t i, take_relocation take, void *user)
 {
     Elf64_Shdr s;
-    for (uint32_t k = 0; read_section(&l->e, k, &s); k++) {
+    for (uint32_t k = 0; df_elf_section(&l->e, k, &s); k++) {
         if (s.sh_info != l->parts[i].section || !(s.sh_type == SHT_RELA || s.sh_type == SHT_REL))
             continue;
         if (s.sh_type == SHT_REL) return object_refuse(l, "relocations have no addends");
         for (uint64_t at = 0; at + sizeof(Elf64_Rela) <= s.sh_size; at += sizeof(Elf64_Rela)) {
             Elf64_Rela r;
             Elf64_Sym symbol;
-            if (s.sh_offset > l->e.n || !elf_read(&l->e, s.sh_offset + at, &r, sizeof r) ||
-                !read_symbol(&l->e, (uint32_t)ELF64_R_SYM(r.r_info), &symbol))
+            if (s.sh_offset > l->e.n || !df_elf_read(&l->e, s.sh_offset + at, &r, sizeof r) ||
+                !df_elf_symbol(&l->e, (uint32_t)ELF64_R_SYM(r.r_info), &symbol))
                 return object_refuse(l, "a relocation ends behind the file");
             const deft_status st = take(l, i, &r, &symbol, user);
             if (st != DEFT_OK) return st;
@@ -184,7 +121,7 @@ static deft_status object_collect(linker *l, uint32_t i, const Elf64_Rela *r, co
     (void)i;
     (void)r;
     (void)user;
-    if (s->st_shndx == SHN_UNDEF) return add_call(l, elf_name(&l->e, s), &ignored);
+    if (s->st_shndx == SHN_UNDEF) return add_call(l, df_elf_name(&l->e, s), &ignored);
     if (s->st_shndx >= SHN_LORESERVE) return object_refuse(l, "a symbol is in no section");
     return add_part(l, s->st_shndx);
 }
@@ -194,8 +131,8 @@ static deft_status find_piece(linker *l, const char *name, uint32_t *section, ui
                               uint32_t *size)
 {
     Elf64_Sym s;
-    for (uint32_t i = 0; read_symbol(&l->e, i, &s); i++) {
-        if (ELF64_ST_TYPE(s.st_info) != STT_FUNC || strcmp(elf_name(&l->e, &s), name) != 0)
+    for (uint32_t i = 0; df_elf_symbol(&l->e, i, &s); i++) {
+        if (ELF64_ST_TYPE(s.st_info) != STT_FUNC || strcmp(df_elf_name(&l->e, &s), name) != 0)
             continue;
         if (s.st_shndx == SHN_UNDEF || s.st_shndx >= SHN_LORESERVE) break;
         const deft_status st = add_part(l, s.st_shndx);
@@ -275,7 +212,7 @@ static deft_status target_of(linker *l, const Elf64_Rela *r, const Elf64_Sym *s,
     const bool wants_slot = is_of_slot((uint32_t)ELF64_R_TYPE(r->r_info));
     if (s->st_shndx == SHN_UNDEF) {
         uint32_t i;
-        const deft_status st = add_call(l, elf_name(&l->e, s), &i);
+        const deft_status st = add_call(l, df_elf_name(&l->e, s), &i);
         if (st != DEFT_OK) return st;
         l->slot_reads += wants_slot;
         *out =
@@ -332,7 +269,8 @@ static deft_status object_make(linker *l, const df_mem *mem, const void *bytes, 
     uint32_t section[DF_CODE_PIECES] = { 0 };
     uint64_t at[DF_CODE_PIECES] = { 0 };
     df_object_piece piece[DF_CODE_PIECES] = { { 0 } };
-    if (!open_elf(&l->e, bytes, n))
+    if (!df_elf_open(&l->e, bytes, n) || l->e.header.e_type != ET_REL ||
+        l->e.header.e_machine != EM_X86_64)
         return object_refuse(l, "the code is not in an object of this machine");
     for (int i = 0; i < DF_CODE_PIECES; i++)
         if (names[i]) TRY(find_piece(l, names[i], &section[i], &at[i], &piece[i].size));
