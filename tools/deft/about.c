@@ -5,6 +5,7 @@
  */
 #include "cli.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,20 +104,34 @@ static void show_device(FILE *f)
     df_cpu_destroy(&dev);
 }
 
-/* The folder of compiled code that is written to, and whether it is used. */
-static void show_cache(FILE *f)
+/* A folder or pack of compiled code, and whether it is used. */
+static void show_layer(FILE *f, const char *path, bool is_first)
 {
     char why[DF_FOLDER_WHY];
+    bool is_file = false;
+    errno = 0;
+    const int fd = df_folder_open_layer(path, false, !is_first, &is_file, why);
+    if (fd >= 0)
+        fprintf(f, "kept code  %s%s\n", path, is_file ? ", a pack" : is_first ? "" : ", only read");
+    else if (is_first && errno == ENOENT)
+        fprintf(f, "kept code  %s, which is not there yet\n", path);
+    else
+        fprintf(f, "kept code  none: %s\n", why);
+    if (fd >= 0) close(fd);
+}
+
+static void show_cache(FILE *f)
+{
     df_str list;
     df_str_init(&list, &df_mem_system);
     df_disk_list(NULL, &list);
-    if (list.n > 0) list.at[strcspn(list.at, ":")] = '\0';
-    const int fd = list.n > 0 ? df_folder_open(list.at, false, false, why) : -1;
-    if (fd >= 0)
-        fprintf(f, "kept code  %s\n", list.at);
-    else
-        fprintf(f, "kept code  none: %s\n", list.n > 0 ? why : "DEFT_CACHE_DIR is empty");
-    if (fd >= 0) close(fd);
+    if (list.n == 0) fprintf(f, "kept code  none: DEFT_CACHE_DIR is empty, or there is no home\n");
+    for (char *at = list.at; at && *at;) {
+        char *const path = at;
+        at += strcspn(at, ":");
+        if (*at) *at++ = '\0';
+        if (*path) show_layer(f, path, path == list.at);
+    }
     df_str_finish(&list);
 }
 
