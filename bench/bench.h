@@ -20,10 +20,11 @@ typedef struct bench {
     const char *only; /* in the labels of the cases to run; NULL: all */
     double until;     /* bench_now() by which train should end; 0: whenever */
     const char *more; /* members that the next row has in JSON beside the usual: ", \"a\": 1" */
-    bool install;     /* peers, order: installs what is missing */
-    const char
-        *venv; /* peers, order: an environment that has all of them; NULL: the build folder's */
-    const char *rows; /* peers, order: a pattern for their names; NULL: all */
+    bool install;     /* peers, order, start: installs what is missing */
+    /* peers, order, start: an environment that has all of them; NULL: the build folder's */
+    const char *venv;
+    /* peers, order: a pattern for their names; start: a part of the names of peers; NULL: all */
+    const char *rows;
     uint64_t seed;    /* peers, order: of sizes and elements */
     unsigned threads; /* peers: 0 stands for 2; order: 0 stands for 1, then 2 */
     const char *argv0;
@@ -64,8 +65,9 @@ double bench_one(bench_fn f, void *user, int rounds, int calls);
 int bench_calls(bench_fn f, void *user, double seconds);
 
 /* Runs two programs in turn, each as a process of its own, and returns the median milliseconds of
- * the first until it has ended; *other_ms: of the other. -1: one of them failed. */
-double bench_start_ms(const char *path, const char *other, double *other_ms);
+ * the first until it has ended; *other_ms: of the other. The first gets `argument`, unless this is
+ * "". -1: one of them failed. */
+double bench_start_ms(const char *path, const char *argument, const char *other, double *other_ms);
 
 /* Runtime and context, or a message and exit(1): benches have no use for a broken one. */
 deft_runtime *bench_runtime(uint32_t threads, deft_tier tier, int measure);
@@ -83,6 +85,7 @@ void bench_cut(bench *b);
 void bench_first(bench *b);
 void bench_kept(bench *b);
 void bench_export(bench *b);
+void bench_start(bench *b);
 void bench_kernels(bench *b);
 void bench_matmul(bench *b);
 void bench_variants(bench *b);

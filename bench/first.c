@@ -3,7 +3,7 @@
  * How long until the first result of a program never seen before, from the first record to the
  * value read? 8 ops on 4096 elements, a different program each time, and the training step of
  * network.h, in a process that has loaded the compiler. The whole process of such a step
- * (first_step.c), beyond an empty one.
+ * (start_process.c), beyond an empty one.
  */
 #include "bench.h"
 #include "network.h"
@@ -47,7 +47,7 @@ static void first_steps(bench *b)
     bench_row(b, "training step, warm process", first_step_ms(), "ms", "limit, ms", 5,
               BENCH_VALUE_AT_MOST, 5);
     double empty = 0;
-    const double t = bench_start_ms(BENCH_BUILD_ROOT "/bench/bench-first-step",
+    const double t = bench_start_ms(BENCH_BUILD_ROOT "/bench/bench-start", "mlp",
                                     BENCH_BUILD_ROOT "/bench/bench-empty", &empty);
     bench_row(b, "training step, from process start", t - empty, "ms", "limit, ms", 5,
               BENCH_VALUE_AT_MOST, 5);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is kept code worth? Whole processes that take training steps of network.h (first_step.c),
+ * What is kept code worth? Whole processes that take training steps of network.h (start_process.c),
  * whose code is found in a folder or compiled, beyond an empty process, in turn. Then the time from
  * a kernel's key to its code, and the size of an entry.
  */
@@ -21,15 +21,16 @@ enum { ROUNDS = 41, MAX_ENTRIES = 4096 };
 
 static char folder[] = "/tmp/deft-bench-kept-XXXXXX";
 
-/* Seconds of a process; -1: it failed. */
-static double run_process(const char *path, const char *argument)
+/* Seconds of a process that takes so many steps; NULL: an empty one. -1: it failed. */
+static double run_process(const char *steps)
 {
-    char program[512], text[16];
+    char program[512], name[] = "mlp", text[16];
     pid_t pid;
     int status = 1;
-    snprintf(program, sizeof program, "%s", path);
-    snprintf(text, sizeof text, "%s", argument);
-    char *const argv[] = { program, *text ? text : NULL, NULL };
+    snprintf(program, sizeof program, BENCH_BUILD_ROOT "/bench/%s",
+             steps ? "bench-start" : "bench-empty");
+    snprintf(text, sizeof text, "%s", steps ? steps : "");
+    char *const argv[] = { program, steps ? name : NULL, text, NULL };
     const double t = bench_now();
     if (posix_spawn(&pid, program, NULL, NULL, argv, environ) != 0) return -1;
     waitpid(pid, &status, 0);
@@ -48,12 +49,9 @@ static bool time_processes(const char *steps, double *kept, double *without)
 {
     double t[3][ROUNDS];
     for (int r = -2; r < ROUNDS; r++) {
-        const char *const path[] = { BENCH_BUILD_ROOT "/bench/bench-empty",
-                                     BENCH_BUILD_ROOT "/bench/bench-first-step",
-                                     BENCH_BUILD_ROOT "/bench/bench-first-step" };
         for (int i = 0; i < 3; i++) {
             keep_in(i == 1 ? folder : "");
-            const double one = run_process(path[i], i > 0 ? steps : "");
+            const double one = run_process(i > 0 ? steps : NULL);
             keep_in("");
             if (one < 0) return false;
             if (r >= 0) t[i][r] = one;
@@ -141,7 +139,7 @@ void bench_kept(bench *b)
     if (!mkdtemp(folder)) return;
     setenv("DEFT_TIER", "1", 1); /* processes wait for their code */
     keep_in(folder);
-    (void)run_process(BENCH_BUILD_ROOT "/bench/bench-first-step", "1");
+    (void)run_process("1");
     keep_in("");
     for (int i = 0; i < 2; i++) {
         double kept = 0, without = 0;

@@ -25,13 +25,14 @@ static double run(char *const argv[])
     return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? bench_now() - t : -1;
 }
 
-double bench_start_ms(const char *path, const char *other, double *other_ms)
+double bench_start_ms(const char *path, const char *argument, const char *other, double *other_ms)
 {
     double a[101], c[101];
-    char pa[512], pc[512];
+    char pa[512], pc[512], arg[32];
     snprintf(pa, sizeof pa, "%s", path);
+    snprintf(arg, sizeof arg, "%s", argument);
     snprintf(pc, sizeof pc, "%s", other);
-    char *const av[] = { pa, NULL }, *const cv[] = { pc, NULL };
+    char *const av[] = { pa, *arg ? arg : NULL, NULL }, *const cv[] = { pc, NULL };
     for (int i = -5; i < 101; i++) {
         const double x = run(av), y = run(cv);
         if (x < 0 || y < 0) return -1;
@@ -60,7 +61,7 @@ void bench_library(bench *b)
         unlink(copy);
     }
     double empty = 0;
-    const double t = bench_start_ms(BENCH_BUILD_ROOT "/bench/bench-start",
+    const double t = bench_start_ms(BENCH_BUILD_ROOT "/bench/bench-start", "",
                                     BENCH_BUILD_ROOT "/bench/bench-empty", &empty);
     bench_row(b, "process start, no compiler: added", t - empty, "ms", "an empty program, ms",
               empty, BENCH_VALUE_AT_MOST, 2);

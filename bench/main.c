@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 /* ---- reporting ---- */
 
@@ -85,19 +84,6 @@ void bench_row_without(bench *b, const char *label, double value, const char *un
 
 /* ---- timing ---- */
 
-double bench_now(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 char *bench_map(size_t size)
 {
     char *const p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -105,12 +91,6 @@ char *bench_map(size_t size)
     madvise(p, size, MADV_HUGEPAGE);
     memset(p, 1, size);
     return p;
-}
-
-double bench_median(double *v, size_t n)
-{
-    qsort(v, n, sizeof *v, by_value);
-    return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
 
 static double once(bench_fn f, void *user, int calls)
@@ -223,6 +203,7 @@ static const struct {
     { "first", bench_first, false },
     { "kept", bench_kept, false },
     { "export", bench_export, false },
+    { "start", bench_start, true },
     { "launches", bench_launches, false },
     { "kernels", bench_kernels, false },
     { "variants", bench_variants, false },

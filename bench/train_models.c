@@ -359,6 +359,7 @@ static const model_kind kinds[] = {
     { "cnn", TRAINS, cnn_init, cnn_loss },
     { "gpt", TRAINS, gpt_init, text_loss },
     { "gpt2", TRAINS, gpt2_init, text_loss },
+    { "gpt2-forward", INFERS, gpt2_init, text_loss },
     { "resnet18", TRAINS, resnet18_init, resnet18_loss },
     { "resnet18-infer1", INFERS, resnet18_infer1_init, resnet18_scores },
     { "resnet18-infer8", INFERS, resnet18_infer8_init, resnet18_scores },

@@ -20,8 +20,6 @@ program that looks at its loss now and then.
 import sys
 import time
 
-import serve
-
 SHAPES = [(64, 256), (256,), (256, 10), (10,)]
 CLASSES = 10
 RATE, EPS = 0.001, 1e-8
@@ -260,4 +258,6 @@ def start(args, say):
 
 
 if __name__ == "__main__":
+    import serve    # not where start.py imports this file: a start is timed
+
     serve.main(__doc__, PEERS, lambda args: PEERS[args.peer].venv, start)

@@ -25,7 +25,6 @@ import statistics
 import sys
 import time
 
-import serve
 import train_models
 
 RATE = 3e-4
@@ -279,5 +278,7 @@ def add_device(parser):
 
 
 if __name__ == "__main__":
+    import serve    # not where start.py imports this file: a start is timed
+
     # With a device, the Python at hand has PyTorch.
     serve.main(__doc__, PEERS, lambda args: "onnxruntime" if args.peer == "onnxruntime" else "torch", start, add_device, lambda args: args.device != "cpu")
