@@ -285,6 +285,18 @@ static void damage_file(FILE *f, long size, long at)
 
 static unsigned long n_bits, n_truncations;
 
+/* The file is an entry. */
+static void check_sound(FILE *f, long size, long user)
+{
+    char *const file = malloc((size_t)size);
+    (void)user;
+    rewind(f);
+    if (!file || fread(file, 1, (size_t)size, f) != (size_t)size ||
+        !df_disk_is_entry(file, (size_t)size))
+        wrong("no entry", "killed");
+    free(file);
+}
+
 /* The file is an entry, and is none with any bit flipped, or with its end missing. */
 static void check_file(FILE *f, long size, long user)
 {
@@ -361,7 +373,7 @@ static double evenly(unsigned i)
     return x;
 }
 
-/* A killed process leaves whole entries alone, and the next one loads these. */
+/* A killed process leaves whole entries alone. The next one loads these, and keeps the rest. */
 static void killed(int n, unsigned long long bits)
 {
     int done = 0, halfway = 0;
@@ -369,6 +381,7 @@ static void killed(int n, unsigned long long bits)
     const double begun = seconds_now();
     const told whole = run("full", folder, "0", "not killed");
     const double all = seconds_now() - begun;
+    const int entries = each_entry(check_sound, 0);
     remove_folder();
     for (; done < n && (done < 8 || test_time_left(1)); done++) {
         const double wait = all * evenly((unsigned)done + 1);
@@ -383,6 +396,7 @@ static void killed(int n, unsigned long long bits)
         halfway += next.loaded > 0 && next.compiled > 0;
         expect(next.compiled + next.loaded == whole.compiled, "compiles the rest", "killed", &next);
         expect(next.hash == bits, "has the bits of the interpreter", "killed", &next);
+        if (each_entry(check_sound, 0) != entries) wrong("not all entries are there", "killed");
         remove_folder();
     }
     printf("%d processes were killed, %d of them between two entries\n", done, halfway);
