@@ -1690,3 +1690,56 @@ Test(llvm, compiles_from_several_threads)
     for (int i = 0; i < 2; i++) pthread_join(other[i], NULL);
     c.destroy(c.self);
 }
+
+/* KiB of libLLVM's code and constants that are in the memory of this process. */
+static long resident_code(void)
+{
+    char line[4096];
+    long kib = 0;
+    bool is_code = false;
+    FILE *const f = fopen("/proc/self/smaps", "r");
+    cr_assert(f);
+    while (fgets(line, sizeof line, f)) {
+        char rights[8];
+        if (sscanf(line, "%*x-%*x %7s", rights) == 1)
+            is_code = strstr(line, "libLLVM") && !strchr(rights, 'w') && strchr(rights, 'x');
+        else if (is_code && !strncmp(line, "Rss:", 4))
+            kib += atol(line + 4);
+    }
+    fclose(f);
+    return kib;
+}
+
+Test(llvm, pages_of_the_compiler_are_given_back)
+{
+    df_compiler c = open_compiler(0);
+    compile_often(&c);
+    const long before = resident_code();
+    cr_assert_gt(before, 4096, "of %ld KiB", before);
+    c.give_back(c.self);
+    cr_expect_lt(resident_code(), before / 8);
+    compile_often(&c);
+    cr_expect_gt(resident_code(), before / 8, "they are mapped again");
+    c.destroy(c.self);
+}
+
+Test(llvm, opening_the_compiler_leaves_few_pages)
+{
+    df_compiler c = open_compiler(0);
+    df_diag d = { 0 };
+    cr_assert(c.start(c.self, &d) == DEFT_OK, "%s", d.text);
+    const long started = resident_code();
+    compile_often(&c);
+    cr_expect_lt(started, resident_code() * 3 / 4, "symbols and relocations are not kept");
+    c.destroy(c.self);
+}
+
+Test(llvm, memory_is_given_back_while_other_threads_compile)
+{
+    df_compiler c = open_compiler(0);
+    pthread_t other[2];
+    for (int i = 0; i < 2; i++) pthread_create(&other[i], NULL, compile_often, &c);
+    for (int i = 0; i < 50; i++) c.give_back(c.self);
+    for (int i = 0; i < 2; i++) pthread_join(other[i], NULL);
+    c.destroy(c.self);
+}
