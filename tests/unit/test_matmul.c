@@ -635,9 +635,11 @@ Test(matmul, zeros_and_nan)
                         .b_row = 1,
                         .b_col = 1,
                         .c_row = 1 };
-    df_matmul_run(&j, NULL, NULL, pool, NULL);
+    char *const work = malloc(df_matmul_work_size(&j, NULL, 1) + 1);
+    df_matmul_run(&j, NULL, NULL, pool, work);
     cr_assert(c[0] == 0 && !signbit(c[0]));
     cr_assert(isnan(c[1]));
+    free(work);
     df_pool_destroy(&pool);
 }
 

@@ -140,7 +140,7 @@ static void check(df_routine_job j, pattern p)
                   df_op_infos[j.op].name, deft_dtype_name(j.dtype), (int)j.n_batch, (int)j.n,
                   (int)j.m, (int)j.first, (int)j.in_step, (int)p, j.attr, threads);
         for (int i = 0; i < 8; i++)
-            cr_assert_eq(got[n_out + (size_t)i], -1, "written past the result");
+            cr_assert_eq((signed char)got[n_out + (size_t)i], -1, "written past the result");
         for (int i = 0; i < 64; i++) cr_assert_eq(work[bytes + (size_t)i], 0x5a, "past the work");
         free(work);
     }
