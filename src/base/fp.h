@@ -29,6 +29,29 @@ DF_INLINE void df_fp_leave(df_fp_state old)
 {
     if (_mm_getcsr() != old) _mm_setcsr(old);
 }
+#elif defined(__aarch64__)
+/* The control register is 0 by default. fesetenv would also write the register of flags, which
+ * waits for all operations before it. */
+typedef struct df_fp_state {
+    uint64_t control, flags;
+} df_fp_state;
+
+DF_INLINE df_fp_state df_fp_enter(void)
+{
+    df_fp_state old;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(old.control) : : "memory");
+    __asm__ volatile("mrs %0, fpsr" : "=r"(old.flags) : : "memory");
+    if (DF_UNLIKELY(old.control != 0))
+        __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)0) : "memory");
+    return old;
+}
+
+DF_INLINE void df_fp_leave(df_fp_state old)
+{
+    if (DF_UNLIKELY(old.control != 0))
+        __asm__ volatile("msr fpcr, %0" : : "r"(old.control) : "memory");
+    __asm__ volatile("msr fpsr, %0" : : "r"(old.flags) : "memory");
+}
 #else
 #include <fenv.h>
 

@@ -193,8 +193,16 @@ Test(object, what_objects_do_not_offer_is_refused_with_a_reason)
     df_plugin_close(&c, &plugin);
 }
 
+/* An address of 8 bytes, which no body can have. */
+#if defined(__aarch64__)
+#define ABSOLUTE R_AARCH64_ABS64
+#else
+#define ABSOLUTE R_X86_64_64
+#endif
+
 Test(object, every_relocation_of_another_type_is_refused)
 {
+    char text[64];
     df_compiler c = open_compiler(&df_mem_system);
     df_str elf;
     df_object *o;
@@ -210,12 +218,13 @@ Test(object, every_relocation_of_another_type_is_refused)
             Elf64_Rela was, is;
             memcpy(&was, elf.at + s.sh_offset + r, sizeof was);
             is = was;
-            is.r_info = ELF64_R_INFO(ELF64_R_SYM(was.r_info), R_X86_64_64);
+            is.r_info = ELF64_R_INFO(ELF64_R_SYM(was.r_info), ABSOLUTE);
             memcpy(elf.at + s.sh_offset + r, &is, sizeof is);
             for (int k = 0; k < 2; k++) {
                 const char *const *const names = k ? fold_names : rem_names;
                 if (df_object_make(&d, &df_mem_system, elf.at, elf.n, names, &o) != DEFT_OK) {
-                    cr_assert(strstr(d.text, "relocations of type 1"), "%s", d.text);
+                    snprintf(text, sizeof text, "relocations of type %d ", ABSOLUTE);
+                    cr_assert(strstr(d.text, text), "%s", d.text);
                     n++;
                 }
                 free_object(o);
@@ -480,7 +489,7 @@ Test(object, the_description_of_the_machine_is_always_the_same)
     df_str_init(&b, &df_mem_system);
     df_machine_put(&a);
     df_machine_put(&b);
-    cr_assert_gt(a.n, 32);
+    cr_assert_geq(a.n, 24);
     cr_assert(a.n == b.n && memcmp(a.at, b.at, a.n) == 0);
     df_str_finish(&a);
     df_str_finish(&b);

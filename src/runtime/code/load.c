@@ -71,6 +71,7 @@ deft_status df_object_load(df_diag *d, const df_object *o, df_loaded *out, df_co
         const uint64_t address = df_callee_address(o->calls[i].callee);
         memcpy(at + o->calls[i].slot, &address, sizeof address);
     }
+    __builtin___clear_cache(at, at + o->body_size); /* not every machine sees the stores at once */
     if (!df_os_make_code(at, o->body_size)) {
         df_os_unmap(at, o->body_size);
         return df_fail(d, DEFT_E_BACKEND, "the system does not permit new machine code");

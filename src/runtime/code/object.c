@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Links ELF objects of x86-64 to the objects of object.h.
+ * Links ELF objects to the objects of object.h. What differs between kinds of machines is in
+ * object_machine.h.
  *
  * The sections of a kernel are those with its functions, and all that their relocations reach. They
- * are laid out one after the other: code, constants, stubs, slots. Every relocation must be the
- * distance of two places in the body, so it is resolved here, once.
+ * are laid out one after the other: code, constants, stubs, slots. Every relocation must follow
+ * from two places in the body, so it is resolved here, once.
  *
- * Reference: System V ABI, AMD64 supplement, section 4.4 (relocations).
  */
 #include "runtime/code/object.h"
 
@@ -14,23 +14,16 @@
 
 #include "base/elf.h"
 #include "runtime/code/callees.h"
+#include "runtime/code/object_machine.h"
 
 bool df_object_is_offered(void)
 {
-#if defined(__x86_64__) && defined(__linux__)
-    return true;
-#else
-    return false;
-#endif
+    return df_object_machine() != 0;
 }
 
 /* ---- the parts of a kernel ---- */
 
-enum {
-    MAX_SECTIONS = 64, /* sections that one kernel may need */
-    STUB_BYTES = 8,    /* jmp *slot(%rip), and two bytes that are never reached */
-    SLOT_BYTES = 8
-};
+enum { MAX_SECTIONS = 64 }; /* sections that one kernel may need */
 
 /* A section that belongs to the kernel. */
 typedef struct part {
@@ -166,57 +159,34 @@ static deft_status object_lay_out(linker *l)
             if (at > DF_OBJECT_MAX) return object_refuse(l, "the code is too long");
         }
     }
-    l->stubs = object_aligned(at, STUB_BYTES);
-    l->slots = l->stubs + (uint64_t)l->n_calls * STUB_BYTES;
-    l->body_size = l->slots + (uint64_t)l->n_calls * SLOT_BYTES;
+    l->stubs = object_aligned(at, DF_STUB_BYTES);
+    l->slots = l->stubs + (uint64_t)l->n_calls * DF_STUB_BYTES;
+    l->body_size = l->slots + (uint64_t)l->n_calls * DF_SLOT_BYTES;
     return DEFT_OK;
 }
 
 /* ---- writing the body ---- */
 
-static void put_distance(unsigned char *at, int64_t distance)
-{
-    const int32_t word = (int32_t)distance;
-    memcpy(at, &word, sizeof word);
-}
-
-/* A stub is `jmp *slot(%rip)`: FF 25, and the distance from the end of the instruction. */
 static void write_stubs(const linker *l, unsigned char *body)
 {
     for (uint32_t i = 0; i < l->n_calls; i++) {
-        unsigned char *const stub = body + l->stubs + (uint64_t)i * STUB_BYTES;
-        const uint64_t slot = l->slots + (uint64_t)i * SLOT_BYTES;
-        stub[0] = 0xFF;
-        stub[1] = 0x25;
-        put_distance(stub + 2, (int64_t)slot - (int64_t)(l->stubs + (uint64_t)i * STUB_BYTES + 6));
-        stub[6] = stub[7] = 0xCC;
+        const uint64_t stub = l->stubs + (uint64_t)i * DF_STUB_BYTES;
+        const uint64_t slot = l->slots + (uint64_t)i * DF_SLOT_BYTES;
+        df_stub_write(body + stub, (int64_t)slot - (int64_t)stub);
     }
-}
-
-/* Whether a relocation asks for the slot that holds an address. */
-static bool is_of_slot(uint32_t type)
-{
-    return type == R_X86_64_GOTPCREL || type == R_X86_64_GOTPCRELX ||
-           type == R_X86_64_REX_GOTPCRELX;
-}
-
-/* Whether a relocation asks for the distance of two places, in 4 bytes. */
-static bool is_distance(uint32_t type)
-{
-    return type == R_X86_64_PC32 || type == R_X86_64_PLT32 || is_of_slot(type);
 }
 
 /* Where the target of a relocation is in the body. */
 static deft_status target_of(linker *l, const Elf64_Rela *r, const Elf64_Sym *s, uint64_t *out)
 {
-    const bool wants_slot = is_of_slot((uint32_t)ELF64_R_TYPE(r->r_info));
+    const bool wants_slot = df_relocation_wants_slot((uint32_t)ELF64_R_TYPE(r->r_info));
     if (s->st_shndx == SHN_UNDEF) {
         uint32_t i;
         const deft_status st = add_call(l, df_elf_name(&l->e, s), &i);
         if (st != DEFT_OK) return st;
         l->slot_reads += wants_slot;
-        *out =
-            wants_slot ? l->slots + (uint64_t)i * SLOT_BYTES : l->stubs + (uint64_t)i * STUB_BYTES;
+        *out = wants_slot ? l->slots + (uint64_t)i * DF_SLOT_BYTES
+                          : l->stubs + (uint64_t)i * DF_STUB_BYTES;
         return DEFT_OK;
     }
     if (wants_slot) return object_refuse(l, "code reads an address of its own from a slot");
@@ -234,15 +204,17 @@ static deft_status apply(linker *l, uint32_t i, const Elf64_Rela *r, const Elf64
     uint64_t target = 0;
     const deft_status st = target_of(l, r, s, &target);
     if (st != DEFT_OK) return st;
-    if (!is_distance((uint32_t)ELF64_R_TYPE(r->r_info)))
+    const uint32_t type = (uint32_t)ELF64_R_TYPE(r->r_info), size = df_relocation_size(type);
+    if (size == 0)
         return df_fail(l->d, DEFT_E_COMPILE, "object: relocations of type %u are not offered",
-                       (unsigned)ELF64_R_TYPE(r->r_info));
-    if (r->r_offset > p->header.sh_size || p->header.sh_size - r->r_offset < 4)
+                       (unsigned)type);
+    if (r->r_offset > p->header.sh_size || p->header.sh_size - r->r_offset < size)
         return object_refuse(l, "a relocation is behind its section");
     if (r->r_addend < INT32_MIN / 2 || r->r_addend > INT32_MAX / 2)
         return object_refuse(l, "an addend is too large");
-    put_distance(body + p->at + r->r_offset,
-                 (int64_t)target + r->r_addend - (int64_t)(p->at + r->r_offset));
+    const uint64_t place = p->at + r->r_offset;
+    if (!df_relocation_apply(type, body + place, (int64_t)place, (int64_t)target + r->r_addend))
+        return object_refuse(l, "an instruction cannot reach what it names");
     return DEFT_OK;
 }
 
@@ -270,7 +242,7 @@ static deft_status object_make(linker *l, const df_mem *mem, const void *bytes, 
     uint64_t at[DF_CODE_PIECES] = { 0 };
     df_object_piece piece[DF_CODE_PIECES] = { { 0 } };
     if (!df_elf_open(&l->e, bytes, n) || l->e.header.e_type != ET_REL ||
-        l->e.header.e_machine != EM_X86_64)
+        l->e.header.e_machine != df_object_machine())
         return object_refuse(l, "the code is not in an object of this machine");
     for (int i = 0; i < DF_CODE_PIECES; i++)
         if (names[i]) TRY(find_piece(l, names[i], &section[i], &at[i], &piece[i].size));
@@ -289,8 +261,9 @@ static deft_status object_make(linker *l, const df_mem *mem, const void *bytes, 
     o->n_calls = l->n_calls;
     memcpy(o->piece, piece, sizeof piece);
     for (uint32_t i = 0; i < l->n_calls; i++)
-        o->calls[i] = (df_object_call){ .callee = l->calls[i],
-                                        .slot = (uint32_t)(l->slots + (uint64_t)i * SLOT_BYTES) };
+        o->calls[i] =
+            (df_object_call){ .callee = l->calls[i],
+                              .slot = (uint32_t)(l->slots + (uint64_t)i * DF_SLOT_BYTES) };
     TRY(write_body(l, (unsigned char *)o + body));
     o->slot_reads = l->slot_reads;
     *out = o;

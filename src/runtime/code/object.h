@@ -11,7 +11,8 @@
  *   df_object | calls[n_calls] | ... body: functions, constants, stubs, slots
  *
  * A call of a function outside goes to a stub of the body, which jumps to the address in the
- * function's slot. The body is aligned to DF_OBJECT_ALIGN in the block, and must be so in memory.
+ * function's slot. The body is aligned to DF_OBJECT_ALIGN in the block. In memory it begins on a
+ * page.
  *
  * The loader trusts the code of an object. A block that was not made in this process must come from
  * a place that only trusted users can write.

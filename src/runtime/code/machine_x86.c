@@ -10,8 +10,6 @@
  */
 #include "runtime/code/machine.h"
 
-#if defined(__x86_64__)
-
 #include <cpuid.h>
 
 enum { EAX, EBX, ECX, EDX };
@@ -54,12 +52,3 @@ void df_machine_put(df_str *out)
     const uint64_t saved = saves ? saved_registers() : 0;
     df_str_putn(out, (const char *)&saved, sizeof saved);
 }
-
-#else
-
-void df_machine_put(df_str *out)
-{
-    (void)out;
-}
-
-#endif
