@@ -52,6 +52,7 @@ typedef enum df_llvm_arch { DF_ARCH_X86_64, DF_ARCH_AARCH64 } df_llvm_arch;
 typedef struct df_llvm_target {
     df_llvm_arch arch;
     uint32_t vector_bytes; /* 16, 32 or 64 */
+    uint32_t sve_bytes;    /* of a register of SVE; 0: no SVE */
     bool mask_words;       /* masked loads and stores of 4- and 8-byte elements are instructions */
     bool mask_bytes;       /* masked loads and stores of smaller elements are, too */
     bool slow_mask_stores; /* masked stores of words are instructions, but slow ones */
@@ -70,10 +71,10 @@ typedef struct df_llvm_target {
  */
 void df_llvm_target_register(void);
 
-/* Describes the target `name`: "x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4" or "aarch64". NULL
- * and "host" stand for this machine. If its vectors are wider than max_vector_bytes, the target is
- * instead x86-64-v3 (from 32 bytes up) or x86-64; 0 is no limit. Returns DEFT_E_ARG for an unknown
- * name. */
+/* Describes the target `name`: "x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64",
+ * "aarch64-sve256" or "aarch64-sve512". NULL and "host" stand for this machine. If its vectors are
+ * wider than max_vector_bytes, the target instead has vectors of 32 or of 16 bytes, on x86-64 those
+ * of x86-64-v3 and x86-64; 0 is no limit. Returns DEFT_E_ARG for an unknown name. */
 deft_status df_llvm_target_init(const df_host *host, df_diag *d, const char *name,
                                 uint32_t max_vector_bytes, df_llvm_target *out);
 /* Frees what t owns. A target whose bytes are all 0 is fine. */

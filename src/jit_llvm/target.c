@@ -5,10 +5,14 @@
  * LLVM's preference. For the CPU x86-64-v4, LLVM 19 prefers 256 bits unless the function says
  * otherwise (measured). Explicit 512-bit vectors were as fast or faster on Zen 5.
  *
- * Tests force narrower vectors through df_host.max_vector_bytes. The target is then a generic
- * level: x86-64-v3 for 32 bytes, plain x86-64 for 16, and x86-64-v4 for 64, which leaves out what
- * depends on the model of the processor. So tests also cover machines without masked loads, FMA and
- * SSE4.1 rounding.
+ * Tests force narrower vectors through df_host.max_vector_bytes. On x86-64 the target is then a
+ * generic level: x86-64-v3 for 32 bytes and plain x86-64 for 16. For 64 bytes it is x86-64-v4,
+ * which leaves out what depends on the model of the processor. So tests also cover machines without
+ * masked loads, FMA and SSE4.1 rounding.
+ *
+ * On AArch64, SVE is used where its registers have 32 bytes or more. Vectors have a fixed width,
+ * and the attribute vscale_range lets LLVM map them to SVE (docs/decisions/aarch64.md). Otherwise
+ * vectors are those of NEON.
  */
 #include "jit_llvm/emit.h"
 
@@ -16,6 +20,8 @@
 
 #include <stdio.h>
 #include <string.h>
+
+#include "jit_llvm/sve.h"
 
 /* A target by name. The members are those of df_llvm_target. */
 typedef struct named {
@@ -35,6 +41,10 @@ static const named levels[] = {
     { "x86-64-v4", X86_TRIPLE, "x86-64-v4", "", DF_ARCH_X86_64, 64, true, true, false, true, true },
     { "aarch64", "aarch64-unknown-linux-gnu", "generic", "", DF_ARCH_AARCH64, 16, false, false,
       false, true, true },
+    { "aarch64-sve256", "aarch64-unknown-linux-gnu", "generic", "+sve", DF_ARCH_AARCH64, 32, true,
+      true, false, true, true },
+    { "aarch64-sve512", "aarch64-unknown-linux-gnu", "generic", "+sve", DF_ARCH_AARCH64, 64, true,
+      true, false, true, true },
 };
 
 /* Registration writes LLVM's global tables, which have no lock. */
@@ -78,6 +88,7 @@ static deft_status init_named(const df_host *host, df_diag *d, const char *name,
                                  .slow_mask_stores = l->slow_mask_stores,
                                  .has_fma = l->has_fma,
                                  .has_f16 = l->has_f16 };
+        if (strcmp(l->features, "+sve") == 0) out->sve_bytes = l->vector_bytes;
         snprintf(out->triple, sizeof out->triple, "%s", l->triple);
         snprintf(out->cpu, sizeof out->cpu, "%s", l->cpu);
         out->features = LLVMCreateMessage(l->features);
@@ -85,7 +96,9 @@ static deft_status init_named(const df_host *host, df_diag *d, const char *name,
     }
     return host->fail(
         d, DEFT_E_ARG,
-        "target: '%s' is none of host, x86-64, x86-64-v2, x86-64-v3, x86-64-v4, aarch64", name);
+        "target: '%s' is none of host, x86-64, x86-64-v2, x86-64-v3, x86-64-v4, aarch64, "
+        "aarch64-sve256, aarch64-sve512",
+        name);
 }
 
 /* Masked stores are slow on AMD's cores without AVX-512. On Zen 3 a masked store at the end of a
@@ -96,6 +109,17 @@ static bool has_slow_mask_stores(const df_llvm_target *t)
     return is_amd && !t->mask_bytes;
 }
 
+/* Adds SVE to the features of t. LLVM finds those of the host in /proc/cpuinfo, which emulators do
+ * not show. */
+static void add_sve(df_llvm_target *t)
+{
+    char text[1024];
+    if (has(t->features, "sve")) return;
+    snprintf(text, sizeof text, "%s%s+sve", t->features, *t->features ? "," : "");
+    LLVMDisposeMessage(t->features);
+    t->features = LLVMCreateMessage(text);
+}
+
 static void init_host(df_llvm_target *out)
 {
     char *triple = LLVMGetDefaultTargetTriple();
@@ -104,9 +128,16 @@ static void init_host(df_llvm_target *out)
     *out = (df_llvm_target){ .vector_bytes = 16 };
     snprintf(out->triple, sizeof out->triple, "%s", triple);
     snprintf(out->cpu, sizeof out->cpu, "%s", cpu);
+    out->features = features;
     if (strncmp(triple, "aarch64", 7) == 0 || strncmp(triple, "arm64", 5) == 0) {
         out->arch = DF_ARCH_AARCH64;
         out->has_fma = out->has_f16 = true;
+        out->sve_bytes = df_sve_bytes();
+        if (out->sve_bytes > 0) add_sve(out);
+        if (out->sve_bytes >= 32) {
+            out->vector_bytes = out->sve_bytes < 64 ? 32 : 64;
+            out->mask_words = out->mask_bytes = true;
+        }
     } else {
         out->arch = DF_ARCH_X86_64;
         out->has_fma = has(features, "fma");
@@ -125,7 +156,6 @@ static void init_host(df_llvm_target *out)
         const bool is_zen = strncmp(out->cpu, "znver", 5) == 0;
         out->fast_division = out->slow_gathers = out->mask_bytes && is_zen;
     }
-    out->features = features;
     LLVMDisposeMessage(triple);
     LLVMDisposeMessage(cpu);
 }
@@ -143,7 +173,13 @@ deft_status df_llvm_target_init(const df_host *host, df_diag *d, const char *nam
     init_host(out);
     if (max_vector_bytes == 0 || max_vector_bytes > out->vector_bytes) return DEFT_OK;
     if (max_vector_bytes == out->vector_bytes && max_vector_bytes < 64) return DEFT_OK;
+    if (out->arch == DF_ARCH_AARCH64 && max_vector_bytes >= 32) {
+        out->vector_bytes = max_vector_bytes < 64 ? 32 : 64;
+        return DEFT_OK;
+    }
+    const df_llvm_arch arch = out->arch;
     df_llvm_target_finish(out);
+    if (arch == DF_ARCH_AARCH64) return init_named(host, d, "aarch64", out);
     return init_named(host, d,
                       max_vector_bytes >= 64   ? "x86-64-v4"
                       : max_vector_bytes >= 32 ? "x86-64-v3"
@@ -181,19 +217,30 @@ deft_status df_llvm_target_machine(const df_host *host, df_diag *d, const df_llv
     return DEFT_OK;
 }
 
-static void set_attribute(LLVMContextRef ctx, LLVMValueRef fn, const char *name)
+static void set_attribute(LLVMContextRef ctx, LLVMValueRef fn, const char *name, uint64_t value)
 {
     const unsigned kind = LLVMGetEnumAttributeKindForName(name, strlen(name));
-    LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex, LLVMCreateEnumAttribute(ctx, kind, 0));
+    LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex,
+                            LLVMCreateEnumAttribute(ctx, kind, value));
+}
+
+/* Says how wide the registers of SVE are, in units of 16 bytes: the least width in the upper half,
+ * the greatest in the lower. When both are that of the machine, code needs no predicate for whole
+ * registers. */
+static void set_sve_width(LLVMContextRef ctx, const df_llvm_target *t, LLVMValueRef fn)
+{
+    const uint64_t least = t->vector_bytes / 16, most = t->sve_bytes / 16;
+    set_attribute(ctx, fn, "vscale_range", least << 32 | most);
 }
 
 void df_llvm_set_attributes(LLVMContextRef ctx, const df_llvm_target *t, LLVMValueRef fn)
 {
-    set_attribute(ctx, fn, "nounwind");
+    set_attribute(ctx, fn, "nounwind", 0);
+    if (t->arch == DF_ARCH_AARCH64 && t->vector_bytes > 16) set_sve_width(ctx, t, fn);
     /* Debuggers expect the frame to be set up at the very start, before early returns. The pass of
      * this sanitizer is never run. Here its attribute only keeps LLVM from moving the prologue
      * (ShrinkWrap.cpp). */
-    if (t->keep_frames) set_attribute(ctx, fn, "sanitize_hwaddress");
+    if (t->keep_frames) set_attribute(ctx, fn, "sanitize_hwaddress", 0);
     char bits[8];
     snprintf(bits, sizeof bits, "%u", (unsigned)(t->vector_bytes * 8 % 100000));
     const char *const text[][2] = { { "target-cpu", t->cpu },

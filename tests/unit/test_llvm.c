@@ -1236,8 +1236,9 @@ Test(llvm, loads_and_stores_that_may_alternate)
 
 Test(llvm, shows_named_targets_the_same_every_time)
 {
-    static const char *const targets[] = { "x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4",
-                                           "aarch64" };
+    static const char *const targets[] = { "x86-64",        "x86-64-v2", "x86-64-v3",
+                                           "x86-64-v4",     "aarch64",   "aarch64-sve256",
+                                           "aarch64-sve512" };
     df_compiler c = open_compiler(0);
     df_diag d = { 0 };
     for (uint64_t seed = 0; seed < 12 && (seed < 3 || test_time_left(0.4)); seed++) {

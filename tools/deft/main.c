@@ -15,7 +15,7 @@ static const char usage[] =
     "  opt FILE      run a trace through the passes and print stages\n"
     "    --passes=LIST    cse, fold, algebra, dce, all, none, fuse     (all,fuse)\n"
     "    --show=LIST      trace, key, guards, plan, why, ir, asm       (trace)\n"
-    "    --target=NAME    x86-64[-v2|-v3|-v4], aarch64: for ir and asm (x86-64-v4)\n"
+    "    --target=NAME    x86-64[-v2|-v3|-v4], aarch64[-sve256|-sve512]: for ir and asm\n"
     "    --fast           numerics without the promise of bits\n"
     "    --nofuse         one kernel per op\n"
     "    --threads=N      what the fuser is told                       (8)\n"
