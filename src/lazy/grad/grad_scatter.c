@@ -136,10 +136,14 @@ static uint32_t of_factor(df_grad *w, uint32_t x, uint32_t is_zero, uint32_t n_z
     const uint32_t others =
         df_grad_map2(w, DF_OP_sub, n_zeros, df_to(cx, is_zero, DEFT_I64, w->site));
     const uint32_t safe = df_where(cx, is_zero, df_cst(cx, t, 1, w->site), x, w->site);
-    return df_where(cx, df_grad_map2(w, DF_OP_eq, others, df_cst(cx, DEFT_I64, 0, w->site)),
-                    df_grad_map2(w, DF_OP_div, rest, safe), df_cst(cx, t, 0, w->site), w->site);
+    const uint32_t zero = df_cst(cx, t, 0, w->site);
+    const uint32_t quotient = df_grad_map2(w, DF_OP_div, rest, safe);
+    const uint32_t is_only = df_grad_map2(w, DF_OP_eq, others, df_cst(cx, DEFT_I64, 0, w->site));
+    return df_where(cx, is_only, quotient, zero, w->site);
 }
 
+/* What is recorded has an order, in which gradients of these records are added. No call has two
+ * arguments that record: their order would be the compiler's. */
 bool df_grad_scatter_mul(df_grad *w, uint32_t k, uint32_t g)
 {
     const scattered s = scattered_of(w, k);
@@ -148,11 +152,14 @@ bool df_grad_scatter_mul(df_grad *w, uint32_t k, uint32_t g)
     const uint32_t zero = df_cst(cx, t, 0, w->site), one = df_cst(cx, t, 1, w->site);
     const uint32_t zero_t = df_grad_map2(w, DF_OP_eq, s.t, zero);
     const uint32_t zero_v = df_grad_map2(w, DF_OP_eq, s.v, zero);
-    const uint32_t n_zeros = met(&s, DF_SCATTER_ADD, df_to(cx, zero_t, DEFT_I64, w->site),
-                                 df_to(cx, zero_v, DEFT_I64, w->site));
-    const uint32_t product = met(&s, DF_SCATTER_MUL, df_where(cx, zero_t, one, s.t, w->site),
-                                 df_where(cx, zero_v, one, s.v, w->site));
+    const uint32_t one_v = df_to(cx, zero_v, DEFT_I64, w->site);
+    const uint32_t one_t = df_to(cx, zero_t, DEFT_I64, w->site);
+    const uint32_t n_zeros = met(&s, DF_SCATTER_ADD, one_t, one_v);
+    const uint32_t factor_v = df_where(cx, zero_v, one, s.v, w->site);
+    const uint32_t factor_t = df_where(cx, zero_t, one, s.t, w->site);
+    const uint32_t product = met(&s, DF_SCATTER_MUL, factor_t, factor_v);
     const uint32_t rest = df_grad_map2(w, DF_OP_mul, g, product);
-    return give_both(&s, of_factor(w, s.t, zero_t, n_zeros, rest),
-                     of_factor(w, s.v, zero_v, selected(&s, n_zeros), selected(&s, rest)));
+    const uint32_t rest_v = selected(&s, rest), n_v = selected(&s, n_zeros);
+    const uint32_t of_v = of_factor(w, s.v, zero_v, n_v, rest_v);
+    return give_both(&s, of_factor(w, s.t, zero_t, n_zeros, rest), of_v);
 }
