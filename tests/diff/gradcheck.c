@@ -14,6 +14,7 @@
 
 #include "deft/deft.h"
 #include "ops/op.h"
+#include "../support/bits.h"
 #include "../support/budget.h"
 
 enum { MAX_IN = 3, MAX_N = 130 };
@@ -140,6 +141,7 @@ static void gradient_at(const point *p, int order, double g[MAX_IN][MAX_N])
     check(deft_eval(out, (size_t)p->r->n_in), p->r);
     for (int i = 0; i < p->r->n_in; i++)
         check(deft_read(out[i], DEFT_F64, g[i], (size_t)p->n[i] * sizeof(double)), p->r);
+    for (int i = 0; i < p->r->n_in; i++) test_bits_add(DEFT_F64, g[i], (size_t)p->n[i]);
     check(deft_scope_end(s), p->r);
 }
 
@@ -525,7 +527,8 @@ static deft_status cell(deft_ctx *c, deft_tensor *const *in, size_t n_in, deft_t
     deft_tensor *const w = user;
     (void)c, (void)n_in, (void)n_out;
     deft_tensor *const by = deft_cast(in[1], DEFT_F64);
-    out[0] = deft_tanh(deft_add(deft_mul(in[0], w), deft_mul(in[2], deft_add_f(by, 1))));
+    deft_tensor *const x = deft_mul(in[2], deft_add_f(by, 1)); /* recorded before the other */
+    out[0] = deft_tanh(deft_add(deft_mul(in[0], w), x));
     out[1] = deft_add_i(in[1], 1);
     out[2] = deft_mul(out[0], in[0]);
     return DEFT_OK;
@@ -975,13 +978,16 @@ int main(int argc, char **argv)
         for (size_t i = 0; i < sizeof maps / sizeof *maps && goes_on(); i++) {
             const map_row *const at = &maps[nth(i, sizeof maps / sizeof *maps)];
             if (!only || !strcmp(only, at->op)) run_map(at, table && n == 0);
+            test_bits_next();
         }
         for (size_t i = 0; i < sizeof rows / sizeof *rows && goes_on(); i++) {
             const row *const at = &rows[nth(i, sizeof rows / sizeof *rows)];
             if (!only || !strcmp(only, at->op)) run(at, table && n == 0);
+            test_bits_next();
         }
     }
     if (!only) check_table(table);
+    failed += !test_bits_end();
     deft_ctx_destroy(&cx);
     deft_runtime_destroy(&rt);
     printf("%ld passed, %ld failed\n", passed, failed);

@@ -28,6 +28,7 @@
  * Why this file is long: one table of ops by dtype by layout.
  */
 #include "ops/dtype.h"
+#include "../support/bits.h"
 #include "../support/oracle.h"
 #include "../support/budget.h"
 #include "../support/int_ref.h"
@@ -1420,6 +1421,7 @@ static void run_reference(void)
                 fail(p, k, why);
                 free(got);
             } else {
+                test_bits_add(batch.t[left], got, (size_t)oracle_numel(&batch.s[left]));
                 batch.want[left] = got;
                 batch.list[left++] = *k;
             }
@@ -1612,6 +1614,7 @@ static void all_cases(scale how)
         const int t = (int)(which % DF_N_RECORDED);
         if (!has_cases(op, t, how)) continue;
         cases_of(op, t, how);
+        test_bits_next();
         n_pairs++;
     }
     printf("%u pairs of an op and a dtype, %u of %u looked at\n", n_pairs, i, n_all);
@@ -1764,6 +1767,7 @@ int main(int argc, char **argv)
     n_paths = all_paths;
     large_cases(how);
     count_cases(how == FULL && !filter && !test_is_limited());
+    n_failures += !test_bits_end();
     printf("%ld cases on %zu paths, %ld failures, %.1f s (processor time %.1f s)\n", n_cases,
            all_paths, n_failures, oracle_now() - t0, oracle_cpu());
     for (size_t i = 0; i < all_paths; i++) {

@@ -20,6 +20,7 @@
  * Why this file is long: generator, runner and shrinker of one kind of program.
  */
 #include "ops/dtype.h"
+#include "../support/bits.h"
 #include "../support/oracle.h"
 #include "../support/plan_rules.h"
 #include "../support/budget.h"
@@ -1597,7 +1598,10 @@ static uint8_t slice_again(gen *g, uint8_t a)
     ins i = basic(g, K_SLICE);
     i.a = a;
     if (g->pr->n) memcpy(i.p, g->pr->at[g->pr->n - 1].p, 4);
-    if (pick(g, 2)) i.p[pick(g, 2)] ^= (uint8_t)(8u << pick(g, 3));
+    if (pick(g, 2)) {
+        const unsigned which = pick(g, 2);
+        i.p[which] ^= (uint8_t)(8u << pick(g, 3));
+    }
     emit(g, i);
     return i.dst;
 }
@@ -1623,22 +1627,28 @@ static uint8_t rows_from(gen *g, uint8_t a, unsigned rank, unsigned row, unsigne
     return i.dst;
 }
 
-/* What fusers get wrong. */
+/* What fusers get wrong. No call has two arguments that draw: their order is the compiler's. */
 static void pattern(gen *g)
 {
     uint8_t x = live(g), y, z, s;
-    unsigned rank;
+    unsigned rank, axis, op;
+    bool keeps;
+    deft_dtype t;
     switch (pick(g, 16)) {
     case 0: /* a diamond */
         y = make(g, K_UNARY, x, x);
-        z = binary(g, "mul", make(g, K_NUMBER, y, y), make(g, K_UNARY, y, y));
+        s = make(g, K_UNARY, y, y);
+        z = binary(g, "mul", make(g, K_NUMBER, y, y), s);
         binary(g, "add", z, y);
         break;
     case 1: /* a reduction of a broadcast */
         x = input(g, 2, DEFT_F32);
         y = reduce(g, x, 0, 0, true);
         s = reduce(g, x, 0, 1, true);
-        reduce(g, binary(g, "sub", y, s), pick(g, 4), pick(g, 2), pick(g, 2));
+        keeps = pick(g, 2);
+        axis = pick(g, 2);
+        op = pick(g, 4);
+        reduce(g, binary(g, "sub", y, s), op, axis, keeps);
         break;
     case 2: /* a view of a view of something pending */
         y = make(g, K_NUMBER, x, x);
@@ -1651,7 +1661,8 @@ static void pattern(gen *g)
         for (unsigned n = 2 + pick(g, 4); n--;) {
             z = make(g, pick(g, 3) ? K_SLICE : K_AT, x, x);
             if (pick(g, 2)) make(g, K_NUMBER, z, z);
-            make(g, pick(g, 2) ? K_ASSIGN : K_ASSIGN_NUMBER, z, partner(g, z));
+            s = partner(g, z);
+            make(g, pick(g, 2) ? K_ASSIGN : K_ASSIGN_NUMBER, z, s);
             if (pick(g, 3) == 0) binary(g, "add", x, x);
         }
         break;
@@ -1660,7 +1671,8 @@ static void pattern(gen *g)
         make(g, K_MATMUL, x, x);
         break;
     case 5: /* reduce, broadcast, reduce over the other axis */
-        x = input(g, 2 + pick(g, 2), pick(g, 2) ? DEFT_F32 : DEFT_F64);
+        t = pick(g, 2) ? DEFT_F32 : DEFT_F64;
+        x = input(g, 2 + pick(g, 2), t);
         y = binary(g, "sub", x, reduce(g, x, pick(g, 6), 0, true));
         z = reduce(g, binary(g, "mul", y, y), 0, 1, true);
         binary(g, "div", y, z);
@@ -1673,7 +1685,8 @@ static void pattern(gen *g)
         break;
     case 7: /* two results of one domain, a path between them through a reduction */
         y = make(g, K_NUMBER, x, x);
-        z = binary(g, "sub", y, reduce(g, y, pick(g, 4), pick(g, 2), true));
+        axis = pick(g, 2);
+        z = binary(g, "sub", y, reduce(g, y, pick(g, 4), axis, true));
         make(g, K_EVAL, y, z);
         break;
     case 8: /* exchange */
@@ -1787,8 +1800,10 @@ static void generate(program *pr, uint64_t seed, run *r, const oracle_path *refe
     begin_rep(r, 0);
     open_outer(r);
     const size_t length = 5 + pick(&g, 56);
-    for (unsigned i = 1 + pick(&g, 3); i--;)
-        input(&g, pick(&g, 4), pick(&g, 3) ? DEFT_F32 : (deft_dtype)pick(&g, DF_N_RECORDED));
+    for (unsigned i = 1 + pick(&g, 3); i--;) {
+        const deft_dtype t = pick(&g, 3) ? DEFT_F32 : (deft_dtype)pick(&g, DF_N_RECORDED);
+        input(&g, pick(&g, 4), t);
+    }
     while (pr->n < length && !r->failed) {
         if (pick(&g, 5) == 0)
             pattern(&g);
@@ -1996,6 +2011,19 @@ static size_t compiled_path(long k, size_t first_llvm)
     return n == 0 || k % EVERY != EVERY - 1 ? n_paths : first_llvm + (size_t)(k / EVERY) % n;
 }
 
+/* Adds the elements that were read. */
+static void add_bits(const run *r)
+{
+    for (size_t at = 0; at < r->n_log;) {
+        entry e;
+        memcpy(&e, r->log + at, sizeof e);
+        const deft_dtype t = (deft_dtype)e.dtype;
+        if (e.what != E_STATUS)
+            test_bits_add(t, r->log + at + sizeof e, e.bytes / deft_dtype_size(t));
+        at += sizeof e + e.bytes;
+    }
+}
+
 int main(int argc, char **argv)
 {
     long count = 12000;
@@ -2050,6 +2078,8 @@ int main(int argc, char **argv)
         free(want.log);
         double at = oracle_cpu();
         execute(&want, &pr, &paths[0], true, REPS, print ? stdout : NULL);
+        add_bits(&want);
+        if (k % 50 == 49) test_bits_next();
         seconds[0] += oracle_cpu() - at;
         instructions += (long)pr.n;
         errors += want.failed;
@@ -2084,7 +2114,8 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < n_paths; i++)
         printf("  %-22s %6.1f s processor time\n", paths[i].name, seconds[i]);
     (void)errors;
-    if (!plan_rules_end(500)) failures++;
+    if (!plan_rules_end(test_bits_are_asked() ? UINT64_MAX : 500)) failures++;
+    failures += !test_bits_end();
     oracle_close(paths, n_paths);
     return failures ? 1 : 0;
 }

