@@ -6,7 +6,6 @@
  * The sections of a kernel are those with its functions, and all that their relocations reach. They
  * are laid out one after the other: code, constants, stubs, slots. Every relocation must follow
  * from two places in the body, so it is resolved here, once.
- *
  */
 #include "runtime/code/object.h"
 
