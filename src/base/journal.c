@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/errno_text.h"
 #include "base/journal_internal.h"
 #include "base/signals.h"
 
@@ -110,7 +111,7 @@ df_journal *df_journal_open(const df_mem *mem, const df_log *log, const df_journ
         df_journal_file_next(&j->file);
     if (!has_file) {
         char why[128];
-        const char *const text = strerror_r(j->file.error, why, sizeof why);
+        const char *const text = df_errno_text(j->file.error, why, sizeof why);
         df_logf(log, error, "trace_dir: no file in %.200s: %s; nothing is written", o->dir, text);
         (void)df_fail(o->problem, DEFT_E_IO, "trace_dir: no file in %.200s: %s; nothing is written",
                       o->dir, text);
@@ -171,7 +172,7 @@ deft_status df_journal_folder(df_journal *j, df_diag *d, uint64_t bytes,
         if ((*fd = df_journal_file_folder(&j->file, name, DF_JOURNAL_FOLDER)) >= 0) return DEFT_OK;
         const int code = errno;
         atomic_fetch_sub(&j->input_bytes, bytes);
-        return df_fail(d, DEFT_E_IO, "%s: %s", name, strerror_r(code, why, sizeof why));
+        return df_fail(d, DEFT_E_IO, "%s: %s", name, df_errno_text(code, why, sizeof why));
     }
     atomic_fetch_sub(&j->input_bytes, bytes);
     return df_fail(d, DEFT_E_LIMIT, "%llu bytes more would be over the bound of %llu",

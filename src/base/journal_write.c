@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/errno_text.h"
 #include "base/journal_internal.h"
 
 #define LEAST_PAUSE_NS 10000000u
@@ -224,7 +225,7 @@ static void check_error(df_journal *j)
     if (!j->file.error || atomic_load(&j->is_dead)) return;
     atomic_store(&j->is_dead, true);
     df_logf(j->log, error, "trace_dir: %s; nothing more is written",
-            strerror_r(j->file.error, why, sizeof why));
+            df_errno_text(j->file.error, why, sizeof why));
 }
 
 /* ---- rounds ---- */

@@ -14,6 +14,12 @@
 #include "runtime/matmul/tile.h"
 #include "runtime/os.h"
 
+/* sysconf refuses this number, where the library for C does not know the sizes of caches. */
+#ifndef _SC_LEVEL1_DCACHE_SIZE
+#define _SC_LEVEL1_DCACHE_SIZE (-1)
+#define _SC_LEVEL2_CACHE_SIZE (-1)
+#endif
+
 #define DEFAULT_CACHED ((uint64_t)1 << 30)
 #define DEFAULT_CODE ((uint64_t)256 << 20)
 /* Launches that move more than this share of the last cache may write around it. */

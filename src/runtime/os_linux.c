@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/signals.h"
+#include "runtime/os_place.h"
 
 /* Since Linux 5.14; some headers are older. */
 #ifndef MADV_POPULATE_WRITE
@@ -180,13 +181,9 @@ static bool start_thread(pthread_t *out, void *(*run)(void *), void *user, int c
     pthread_attr_t attr;
     if (pthread_attr_init(&attr) != 0) return false;
     (void)pthread_attr_setstacksize(&attr, DF_OS_STACK);
-    if (cpu >= 0) {
-        cpu_set_t set;
-        CPU_ZERO(&set);
-        CPU_SET(cpu, &set);
-        (void)pthread_attr_setaffinity_np(&attr, sizeof set, &set);
-    }
+    const bool is_placed = cpu < 0 || df_os_place(&attr, cpu);
     const bool ok = pthread_create(out, &attr, run, user) == 0;
+    if (ok && !is_placed) df_os_pin(*out, cpu);
     pthread_attr_destroy(&attr);
     return ok;
 }

@@ -5,6 +5,7 @@
  */
 #include "lazy/files/store.h"
 
+#include "base/errno_text.h"
 #include "lazy/core/devices.h"
 #include "lazy/files/safetensors.h"
 
@@ -101,7 +102,7 @@ static deft_status failed(const file *f, const char *call)
     char why[128];
     const int code = errno;
     return df_fail(f->d, DEFT_E_IO, "inputs: %s: %s: %s", f->path, call,
-                   strerror_r(code, why, sizeof why));
+                   df_errno_text(code, why, sizeof why));
 }
 
 static deft_status create(file *f, const char *name, const char *ending)
