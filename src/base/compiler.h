@@ -71,6 +71,13 @@ DF_INLINE bool df_same_words(const void *a, const void *b, size_t n)
     return other == 0;
 }
 
+/* n as a size. SIZE_MAX when n is more than this machine can address: no allocation succeeds then. */
+DF_INLINE size_t df_size_or_most(uint64_t n)
+{
+    const size_t size = (size_t)n;
+    return size == n ? size : SIZE_MAX;
+}
+
 /* The number of zero bits below the lowest bit that is set. x must not be 0. */
 DF_INLINE unsigned df_ctz64(uint64_t x)
 {

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The system allocator behind df_mem. malloc returns multiples of 16 on every supported ABI, as
- * df_mem requires. Arenas and device buffers provide larger alignments.
+ * The system allocator behind df_mem. malloc of glibc and of musl returns multiples of two pointers,
+ * as df_mem requires. Arenas and device buffers provide larger alignments.
  */
 #include "base/mem.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-_Static_assert(_Alignof(max_align_t) >= 16 || sizeof(void *) < 8, "malloc aligns less than df_mem");
 
 static void *system_resize(void *user, void *old, size_t old_size, size_t new_size)
 {

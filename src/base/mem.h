@@ -10,7 +10,8 @@
 
 /* resize(user, old, old_size, new_size) behaves like realloc, and also receives the old size. With
  * old NULL it allocates. With new_size 0 it frees old and returns NULL. On failure it returns NULL
- * and leaves old unchanged. Addresses are multiples of 16. Any thread may call it. */
+ * and leaves old unchanged. Addresses are multiples of 16, or of 8 where pointers have 4 bytes. Any
+ * thread may call it. */
 typedef struct df_mem {
     void *(*resize)(void *user, void *old, size_t old_size, size_t new_size);
     void *user;

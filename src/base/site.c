@@ -16,6 +16,10 @@
 #include "base/fork.h"
 #include "base/vec.h"
 
+#if UINTPTR_MAX == UINT32_MAX
+char df_site_reserved[DF_SITE_NAMES];
+#endif
+
 typedef enum kind { LINE, LABEL, WITHIN } kind;
 
 typedef struct name {
@@ -137,7 +141,7 @@ static uintptr_t site_name_add(df_sites *s, uint64_t hash, kind k, uintptr_t a, 
     x->text[n] = '\0';
     s->names.at[s->names.n++] = x;
     site_table_insert(s, (uint32_t)s->names.n - 1);
-    return DF_SITE_NAMED | (s->names.n - 1);
+    return df_site_of_name((uint32_t)s->names.n - 1);
 }
 
 /* The site of the name with these contents, which is stored if it is new. 0 as above. */
@@ -151,7 +155,7 @@ static uintptr_t site_name_intern(df_sites *s, kind k, uintptr_t a, uintptr_t b,
         const uint32_t number = s->slot[i & (s->n_slots - 1)];
         if (!number) break;
         if (site_name_matches(s->names.at[number - 1], hash, k, a, b, text, n))
-            found = DF_SITE_NAMED | (number - 1);
+            found = df_site_of_name(number - 1);
     }
     if (!found) found = site_name_add(s, hash, k, a, b, text, n);
     df_fork_lock_give(&s->lock);
@@ -180,15 +184,15 @@ uintptr_t df_sites_label(df_sites *s, uintptr_t outer, const char *label)
 /* The name of a site. NULL when site is not a name, or when the name was discarded after a fork. */
 static const name *site_name_of(const df_sites *s, uintptr_t site)
 {
-    const uintptr_t number = site & ~DF_SITE_NAMED;
-    return site & DF_SITE_NAMED && number < s->names.n ? s->names.at[number] : NULL;
+    const uint32_t number = df_site_number(site);
+    return df_site_is_name(site) && number < s->names.n ? s->names.at[number] : NULL;
 }
 
 uintptr_t df_sites_within(df_sites *s, uintptr_t site, uintptr_t label)
 {
     bool is_within = false;
     if (!site || !label) return site;
-    if (site & DF_SITE_NAMED) {
+    if (df_site_is_name(site)) {
         site_lock(s);
         const name *const x = site_name_of(s, site);
         is_within = !x || x->kind == WITHIN;
@@ -296,7 +300,7 @@ const char *df_site_text(df_sites *s, uintptr_t site, char *buf, size_t n)
     if (x) {
         site_append_text(&l, x->text);
         site_append_number(&l, ":%lld", (long long)(intptr_t)x->a);
-    } else if (site & DF_SITE_NAMED) {
+    } else if (df_site_is_name(site)) {
         site_append_text(&l, "a line that is not known");
     } else {
         site_append_address(&l, s, site);

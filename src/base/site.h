@@ -6,8 +6,8 @@
  *   0                  An unknown site. Its text is "the start".
  *   a return address   The address after the call. Its text has module and offset. A resolver (the
  *                      plug-in deft-sites) may find function, file and line.
- *   a name             DF_SITE_NAMED plus a number in a df_sites. A name is a line that a binding
- *                      has passed, or a site within labels. Addresses never have that bit.
+ *   a name             df_site_of_name of a number in a df_sites. A name is a line that a binding
+ *                      has passed, or a site within labels. No code has such an address.
  *
  * Each name is stored once. It lives as long as the df_sites, which belongs to a runtime, because
  * plans and events contain sites and outlive contexts.
@@ -20,7 +20,6 @@
 #include "base/mem.h"
 
 #define DF_SITE_TEXT 256 /* bytes for the text of a site */
-#define DF_SITE_NAMED ((uintptr_t)1 << 63)
 
 /* ---- resolvers ---- */
 
@@ -70,7 +69,35 @@ df_sites *df_sites_create(const df_mem *mem, df_resolver_open open, void *user);
 void df_sites_destroy(df_sites **s);
 
 #define DF_SITE_NAMES (1u << 16) /* bound on the number of names */
-#define DF_LABEL_TEXT 63         /* bytes that are kept of a file name or a label */
+
+/* The site of name `number`, which is less than DF_SITE_NAMES. No address of 64 bits has the highest
+ * bit. Where addresses have 32 bits, code may lie at any of them. There the names are addresses of
+ * memory that belongs to the library, which nobody reads or writes, so that the system never
+ * provides it. */
+#if UINTPTR_MAX > UINT32_MAX
+#define DF_SITE_FIRST_NAME ((uintptr_t)1 << 63)
+#else
+extern char df_site_reserved[DF_SITE_NAMES];
+#define DF_SITE_FIRST_NAME ((uintptr_t)df_site_reserved)
+#endif
+
+DF_INLINE uintptr_t df_site_of_name(uint32_t number)
+{
+    return DF_SITE_FIRST_NAME + number;
+}
+
+DF_INLINE bool df_site_is_name(uintptr_t site)
+{
+    return site - DF_SITE_FIRST_NAME < DF_SITE_NAMES;
+}
+
+/* The number of a site that is a name. */
+DF_INLINE uint32_t df_site_number(uintptr_t site)
+{
+    return (uint32_t)(site - DF_SITE_FIRST_NAME);
+}
+
+#define DF_LABEL_TEXT 63 /* bytes that are kept of a file name or a label */
 
 /* The site of a line in a file. The part of file after the last slash is copied. Returns 0 when
  * memory or names run out. */

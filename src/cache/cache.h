@@ -29,7 +29,7 @@ typedef struct df_cache_key {
 df_cache_key df_cache_key_make(const void *bytes, size_t n);
 
 typedef struct df_cache_options {
-    size_t max_bytes;   /* bound on df_cache_stats.bytes; 0 means no bound */
+    uint64_t max_bytes; /* bound on df_cache_stats.bytes; 0 means no bound */
     unsigned hash_bits; /* for tests: use only so many bits of each hash, 1..64; 0 uses all 128 */
 } df_cache_options;
 

@@ -167,12 +167,13 @@ static bool take_value(df_disk *k, const char *name, const char *file, size_t n_
         note_damage(k, name);
         return false;
     }
-    if (h.n_key != n_key || memcmp(file + sizeof h + h.n_value, key, n_key) != 0) return false;
-    void *const copy = df_mem_alloc(k->mem, h.n_value ? h.n_value : 1);
+    if (h.n_key != n_key || memcmp(file + n_file - n_key, key, n_key) != 0) return false;
+    const size_t n_value = n_file - sizeof h - n_key; /* as the head says */
+    void *const copy = df_mem_alloc(k->mem, n_value ? n_value : 1);
     if (!copy) return false;
-    memcpy(copy, file + sizeof h, h.n_value);
+    memcpy(copy, file + sizeof h, n_value);
     *value = copy;
-    *n = h.n_value;
+    *n = n_value;
     return true;
 }
 

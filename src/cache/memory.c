@@ -39,7 +39,7 @@ struct df_cache {
     const df_mem *mem;
     df_fork_lock lock; /* guards all below */
     uint64_t mask_lo, mask_hi;
-    size_t max_bytes;
+    uint64_t max_bytes;
     entry **table;
     size_t n_slots; /* a power of two */
     entry *first_table[TABLE_MIN];
@@ -172,7 +172,7 @@ deft_status df_cache_create(const df_mem *mem, const df_cache_options *options, 
     c->mem = mem;
     c->mask_lo = o.hash_bits == 0 || o.hash_bits == 64 ? UINT64_MAX : (1ull << o.hash_bits) - 1;
     c->mask_hi = o.hash_bits == 0 ? UINT64_MAX : 0;
-    c->max_bytes = o.max_bytes ? o.max_bytes : SIZE_MAX;
+    c->max_bytes = o.max_bytes ? o.max_bytes : UINT64_MAX;
     start(c);
     *out = c;
     return DEFT_OK;

@@ -24,7 +24,8 @@
 
 #define ALIGN ((size_t)64)
 #define MAP_FROM ((size_t)64 << 10)
-#define MAX_SIZE ((int64_t)1 << 47)
+/* Where sizes have 32 bits, at most half of the memory that they can address. */
+#define MAX_SIZE (SIZE_MAX > UINT32_MAX ? (int64_t)1 << 47 : (int64_t)7 << 28)
 
 enum { N_CLASSES = 320 };
 

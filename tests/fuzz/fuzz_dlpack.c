@@ -35,8 +35,6 @@ static void release_old(struct DLManagedTensor *self)
     n_released++;
 }
 
-__extension__ typedef __int128 wide;
-
 /* A small number, with a sign, or one from the ends. */
 static int64_t number(source *s)
 {
@@ -54,21 +52,21 @@ static int64_t number(source *s)
  * Arrays that repeat few elements so often that copies take long are left out, too. */
 static bool is_honest(const deft_dlpack_tensor *t)
 {
-    wide low = 0, high = 0, n = 1;
+    int64_t low = 0, high = 0, n = 1, all;
     if (t->ndim < 0 || t->ndim > DEFT_MAX_RANK || (t->ndim && !t->shape)) return true; /* refused */
     for (int32_t i = 0; i < t->ndim; i++)
         if (t->shape[i] <= 0) return true; /* no element, or refused */
     for (int32_t i = t->ndim; i-- > 0;) {
-        const int64_t stride = t->strides ? t->strides[i] : (int64_t)n;
-        const wide span = (wide)(t->shape[i] - 1) * stride;
-        if (span < 0) low += span;
-        if (span > 0) high += span;
-        n *= t->shape[i];
-        if (n > INT64_MAX) return true; /* refused: too many elements */
+        const int64_t stride = t->strides ? t->strides[i] : n;
+        int64_t span;
+        if (__builtin_mul_overflow(t->shape[i] - 1, stride, &span)) return true;
+        if (__builtin_add_overflow(span < 0 ? low : high, span, span < 0 ? &low : &high))
+            return true;
+        if (__builtin_mul_overflow(n, t->shape[i], &n)) return true; /* too many elements */
     }
-    if (high - low > INT64_MAX || t->byte_offset > INT64_MAX) return true;
+    if (__builtin_sub_overflow(high, low, &all) || t->byte_offset > INT64_MAX) return true;
     if (n > MOST_ELEMENTS) return false;
-    return low * 16 > -MIDDLE / 2 && high * 16 < MIDDLE / 2 && t->byte_offset < MIDDLE / 2;
+    return low > -MIDDLE / 32 && high < MIDDLE / 32 && t->byte_offset < MIDDLE / 2;
 }
 
 static void fill(deft_dlpack_tensor *t, int64_t *shape, int64_t *strides, source *s)

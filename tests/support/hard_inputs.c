@@ -130,7 +130,56 @@ const double hard_published[] = {
 };
 const size_t hard_n_published = sizeof hard_published / sizeof *hard_published;
 
-__extension__ typedef unsigned __int128 u128;
+/* A number of 128 bits; processors of 32 bits have none in C. */
+typedef struct u128 {
+    uint64_t high, low;
+} u128;
+
+static u128 u128_left(u128 a, int n)
+{
+    if (n == 0) return a;
+    return n < 64 ? (u128){ a.high << n | a.low >> (64 - n), a.low << n }
+                  : (u128){ a.low << (n - 64), 0 };
+}
+
+static u128 u128_right(u128 a, int n)
+{
+    if (n == 0) return a;
+    return n < 64 ? (u128){ a.high >> n, a.low >> n | a.high << (64 - n) }
+                  : (u128){ 0, a.high >> (n - 64) };
+}
+
+static bool u128_less(u128 a, u128 b)
+{
+    return a.high != b.high ? a.high < b.high : a.low < b.low;
+}
+
+static u128 u128_minus(u128 a, u128 b)
+{
+    return (u128){ a.high - b.high - (a.low < b.low), a.low - b.low };
+}
+
+/* Divides a by b, which is not 0, bit by bit. Returns the quotient, or UINT64_MAX when it needs more
+ * than 64 bits. */
+static uint64_t u128_divide(u128 a, u128 b, u128 *rest)
+{
+    u128 left = { 0, 0 };
+    uint64_t quotient = 0;
+    bool is_long = false;
+    for (int i = 127; i >= 0; i--) {
+        const bool carry = left.high >> 63;
+        left = u128_left(left, 1);
+        left.low |= u128_right(a, i).low & 1;
+        if (!carry && u128_less(left, b)) continue;
+        left = u128_minus(left, b);
+        if (i < 64)
+            quotient |= (uint64_t)1 << i;
+        else
+            is_long = true;
+    }
+    *rest = left;
+    return is_long ? UINT64_MAX : quotient;
+}
 
 /* 2 / pi = 0.a2f9... (hexadecimal) */
 static const uint64_t two_over_pi[20] = {
@@ -144,11 +193,11 @@ static const uint64_t two_over_pi[20] = {
 /* The first 128 bits of the fraction of 2^e 2 / pi, e >= -52. */
 static u128 fraction_of(int e)
 {
-    if (e < 0) return ((u128)two_over_pi[0] << 64 | two_over_pi[1]) >> -e;
+    if (e < 0) return u128_right((u128){ two_over_pi[0], two_over_pi[1] }, -e);
     const int word = e / 64, bit = e % 64;
-    const u128 top = (u128)two_over_pi[word] << 64 | two_over_pi[word + 1];
-    if (bit == 0) return top;
-    return top << bit | two_over_pi[word + 2] >> (64 - bit);
+    u128 top = u128_left((u128){ two_over_pi[word], two_over_pi[word + 1] }, bit);
+    if (bit) top.low |= two_over_pi[word + 2] >> (64 - bit);
+    return top;
 }
 
 /* A denominator q of a convergent, and how far q times the number is from a whole one, in 2^-128.
@@ -162,14 +211,15 @@ size_t hard_near_half_pi(int exponent, double out[HARD_PER_EXPONENT])
 {
     const uint64_t least = (uint64_t)1 << 52, end = (uint64_t)1 << 53;
     const u128 f = fraction_of(exponent - 52);
-    u128 quotient = ~(u128)0 / f;
-    convergent last = { 1, f }, here = { (uint64_t)quotient, -(quotient * f) };
+    u128 rest; /* here.rest = 2^128 - quotient f, which the rest of 2^128 - 1 lacks 1 to */
+    uint64_t quotient = u128_divide((u128){ UINT64_MAX, UINT64_MAX }, f, &rest);
+    if (++rest.low == 0) rest.high++;
+    convergent last = { 1, f }, here = { quotient, rest };
     if (quotient >= end) here = last;
-    while (here.q != last.q && here.rest != 0) {
-        quotient = last.rest / here.rest;
+    while (here.q != last.q && (here.rest.high || here.rest.low)) {
+        quotient = u128_divide(last.rest, here.rest, &rest);
         if (quotient > (end - 1 - last.q) / here.q) break;
-        const convergent next = { (uint64_t)quotient * here.q + last.q,
-                                  last.rest - quotient * here.rest };
+        const convergent next = { quotient * here.q + last.q, rest };
         last = here;
         here = next;
     }

@@ -217,12 +217,12 @@ Test(dynamic, calls_keep_all_bits_of_unsigned_numbers)
 {
     rig r;
     rig_open(&r, NULL, NULL);
-    const unsigned long most = UINT64_MAX, near = UINT64_MAX - 5;
+    const uint64_t most = UINT64_MAX, near = UINT64_MAX - 5;
     const uint64_t v[2] = { UINT64_MAX - 1, 3 };
     uint64_t got[3];
     deft_tensor *const x = deft_from(r.cx, DEFT_SHAPE(2), DEFT_U64, v, sizeof v);
     deft_tensor *const i = deft_from(r.cx, DEFT_SHAPE(2), DEFT_I64, v, sizeof v);
-    OK(&r, deft_read(deft_clamp(x, 5ul, near), DEFT_U64, got, 16));
+    OK(&r, deft_read(deft_clamp(x, UINT64_C(5), near), DEFT_U64, got, 16));
     cr_expect(got[0] == near && got[1] == 5);
     OK(&r, deft_read(deft_pad(x, (int64_t[]){ 0 }, (int64_t[]){ 1 }, DEFT_PAD_CONSTANT, most),
                      DEFT_U64, got, 24));

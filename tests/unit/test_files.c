@@ -222,7 +222,10 @@ Test(files, a_file_larger_than_memory)
     close(fd);
     deft_file *f = opened();
     deft_tensor *const x = deft_file_map(f, "x");
-    RIG_EXPECT(&r, deft_slice(x, DEFT_R(-4, DEFT_END)), 0, 1, 2, 3);
+    if (SIZE_MAX > UINT32_MAX)
+        RIG_EXPECT(&r, deft_slice(x, DEFT_R(-4, DEFT_END)), 0, 1, 2, 3);
+    else
+        rig_expect_error(&r, x, DEFT_E_MEMORY, "more than memory can have");
     deft_file_close(&f);
 }
 

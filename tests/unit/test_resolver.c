@@ -82,7 +82,7 @@ Test(resolver, addresses_that_are_no_code)
                                   2,
                                   4096,
                                   UINTPTR_MAX,
-                                  DF_SITE_NAMED,
+                                  df_site_of_name(0),
                                   (uintptr_t)&on_stack,
                                   (uintptr_t)&caller,
                                   (uintptr_t)gone,

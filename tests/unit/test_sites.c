@@ -94,7 +94,7 @@ Test(sites, text)
     cr_expect_neq(df_sites_label(s, 0, "attention"), inner);
     cr_expect_eq(df_sites_label(s, outer, "attention"), inner);
     cr_expect_str_eq(text_of(s, df_sites_line(s, "a\nb\033.py", -3)), "a?b?.py:-3");
-    cr_expect_str_eq(text_of(s, DF_SITE_NAMED | 0xffffff), "a line that is not known");
+    cr_expect_str_eq(text_of(s, df_site_of_name(DF_SITE_NAMES - 1)), "a line that is not known");
 
     char longer[200], small[8];
     memset(longer, 'x', sizeof longer);
@@ -463,7 +463,7 @@ Test(sites, marks_without_memory)
             deft_site(r.cx, "m.py", 100 + i);
             if (i == 10) { /* names are there, room for their marks is not */
                 fail_mem_at(m, 1, true);
-                for (int k = 0; k < 10 && !again; k++) {
+                for (int k = 0; k < 30 && !again; k++) {
                     deft_site(r.cx, "m.py", 100 + k);
                     t = deft_neg(t);
                 }

@@ -203,6 +203,9 @@ static deft_status map_listed(deft_file *f, const df_listed *l, mapping *m, size
         (uint64_t)info.st_size - at < l->bytes)
         TRY(df_fail(&f->d, DEFT_E_FORMAT, "file_map: %s: the file became shorter", f->path));
     *skip = (size_t)(at % (uint64_t)sysconf(_SC_PAGESIZE));
+    if (df_size_or_most(l->bytes + *skip) == SIZE_MAX)
+        TRY(df_fail(&f->d, DEFT_E_MEMORY, "file_map: %s: %llu bytes are more than memory can have",
+                    f->path, (unsigned long long)l->bytes));
     m->bytes = (size_t)l->bytes + *skip;
     m->at = mmap(NULL, m->bytes, PROT_READ, MAP_SHARED, f->reader.fd, (off_t)(at - *skip));
     if (m->at == MAP_FAILED)

@@ -69,7 +69,8 @@ typedef struct df_scope_entry {
     uint32_t serial;
     uint8_t n_labels; /* labels that were open when it was opened */
 } df_scope_entry;
-_Static_assert(sizeof(df_scope_entry) == 32, "each record asks for the innermost: no product");
+_Static_assert(sizeof(void *) != 8 || sizeof(df_scope_entry) == 32,
+               "each record asks for the innermost: no product");
 
 /* At each depth two runs of slabs take turns, so that a handle of the scope before is still
  * recognized as ended. */

@@ -70,7 +70,7 @@ static uintptr_t named(const deft_ctx *cx, uintptr_t address, uintptr_t line, ui
 uintptr_t df_rec_site_named(const deft_ctx *cx, uint32_t i)
 {
     const uintptr_t address = cx->rec.site[i];
-    if (!address || cx->site_ranges_lost || address & DF_SITE_NAMED)
+    if (!address || cx->site_ranges_lost || df_site_is_name(address))
         return address; /* an input has no call; a gradient has the named site of its record */
     const df_site_range m = mark_of(cx, i);
     return named(cx, address, m.line, m.label);
@@ -83,7 +83,7 @@ void df_rec_sites_set(deft_ctx *cx, uint32_t first, uintptr_t site)
 
 uintptr_t df_here_named(const deft_ctx *cx, uintptr_t site)
 {
-    return site & DF_SITE_NAMED ? site : named(cx, site, cx->line, cx->label);
+    return df_site_is_name(site) ? site : named(cx, site, cx->line, cx->label);
 }
 
 const char *df_ctx_site_text(const deft_ctx *cx, uintptr_t site, char *buf, size_t n)

@@ -49,7 +49,7 @@ size_t df_value_size(const df_value *v)
 {
     int64_t n;
     (void)df_shape_numel(&v->shape, &n);
-    return (size_t)n * deft_dtype_size((deft_dtype)v->dtype);
+    return df_size_or_most((uint64_t)n * df_bytes_of((deft_dtype)v->dtype));
 }
 
 bool df_value_contiguous(const df_value *v)

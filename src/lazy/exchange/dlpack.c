@@ -20,8 +20,9 @@ enum { DL_HOST = 1, DL_CUDA = 2, DL_CUDA_HOST = 3 };     /* device_type */
 enum { DL_READ_ONLY = 1, DL_COPIED = 2, DL_PADDED = 4 }; /* flags */
 enum { DL_MAJOR = 1, DL_MINOR = 1 };
 
-_Static_assert(sizeof(deft_dlpack_tensor) == 48 && sizeof(deft_dlpack_versioned) == 80 &&
-                   sizeof(deft_dlpack_old) == 64,
+_Static_assert(sizeof(void *) != 8 ||
+                   (sizeof(deft_dlpack_tensor) == 48 && sizeof(deft_dlpack_versioned) == 80 &&
+                    sizeof(deft_dlpack_old) == 64),
                "the layout of the standard on machines with 64 bits");
 
 /* ---- dtypes ---- */

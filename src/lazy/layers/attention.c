@@ -483,27 +483,28 @@ static deft_status backward(deft_ctx *cx, deft_tensor *const *in, deft_tensor *c
 /* ---- as custom functions ---- */
 
 /* The user of the custom function is valid after the call, too: the attribute of the forward scan's
- * tag in the lower bits, and the manner above. */
-enum { MANNER_SHIFT = 32 };
+ * tag in the lower 16 bits, and the manner above. A pointer of 32 bits holds both. */
+enum { MANNER_SHIFT = 16 };
 
 static void *user_of(df_loop_tag tag, const df_manner *m)
 {
-    const uint64_t bits = (uint64_t)m->mask | (m->is_causal ? 4u : 0u) | (m->is_at_end ? 8u : 0u) |
+    const uint32_t bits = (uint32_t)m->mask | (m->is_causal ? 4u : 0u) | (m->is_at_end ? 8u : 0u) |
                           (m->has_window ? 16u : 0u) | (m->has_cap ? 32u : 0u);
-    _Static_assert(sizeof(uintptr_t) == sizeof(uint64_t), "a pointer holds both");
-    return (void *)(uintptr_t)(df_loop_attr(tag) | bits << MANNER_SHIFT);
+    const uint32_t attr = df_loop_attr(tag);
+    df_assert(attr >> MANNER_SHIFT == 0);
+    return (void *)(uintptr_t)(attr | bits << MANNER_SHIFT);
 }
 
 static df_loop_tag tag_of(const void *user)
 {
     df_loop_tag tag;
-    df_loop_tag_of((uint32_t)(uintptr_t)user, &tag);
+    df_loop_tag_of((uint32_t)((uintptr_t)user & ((1u << MANNER_SHIFT) - 1)), &tag);
     return tag;
 }
 
 static df_manner manner_of(const void *user)
 {
-    const uint64_t bits = (uint64_t)(uintptr_t)user >> MANNER_SHIFT;
+    const uint32_t bits = (uint32_t)(uintptr_t)user >> MANNER_SHIFT;
     return (df_manner){ .mask = (df_mask_kind)(bits & 3),
                         .is_causal = (bits & 4) != 0,
                         .is_at_end = (bits & 8) != 0,

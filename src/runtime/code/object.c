@@ -221,7 +221,7 @@ static deft_status write_body(linker *l, unsigned char *body)
 {
     for (uint32_t i = 0; i < l->n_parts; i++) {
         const part *const p = &l->parts[i];
-        memcpy(body + p->at, l->e.at + p->header.sh_offset, p->header.sh_size);
+        memcpy(body + p->at, l->e.at + p->header.sh_offset, (size_t)p->header.sh_size);
         const deft_status st = each_relocation(l, i, apply, body);
         if (st != DEFT_OK) return st;
     }
@@ -248,8 +248,9 @@ static deft_status object_make(linker *l, const df_mem *mem, const void *bytes, 
     for (uint32_t i = 0; i < l->n_parts; i++) TRY(each_relocation(l, i, object_collect, NULL));
     TRY(object_lay_out(l));
 
-    const size_t body = object_aligned(sizeof *o + l->n_calls * sizeof *o->calls, DF_OBJECT_ALIGN);
-    const size_t size = body + l->body_size;
+    const size_t body =
+        (size_t)object_aligned(sizeof *o + l->n_calls * sizeof *o->calls, DF_OBJECT_ALIGN);
+    const size_t size = body + (size_t)l->body_size; /* not far above DF_OBJECT_MAX */
     o = df_mem_zalloc(mem, size);
     if (!o) return df_fail_mem(l->d, "object", size);
     for (int i = 0; i < DF_CODE_PIECES; i++)

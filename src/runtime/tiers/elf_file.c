@@ -148,12 +148,12 @@ static bool check_segments(elf_file *f)
                           (unsigned long long)f->size);
         if (p->p_type == PT_DYNAMIC) dynamic = p;
         if (p->p_type != PT_LOAD) continue;
-        const uint64_t align = p->p_align ? p->p_align : 1;
-        if (p->p_filesz > p->p_memsz || (align & (align - 1)) || align > (uint64_t)1 << 30 ||
-            ((p->p_vaddr ^ p->p_offset) & (align - 1)) || p->p_vaddr < end ||
-            p->p_memsz > (uint64_t)1 << 40 || p->p_vaddr > (uint64_t)1 << 46)
+        const uint64_t align = p->p_align ? p->p_align : 1, at = p->p_vaddr, n = p->p_memsz;
+        if (p->p_filesz > n || (align & (align - 1)) || align > (uint64_t)1 << 30 ||
+            ((at ^ p->p_offset) & (align - 1)) || at < end || n > (uint64_t)1 << 40 ||
+            at > (uint64_t)1 << 46)
             return refuse(f, "segment %zu does not fit the others", i);
-        end = p->p_vaddr + p->p_memsz;
+        end = at + n;
     }
     if (!dynamic || dynamic->p_filesz < sizeof(ElfW(Dyn)) ||
         dynamic->p_filesz > sizeof(ElfW(Dyn)) * MAX_DYNAMIC)
