@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bits.h"
 #include "deft/deft.h"
 
 enum { MAX_TENSORS = 8, MAX_NUMBERS = 10, FLATTENED = 99 };
@@ -291,7 +292,7 @@ static datum read_datum(char **at)
     p++;
     for (size_t i = 0; i < d.size / size; i++) {
         const uint64_t bits = strtoull(p, &p, 16);
-        memcpy(d.bytes + i * size, &bits, size); /* little-endian, as all that deft runs on */
+        df_bits_store(d.bytes + i * size, bits, size);
         p += *p == ',';
     }
     if (*p == '~') d.ulps = strtod(p + 1, &p);
@@ -422,9 +423,8 @@ static void compare(const call *c, size_t i, int line)
     } else {
         for (size_t e = 0; e < want->size / size; e++) {
             if (equal(want, got, e)) continue;
-            uint64_t a = 0, b = 0;
-            memcpy(&a, got + e * size, size);
-            memcpy(&b, want->bytes + e * size, size);
+            const uint64_t a = df_bits_load(got + e * size, size);
+            const uint64_t b = df_bits_load(want->bytes + e * size, size);
             snprintf(why, sizeof why, "result %zu, element %zu: %llx, NumPy has %llx", i, e,
                      (unsigned long long)a, (unsigned long long)b);
             fail(c->k, line, why);

@@ -19,6 +19,7 @@
 #include "../support/budget.h"
 #include "../support/random_trace.h"
 #include "../../tools/deft/store.h"
+#include "base/bits.h"
 #include "lazy/files/store.h"
 #include "runtime/cpu.h"
 
@@ -64,9 +65,9 @@ static void join_nans(deft_dtype t, char *at, size_t n)
     const size_t size = deft_dtype_size(t);
     const uint64_t magnitudes = df_all_bits(t) >> 1;
     for (size_t i = 0; df_is_float(t) && i < n; i++) {
-        uint64_t bits = 0;
-        memcpy(&bits, at + i * size, size);
-        if ((bits & magnitudes) > df_infinity_bits(t)) memcpy(at + i * size, &magnitudes, size);
+        const uint64_t bits = df_bits_load(at + i * size, size);
+        if ((bits & magnitudes) > df_infinity_bits(t))
+            df_bits_store(at + i * size, magnitudes, size);
     }
 }
 

@@ -6,6 +6,7 @@
 #ifndef TEST_INT_REF_H
 #define TEST_INT_REF_H
 
+#include "base/bits.h"
 #include "deft/deft.h"
 
 #include <string.h>
@@ -80,7 +81,7 @@ static inline void int_ref_put(deft_dtype t, void *data, size_t i, int64_t v)
 {
     const int64_t wrapped = int_ref_wrap(t, v);
     const size_t size = t == DEFT_BOOL ? 1 : (size_t)int_ref_bits(t) / 8;
-    memcpy((char *)data + i * size, &wrapped, size); /* little-endian */
+    df_bits_store((char *)data + i * size, (uint64_t)wrapped, size);
 }
 
 /* Whether a < b in dtype t. */

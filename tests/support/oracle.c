@@ -2,6 +2,7 @@
 #include "faces.h"
 #include "bits.h"
 #include "oracle.h"
+#include "base/bits.h"
 #include "int_ref.h"
 
 #include "half_ref.h"
@@ -313,8 +314,7 @@ void oracle_fill(deft_dtype t, void *dst, size_t n, uint64_t seed, oracle_kind k
 static uint64_t bits_at(deft_dtype t, const void *data, size_t i, bool *nan)
 {
     const size_t size = deft_dtype_size(t);
-    uint64_t u = 0;
-    memcpy(&u, (const char *)data + i * size, size);
+    const uint64_t u = df_bits_load((const char *)data + i * size, size);
     *nan = (t == DEFT_F32 && (u & 0x7fffffffu) > 0x7f800000u) ||
            (t == DEFT_F64 && (u & 0x7fffffffffffffffu) > 0x7ff0000000000000u) ||
            (half_is(t) && isnan(half_value(t, (uint16_t)u)));
@@ -342,7 +342,7 @@ void oracle_canonical(deft_dtype t, void *data, size_t n)
     for (size_t i = 0; i < n; i++) {
         bool is;
         (void)bits_at(t, data, i, &is);
-        if (is) memcpy((char *)data + i * size, &nan, size);
+        if (is) df_bits_store((char *)data + i * size, nan, size);
     }
 }
 

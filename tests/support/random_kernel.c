@@ -5,6 +5,8 @@
  */
 #include "support/random_kernel.h"
 
+#include "base/bits.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -434,7 +436,7 @@ static void lay_out(random_kernel *g, random_run *r, uint32_t access)
     r->mem[access] = walled_take(bytes);
     for (int64_t i = 0; i < span; i++) {
         const uint64_t b = random_bits(g, a->dtype);
-        memcpy(r->mem[access].at + i * size_of(a->dtype), &b, size_of(a->dtype));
+        df_bits_store(r->mem[access].at + i * size_of(a->dtype), b, size_of(a->dtype));
     }
     r->ptr[access] = r->mem[access].at + low * size_of(a->dtype);
     if (!g->is_out[access]) return;

@@ -11,6 +11,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/bits.h"
 #include "runtime/device.h"
 #include "support/int_ref.h"
 #include "support/half_ref.h"
@@ -89,8 +90,7 @@ static inline uint64_t of_int(uint8_t t, uint64_t v)
 
 static inline uint64_t load_bits(const char *p, uint8_t t)
 {
-    uint64_t b = 0;
-    memcpy(&b, p, size_of(t));
+    const uint64_t b = df_bits_load(p, size_of(t));
     return b;
 }
 

@@ -161,7 +161,7 @@ static void draw_mask(const df_routine_job *j, char *mask, int64_t n, int64_t on
     for (int64_t i = 0; i < n; i++) {
         const bool is = one_in > 0 && below(one_in) == 0;
         const uint64_t b = is ? 1 : sign * (uint64_t)below(2);
-        memcpy(mask + (size_t)i * size, &b, size);
+        df_bits_store(mask + (size_t)i * size, b, size);
     }
 }
 
@@ -181,8 +181,7 @@ static void check_found(df_routine_job j, int64_t one_in)
     j.mask = mask + (j.mask_step < 0 ? (size_t)(3 * j.n) * mask_size : 0);
     if (!copies && !(j.attr & DF_WHICH_ZEROS)) memset(want, -1, n_out);
     for (int64_t i = 0, k = 0; i < j.n && k < j.m; i++) {
-        uint64_t b = 0;
-        memcpy(&b, j.mask + i * j.mask_step * (int64_t)mask_size, mask_size);
+        const uint64_t b = df_bits_load(j.mask + i * j.mask_step * (int64_t)mask_size, mask_size);
         if ((b & ~sign) == 0) continue;
         const char *const from = j.in + i * j.in_step * (int64_t)size;
         memcpy(want + (size_t)k++ * row, copies ? from : (const char *)&i, row);
@@ -299,7 +298,7 @@ Test(order, keys_are_sorted_alike)
             for (int64_t i = 0; i < n; i++) {
                 const uint64_t key = ((uint64_t)below(1 << 30) << 33 ^ (uint64_t)below(1 << 30)) &
                                      (below(9) ? bits : UINT64_MAX);
-                for (int w = 0; w < 2; w++) memcpy(a[w] + (size_t)i * size, &key, size);
+                for (int w = 0; w < 2; w++) df_bits_store(a[w] + (size_t)i * size, key, size);
             }
             for (int w = 0; w < 2; w++) {
                 n_between[w] = ways[w]->between(size, a[w], b[w], n, pivot / 2, pivot, &least[w]);
@@ -315,8 +314,7 @@ Test(order, keys_are_sorted_alike)
             for (int w = 0; w < 2; w++) {
                 n_below[w] = ways[w]->split(size, a[w], b[w], n, pivot);
                 for (int64_t i = 0; i < n; i++) {
-                    uint64_t key = 0;
-                    memcpy(&key, a[w] + (size_t)i * size, size);
+                    const uint64_t key = df_bits_load(a[w] + (size_t)i * size, size);
                     cr_assert_eq(key < pivot, i < n_below[w], "%d of %d", (int)i, (int)n);
                 }
                 sorted[w] = ways[w]->sort(size, a[w], b[w], n);
@@ -343,15 +341,14 @@ Test(order, keys_are_made_alike)
         char *const in = malloc(bytes + 1), *const keys = malloc(bytes + 1);
         for (int64_t i = 0; i < n; i++) {
             const uint64_t b = element(t, p, i);
-            memcpy(in + (size_t)i * size, &b, size);
+            df_bits_store(in + (size_t)i * size, b, size);
         }
         for (int w = 0; w < 2; w++) {
             const bool is_in_place = below(2);
             if (is_in_place) memcpy(keys, in, bytes);
             const bool loses = ways[w]->from_bits(t, flip, is_in_place ? keys : in, keys, n);
             for (int64_t i = 0; i < n; i++) {
-                uint64_t got = 0;
-                memcpy(&got, keys + (size_t)i * size, size);
+                const uint64_t got = df_bits_load(keys + (size_t)i * size, size);
                 cr_assert_eq(got, df_order_key(df_order_as(t), in + (size_t)i * size) ^ flip);
             }
             ways[w]->to_bits(t, flip, keys, n);

@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+#include "base/bits.h"
 #include "ops/shape.h"
 
 /* splitmix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014. */
@@ -148,7 +149,7 @@ static void put(char *at, deft_dtype dtype, uint64_t x, const range *r)
     else if (df_is_half(dtype))
         memcpy(at, &half, sizeof half);
     else
-        memcpy(at, &wide, df_bytes_of(dtype)); /* little-endian */
+        df_bits_store(at, (uint64_t)wide, df_bytes_of(dtype));
 }
 
 /* Values for all bytes that input k spans, gaps as well. */

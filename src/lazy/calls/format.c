@@ -9,6 +9,7 @@
 #include "lazy/core/recorder.h"
 #include "lazy/run/submit.h"
 #include "lazy/run/materialize.h"
+#include "base/bits.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -67,8 +68,7 @@ static void put_half(df_str *s, deft_dtype t, uint16_t bits)
 
 static void put_element(df_str *s, deft_dtype dtype, const char *at)
 {
-    uint64_t bits = 0;
-    memcpy(&bits, at, df_bytes_of(dtype)); /* little-endian */
+    const uint64_t bits = df_bits_load(at, df_bytes_of(dtype));
     switch (df_kind_of(dtype)) {
     case DF_KIND_boolean: df_str_put(s, bits ? "true" : "false"); return;
     case DF_KIND_natural: df_str_fmt(s, "%" PRIu64, bits); return;
@@ -125,8 +125,7 @@ static void put_shown(df_str *s, const df_value *v, int64_t offset, df_face face
     put_element(s, t, at);
     if (!df_face_is_complex(face)) return;
     const char *const im = at + v->stride[v->rank - 1] * (int64_t)df_bytes_of(t);
-    uint64_t bits = 0;
-    memcpy(&bits, im, df_bytes_of(t)); /* little-endian */
+    const uint64_t bits = df_bits_load(im, df_bytes_of(t));
     const bool is_nan = (bits & ~df_sign_bit(t)) > df_infinity_bits(t);
     if (is_nan || !(bits & df_sign_bit(t))) df_str_putc(s, '+');
     put_element(s, t, im);

@@ -9,6 +9,7 @@
  */
 #include "lazy/calls/save.h"
 
+#include "base/bits.h"
 #include "lazy/calls/views.h"
 #include "lazy/core/devices.h"
 #include "lazy/core/recorder.h"
@@ -18,9 +19,6 @@
 #include "lazy/run/materialize.h"
 
 #include <string.h>
-
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
-               "files hold the machine's own byte order");
 
 deft_status df_check_named(deft_ctx *cx, const char *what, const char *path, const deft_named *list,
                            size_t n)
@@ -161,10 +159,13 @@ static deft_status saver_compute_all(saver *s)
 static deft_status write_here(deft_ctx *cx, df_writer *w, const df_value *v)
 {
     const size_t bytes = df_value_size(v);
-    if (df_value_contiguous(v)) return df_writer_put(w, v->data, bytes);
+    const uint32_t size = df_bytes_of((deft_dtype)v->dtype);
+    const bool is_swapped = DF_IS_BIG_ENDIAN && size > 1;
+    if (df_value_contiguous(v) && !is_swapped) return df_writer_put(w, v->data, bytes);
     char *const packed = df_mem_alloc(cx->mem, bytes);
     if (!packed) return df_fail_mem(&cx->diag, w->what, bytes);
     df_value_pack(v, (deft_dtype)v->dtype, packed);
+    if (is_swapped) df_bits_reverse(packed, bytes, size);
     const deft_status st = df_writer_put(w, packed, bytes);
     df_mem_free(cx->mem, packed, bytes);
     return st;
@@ -284,6 +285,7 @@ static deft_status read_value(loader *l, size_t i)
     TRY(df_buffer_create(&cx->diag, cx->rt->dev->allocator, (int64_t)bytes, &v->buf));
     v->data = v->buf->data;
     TRY(df_reader_at(&l->file, v->data, bytes, l->header.data_at + e->begin));
+    if (DF_IS_BIG_ENDIAN) df_bits_reverse(v->data, bytes, df_bytes_of(df_record_dtype(t)));
     if (e->dtype == DEFT_BOOL) /* kernels rely on bools being one byte, 0 or 1 */
         for (size_t k = 0; k < bytes; k++) v->data[k] = v->data[k] != 0;
     TRY(move_value(l, i));

@@ -5,6 +5,7 @@
  * results that leave the library, not for computing.
  */
 #include "lazy/core/lazy.h"
+#include "base/bits.h"
 
 #include <math.h>
 #include <string.h>
@@ -85,8 +86,7 @@ typedef struct wide {
 
 static wide load(deft_dtype t, const char *p)
 {
-    uint64_t bits = 0;
-    memcpy(&bits, p, df_bytes_of(t)); /* little-endian */
+    const uint64_t bits = df_bits_load(p, df_bytes_of(t));
     if (!df_is_float(t))
         return (wide){ .i = df_int_of_bits(t, bits), .is_unsigned = df_is_unsigned(t) };
     wide w = { .is_float = true };
@@ -136,7 +136,7 @@ static void store(deft_dtype t, char *p, wide w)
     case DF_KIND_coded:
     case DF_KIND_packed: df_unreachable(); /* no value has it */
     }
-    memcpy(p, &bits, df_bytes_of(t));
+    df_bits_store(p, bits, df_bytes_of(t));
 }
 
 void df_value_rows(const df_value *v,

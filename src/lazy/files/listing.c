@@ -4,6 +4,7 @@
  */
 #include "lazy/files/listing.h"
 
+#include "base/bits.h"
 #include "lazy/files/npy.h"
 #include "lazy/files/safetensors.h"
 #include "ops/dtype.h"
@@ -31,8 +32,11 @@ static deft_status list_safetensors(const df_reader *r, df_listing *list)
     TRY(df_safetensors_read(r, list->mem, &f));
     for (size_t i = 0; i < f.table.n; i++) {
         const df_safetensors_entry *const from = &f.table.at[i];
+        const bool is_known = from->dtype >= 0;
         df_listed e = { .dtype = from->dtype,
                         .rank = from->rank,
+                        .is_swapped = DF_IS_BIG_ENDIAN && is_known &&
+                                      df_bytes_of(df_record_dtype((deft_dtype)from->dtype)) > 1,
                         .bytes = from->end - from->begin,
                         .at = f.data_at + from->begin };
         memcpy(e.dtype_name, from->dtype_text, sizeof e.dtype_name);
@@ -188,16 +192,6 @@ void df_listing_finish(df_listing *l)
 
 /* ---- elements ---- */
 
-static void swap_bytes(unsigned char *at, uint64_t bytes, uint32_t size)
-{
-    for (uint64_t i = 0; i < bytes; i += size)
-        for (uint32_t k = 0; k < size / 2; k++) {
-            const unsigned char low = at[i + k];
-            at[i + k] = at[i + size - 1 - k];
-            at[i + size - 1 - k] = low;
-        }
-}
-
 /* Reads the member from its start, because its checksum is of all. */
 static deft_status load_member(const df_reader *r, const df_listing *list, const df_listed *l,
                                void *dst)
@@ -227,7 +221,7 @@ deft_status df_listing_load(const df_reader *r, const df_listing *list, const df
     if (st != DEFT_OK) return st;
     if (l->is_swapped) {
         const deft_dtype part = df_record_dtype((deft_dtype)l->dtype);
-        swap_bytes(dst, l->bytes, df_bytes_of(part));
+        df_bits_reverse(dst, l->bytes, df_bytes_of(part));
     }
     return DEFT_OK;
 }

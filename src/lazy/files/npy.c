@@ -5,6 +5,7 @@
  */
 #include "lazy/files/npy.h"
 
+#include "base/bits.h"
 #include "ops/dtype.h"
 
 #include <stdio.h>
@@ -158,7 +159,7 @@ static deft_status npy_descr(npy_text *t, df_npy *out)
         if (npy_letter(k) != at[1] || !df_text_equals(at + 2, n - 2, text)) continue;
         out->dtype = (int32_t)k;
         out->size = size;
-        out->is_swapped = at[0] == '>' && size > 1;
+        out->is_swapped = at[0] == (DF_IS_BIG_ENDIAN ? '<' : '>') && size > 1;
     }
     return DEFT_OK;
 }

@@ -24,7 +24,7 @@ typedef struct df_npy {
     char descr[16];  /* the dtype in the file, shortened, printable */
     uint32_t size;   /* bytes of an element; 0 with DF_NPY_OTHER */
     bool is_fortran; /* the first axis is the innermost one in memory */
-    bool is_swapped; /* elements are big-endian */
+    bool is_swapped; /* elements have the other byte order than the machine */
     df_shape shape;
     uint64_t text_at, text_size; /* of the text, in bytes */
     uint64_t bytes;              /* of all elements; at most INT64_MAX */

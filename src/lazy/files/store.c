@@ -5,6 +5,7 @@
  */
 #include "lazy/files/store.h"
 
+#include "base/bits.h"
 #include "base/errno_text.h"
 #include "lazy/core/devices.h"
 #include "lazy/files/safetensors.h"
@@ -135,11 +136,15 @@ static deft_status put_input(const df_store *s, file *f, uint32_t input)
     const df_input *const in = &s->t->inputs[input];
     const size_t bytes = (size_t)input_bytes(s->t, input);
     const df_node *const node = &s->t->nodes[in->node];
-    if (df_strides_contiguous(df_trace_extents(s->t, in->node), in->stride, node->rank))
+    const size_t size = element_size(s->t, input);
+    const bool is_swapped = DF_IS_BIG_ENDIAN && size > 1;
+    if (!is_swapped &&
+        df_strides_contiguous(df_trace_extents(s->t, in->node), in->stride, node->rank))
         return put(f, in->data, bytes);
     char *const packed = df_mem_alloc(s->mem, bytes);
     if (!packed) return df_fail_mem(f->d, "inputs", bytes);
     df_input_gather(s->t, input, packed);
+    if (is_swapped) df_bits_reverse(packed, bytes, (uint32_t)size);
     const deft_status st = put(f, packed, bytes);
     df_mem_free(s->mem, packed, bytes);
     return st;

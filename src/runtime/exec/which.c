@@ -13,14 +13,12 @@
  */
 #include "runtime/routine.h"
 
-#include "base/compiler.h"
+#include "base/bits.h"
 
 #include <string.h>
 
 #define WORD 64
 #define BLOCK ((int64_t)1 << 16) /* elements of one task: enough to wake a worker for */
-
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "bit i of a word is byte i's");
 
 /* Sets to[i] to 1 when element i is not 0, else to 0, for n <= WORD elements from `in` on. Floats
  * are compared as bits, because the floating-point state of the caller may treat denormals as
@@ -84,9 +82,8 @@ static uint64_t word_of(const tested *x, int64_t at, int64_t end)
     }
     uint64_t bits = 0;
     for (int i = 0; i < WORD; i += 8) {
-        uint64_t v; /* byte k is 0 or 1; the product moves it to bit 56 + k */
-        memcpy(&v, b + i, sizeof v);
-        bits |= v * 0x0102040810204080u >> 56 << i;
+        /* byte k is 0 or 1; the product moves it to bit 56 + k */
+        bits |= df_bits_of_bytes(b + i) * 0x0102040810204080u >> 56 << i;
     }
     return bits;
 }

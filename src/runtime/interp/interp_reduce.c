@@ -12,12 +12,7 @@
  */
 #include "runtime/interp/interp_run.h"
 
-static uint64_t get_bits(const void *src, size_t size)
-{
-    uint64_t bits = 0;
-    memcpy(&bits, src, size); /* little-endian */
-    return bits;
-}
+#include "base/bits.h"
 
 static size_t row_stride(const df_interp *x, const df_red *r)
 {
@@ -113,7 +108,7 @@ static uint32_t push_block(const df_interp *x, df_red *r, const char *value, int
 static void write_partial(df_interp *x, const df_red *r, int64_t b, int64_t i0, uint32_t n)
 {
     uint64_t *const out = x->a->partial + (r->slot * x->n_blocks + b) * x->n_inner + i0;
-    for (uint32_t i = 0; i < n; i++) out[i] = get_bits(r->acc + i * (size_t)r->size, r->size);
+    for (uint32_t i = 0; i < n; i++) out[i] = df_bits_load(r->acc + i * (size_t)r->size, r->size);
     if (!df_is_arg(r->op)) return;
     uint64_t *const index = out + x->n_blocks * x->n_inner;
     for (uint32_t i = 0; i < n; i++) index[i] = (uint64_t)r->index[i];

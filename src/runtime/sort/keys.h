@@ -36,12 +36,8 @@ extern const df_keys df_keys_plain, df_keys_avx512;
 
 DF_INLINE uint64_t df_key_at(size_t size, const void *keys, int64_t i)
 {
-    uint64_t key = 0; /* little-endian */
-    if (size == 8)
-        memcpy(&key, (const char *)keys + 8 * i, 8);
-    else
-        memcpy(&key, (const char *)keys + 4 * i, 4);
-    return key;
+    return size == 8 ? df_bits_load((const char *)keys + 8 * i, 8)
+                     : df_bits_load((const char *)keys + 4 * i, 4);
 }
 
 /* Sorts keys by their digits, from the least significant one: `sort` of df_keys_plain. */

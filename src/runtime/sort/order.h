@@ -12,7 +12,7 @@
 #ifndef DF_RUNTIME_EXEC_ORDER_H
 #define DF_RUNTIME_EXEC_ORDER_H
 
-#include "base/compiler.h"
+#include "base/bits.h"
 #include "runtime/routine.h"
 
 #include <string.h>
@@ -32,8 +32,7 @@ DF_INLINE uint64_t df_order_float_key(deft_dtype t, uint64_t b)
  * df_order_as. */
 DF_INLINE uint64_t df_order_key(deft_dtype t, const char *at)
 {
-    uint64_t b = 0;
-    memcpy(&b, at, df_bytes_of(t)); /* little-endian */
+    const uint64_t b = df_bits_load(at, df_bytes_of(t));
     return df_is_float(t) ? df_order_float_key(t, b) : b;
 }
 

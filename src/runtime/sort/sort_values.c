@@ -39,9 +39,8 @@ static void repair(const df_routine_job *j, const char *in, char *out)
     const uint64_t sign = df_sign_bit(j->dtype), infinity = df_infinity_bits(j->dtype);
     const bool is_down = j->attr & DF_ORDER_DESCENDING;
     int64_t n_nan = 0, n_zero = 0, n_below = 0;
-    uint64_t b = 0;
     for (int64_t i = 0; i < j->n; i++) {
-        memcpy(&b, in + i * step, size);
+        const uint64_t b = df_bits_load(in + i * step, size);
         const bool is_nan = (b & ~sign) > infinity, is_zero = (b & ~sign) == 0;
         n_nan += is_nan;
         n_zero += is_zero;
@@ -50,9 +49,9 @@ static void repair(const df_routine_job *j, const char *in, char *out)
     int64_t nan_at = is_down ? 0 : j->n - n_nan;
     int64_t zero_at = is_down ? j->n - n_below - n_zero : n_below;
     for (int64_t i = 0; i < j->n; i++) {
-        memcpy(&b, in + i * step, size);
-        if ((b & ~sign) > infinity) memcpy(out + nan_at++ * (int64_t)size, &b, size);
-        if ((b & ~sign) == 0) memcpy(out + zero_at++ * (int64_t)size, &b, size);
+        const uint64_t b = df_bits_load(in + i * step, size);
+        if ((b & ~sign) > infinity) df_bits_store(out + nan_at++ * (int64_t)size, b, size);
+        if ((b & ~sign) == 0) df_bits_store(out + zero_at++ * (int64_t)size, b, size);
     }
 }
 
