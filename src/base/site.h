@@ -70,7 +70,7 @@ void df_sites_destroy(df_sites **s);
 
 #define DF_SITE_NAMES (1u << 16) /* bound on the number of names */
 
-/* The site of name `number`, which is less than DF_SITE_NAMES. No address of 64 bits has the highest
+/* The site of name `number`, which is less than DF_SITE_NAMES. No address of 64 bits has the top
  * bit. Where addresses have 32 bits, code may lie at any of them. There the names are addresses of
  * memory that belongs to the library, which nobody reads or writes, so that the system never
  * provides it. */

@@ -159,7 +159,7 @@ static u128 u128_minus(u128 a, u128 b)
     return (u128){ a.high - b.high - (a.low < b.low), a.low - b.low };
 }
 
-/* Divides a by b, which is not 0, bit by bit. Returns the quotient, or UINT64_MAX when it needs more
+/* Divides a by b, which is not 0, bit by bit. Returns the quotient, or UINT64_MAX if it needs more
  * than 64 bits. */
 static uint64_t u128_divide(u128 a, u128 b, u128 *rest)
 {
