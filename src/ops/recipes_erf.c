@@ -81,8 +81,8 @@ enum { MILLS_TERMS = DF_LEN(mills_top) };
 _Static_assert(DF_LEN(mills_bottom) == MILLS_TERMS, "the polynomials have as many terms");
 
 /* exp r on [-0.3475, 0.3475]: 2^-28.1 */
-static const double exp_f32[] = { 0x1p0,         0x1p0,         0x1.fffffap-2, 0x1.55549p-3,
-                                  0x1.555a22p-5, 0x1.123b04p-7, 0x1.695414p-10 };
+static const double exp_terms_f32[] = { 0x1p0,         0x1p0,         0x1.fffffap-2, 0x1.55549p-3,
+                                        0x1.555a22p-5, 0x1.123b04p-7, 0x1.695414p-10 };
 
 /* The same for bf16, where errors of 2^-20 change no result: 2^-20.2 and 2^-21.9. The first
  * coefficients are 1, because half of a denormal operand may lie in the middle between results. */
@@ -122,7 +122,7 @@ static tail tail_f32(rb f, rid a, double scale, double s2, int shift)
     const r_rounded k = r_round(d, square, r_k(d, -s2 * 0x1.71547652b82fep0), r_bias(d) + shift);
     /* This is -r / s2; the coefficients contain the factor s2. */
     const rid rest = r_fma(d, k.n, r_k(d, 0x1.62e42fefa39efp-1 / s2), square);
-    const rid p = scaled_poly(f, r_cast(f, rest), exp_f32, DF_LEN(exp_f32), -s2);
+    const rid p = scaled_poly(f, r_cast(f, rest), exp_terms_f32, DF_LEN(exp_terms_f32), -s2);
     return (tail){ r_mul(d, r_cast(d, p), r_power(d, r_low(d, k))),
                    scaled_poly(d, a, erfcx_top_f32, DF_LEN(erfcx_top_f32), scale),
                    scaled_poly(d, a, erfcx_bottom_f32, DF_LEN(erfcx_bottom_f32), scale) };
@@ -138,7 +138,7 @@ static tail tail_fast(rb f, rid a, double scale, double s2, int shift)
     const r_rounded k = r_round(f, h, r_k(f, -s2 * 0x1.715476p0), r_bias(f) + shift);
     rid rest = r_fma(f, k.n, r_k(f, 0x1.62e4p-1 / s2), h);
     rest = r_add(f, r_fma(f, k.n, r_k(f, 0x1.7f7d1cp-20 / s2), rest), l);
-    const rid p = scaled_poly(f, rest, exp_f32, DF_LEN(exp_f32), -s2);
+    const rid p = scaled_poly(f, rest, exp_terms_f32, DF_LEN(exp_terms_f32), -s2);
     return (tail){ r_mul(f, p, r_power(f, r_low(f, k))),
                    scaled_poly(f, a, erfcx_top_f32, DF_LEN(erfcx_top_f32), scale),
                    scaled_poly(f, a, erfcx_bottom_f32, DF_LEN(erfcx_bottom_f32), scale) };
@@ -229,7 +229,7 @@ static rid gelu_f32(rb f, rid x)
     const rid d = r_add(f, sum, s), inverse = r_div(f, one, d);
     const rid lost = r_sub(f, a, r_sub(f, sum, one));
     const rid d_low = r_add(f, r_add(f, r_sub(f, sum, d), s), lost);
-    const rid w = r_mul(f, r_mul(f, rest, rest), scaled_poly(f, rest, exp_f32 + 2, 5, -1));
+    const rid w = r_mul(f, r_mul(f, rest, rest), scaled_poly(f, rest, exp_terms_f32 + 2, 5, -1));
     const rid q = r_mul(f, a, inverse), minus_q = r_neg(f, q);
     const rid lacks = r_fma(f, minus_q, d_low, r_fma(f, minus_q, d, a));
 
