@@ -628,9 +628,6 @@ done:
 
 deft_status object_write(program *p, df_str *out)
 {
-    if (!df_object_is_offered())
-        return df_fail(p->d, DEFT_E_BACKEND,
-                       "export: objects are made on x86-64 Linux; elsewhere, export C");
     writer w = { .p = p, .d = p->d };
     df_str *const all[] = { &w.text, &w.rodata, &w.tables, &w.rela_text, &w.rela_tables };
     for (size_t i = 0; i < DF_LEN(all); i++) df_str_init(all[i], p->mem);
