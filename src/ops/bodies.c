@@ -21,6 +21,7 @@
  */
 #include "ops/bodies.h"
 
+#include "base/half.h"
 #include "ops/shape.h"
 
 #include <string.h>
@@ -54,7 +55,7 @@ static uint32_t constant(df_emit *e, deft_dtype t, double v)
     const float f = (float)v;
     df_assert(!df_is_half(t));
     if (t == DEFT_F32)
-        memcpy(&bits, &f, sizeof f);
+        bits = df_f32_bits(f);
     else if (t == DEFT_F64)
         memcpy(&bits, &v, sizeof v);
     else

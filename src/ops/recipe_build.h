@@ -15,6 +15,8 @@
 
 #include "ops/recipe.h"
 
+#include "base/half.h"
+
 #include <string.h>
 
 /* An emitter, and the dtype in which it does arithmetic. */
@@ -58,7 +60,7 @@ static inline rid r_k(rb f, double value)
     if (f.t == DEFT_F32) {
         const float narrow = (float)value;
         df_assert((double)narrow == value || value != value);
-        memcpy(&bits, &narrow, sizeof narrow);
+        bits = df_f32_bits(narrow);
     } else {
         memcpy(&bits, &value, sizeof value);
     }

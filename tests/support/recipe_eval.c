@@ -8,6 +8,8 @@
 #include "support/int_ref.h"
 #include "support/recipe_eval.h"
 
+#include "base/bits.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,7 +51,7 @@ static uint32_t append(recipe_prog *p, recipe_ins ins)
     memset(ins.lanes, 0, size);
     if (ins.op == DF_K_const)
         for (size_t k = 0; k < RECIPE_LANES; k++)
-            memcpy((char *)ins.lanes + k * dtype_size[ins.t], &ins.imm, dtype_size[ins.t]);
+            df_bits_store((char *)ins.lanes + k * dtype_size[ins.t], ins.imm, dtype_size[ins.t]);
     p->ins[p->n] = ins;
     return p->n++;
 }

@@ -7,6 +7,7 @@
  */
 #include <criterion/criterion.h>
 
+#include "base/bits.h"
 #include "runtime/interp/interp.h"
 #include "runtime/interp/interp_ops.h"
 #include "support/half_ref.h"
@@ -76,6 +77,8 @@ static bool run_row(const row *r, int64_t n)
     char *const in[3] = { malloc(8 * (size_t)n), malloc(8 * (size_t)n), malloc(8 * (size_t)n) };
     char *const out = malloc(8 * (size_t)n);
     const uint64_t value[3] = { r->a, r->b, r->c };
+    char want[8];
+    df_bits_store(want, r->want, size_of(r->to));
     uint32_t src[3] = { 0 };
     bool ok = true;
     kb_init(&b, DF_MODE_MAP, "i", 1);
@@ -83,7 +86,7 @@ static bool run_row(const row *r, int64_t n)
         const int dtype = r->op == DF_K_select && i == 0 ? DEFT_BOOL : r->dtype;
         src[i] = kb_ins(&b, DF_K_load, dtype, 0, 0, 0, kb_access(&b, DF_ACCESS_LOAD, dtype, "1"));
         for (int64_t j = 0; j < n; j++)
-            memcpy(in[i] + j * (int64_t)size_of(dtype), &value[i], size_of(dtype));
+            df_bits_store(in[i] + j * (int64_t)size_of(dtype), value[i], size_of(dtype));
     }
     const uint32_t v = kb_ins(&b, r->op, r->to, src[0], src[1], src[2], 0);
     kb_ins(&b, DF_K_store, r->to, v, 0, 0, kb_access(&b, DF_ACCESS_STORE, r->to, "1"));
@@ -93,7 +96,7 @@ static bool run_row(const row *r, int64_t n)
     c.extent[0] = n;
     df_interp_main(&b.k, c.work, &c.a, 0, 1, 0, n);
     for (int64_t j = 0; j < n; j++)
-        ok = ok && same_bits(r->to, out + j * (int64_t)size_of(r->to), &r->want);
+        ok = ok && same_bits(r->to, out + j * (int64_t)size_of(r->to), want);
     call_finish(&c);
     for (int i = 0; i < 3; i++) free(in[i]);
     free(out);

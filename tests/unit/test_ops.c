@@ -11,6 +11,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/half.h"
 #include "ops/shape.h"
 #include "support/int_ref.h"
 
@@ -564,12 +565,9 @@ static double get_f(const scalar *s, uint32_t i)
 
 static uint64_t put_f(deft_dtype t, double d)
 {
-    uint64_t bits = 0;
-    const float f = (float)d;
-    if (t == DEFT_F32)
-        memcpy(&bits, &f, sizeof f);
-    else
-        memcpy(&bits, &d, sizeof d);
+    uint64_t bits;
+    if (t == DEFT_F32) return df_f32_bits((float)d);
+    memcpy(&bits, &d, sizeof d);
     return bits;
 }
 
