@@ -71,7 +71,7 @@ DF_INLINE bool df_same_words(const void *a, const void *b, size_t n)
     return other == 0;
 }
 
-/* n as a size. SIZE_MAX when n is more than this machine can address: no allocation succeeds then. */
+/* n as a size. SIZE_MAX when this machine cannot address so much: no allocation succeeds then. */
 DF_INLINE size_t df_size_or_most(uint64_t n)
 {
     const size_t size = (size_t)n;

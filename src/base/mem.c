@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The system allocator behind df_mem. malloc of glibc and of musl returns multiples of two pointers,
- * as df_mem requires. Arenas and device buffers provide larger alignments.
+ * The system allocator behind df_mem. malloc of glibc and of musl returns multiples of two
+ * pointers, as df_mem requires. Arenas and device buffers provide larger alignments.
  */
 #include "base/mem.h"
 

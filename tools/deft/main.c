@@ -9,7 +9,8 @@
 
 #include "deft/deft.h"
 
-static const char usage[] =
+/* In two pieces, because C promises no longer strings. */
+static const char usage_programs[] =
     "usage: deft COMMAND [...]\n"
     "\n"
     "  opt FILE      run a trace through the passes and print stages\n"
@@ -50,7 +51,9 @@ static const char usage[] =
     "    --with=COMMAND   fails while `COMMAND TRACE` does; else: while run --check does\n"
     "    --timeout=N      seconds for one candidate                    (60)\n"
     "    --memory=N       MiB of address space for one candidate       (no bound)\n"
-    "    --tries=N        candidates at most                           (5000)\n"
+    "    --tries=N        candidates at most                           (5000)\n";
+
+static const char usage_logs[] =
     "  stats LOG     what a structured log adds up to; LOG is a folder or one of its files\n"
     "    --json           as one object\n"
     "  perfetto LOG  the log as a trace for ui.perfetto.dev\n"
@@ -79,11 +82,17 @@ static const char usage[] =
     "FILE is a text trace, - for standard input; what follows a line \"--- ...\" is not read.\n"
     "Exit: 0 ok, 1 a check failed, 2 usage, 3 bad input, 4 no code generator or library.\n";
 
+static void put_usage(FILE *out)
+{
+    fputs(usage_programs, out);
+    fputs(usage_logs, out);
+}
+
 static int help(int argc, char **argv)
 {
     (void)argc;
     (void)argv;
-    fputs(usage, stdout);
+    put_usage(stdout);
     return CLI_OK;
 }
 
@@ -110,7 +119,7 @@ int main(int argc, char **argv)
                      { "--version", version }, { "--help", help },
                      { "help", help },         { "-h", help } };
     if (argc < 2) {
-        fputs(usage, stderr);
+        put_usage(stderr);
         return CLI_USAGE;
     }
     for (size_t i = 0; i < DF_LEN(commands); i++) {
