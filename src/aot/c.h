@@ -2,12 +2,11 @@
  *
  * Kernel IR as C11 text, for exports that a C compiler builds (gcc or clang, of any machine whose
  * floats are IEEE). The text needs no header of deft. It consists of the prelude, once per file,
- * and of one piece for each kernel and each product. The bits of the results are those of the
- * interpreter in strict mode. A kernel with the flag FAST gets strict arithmetic, too.
+ * and of one piece for each kernel. The bits of the results are those of the interpreter in strict
+ * mode. A kernel with the flag FAST gets strict arithmetic, too.
  *
  * Everything that the text defines is static, so a file may hold any number of pieces with
- * different names. A file that is compiled with -DDF_AOT_KERNEL= exports the functions of kernels
- * and products instead.
+ * different names. A file that is compiled with -DDF_AOT_KERNEL= exports the functions instead.
  *
  * The compiler must not contract, reassociate or flush. The prelude switches contraction off
  * itself. Exporters also recommend -ffp-contract=off to those who build the file. df_aot_c_check()
@@ -23,7 +22,6 @@
  *
  *   struct df_aot_kargs     the fields of df_kargs (runtime/device.h), in its layout
  *   df_aot_kernel_fn        the type of functions of kernels, as df_kernel_fn
- *   df_aot_gemm_fn          the type of functions of products, as df_gemm_fn
  *   int df_aot_c_check(void)
  *                           1 when the arithmetic of this file is that of the interpreter on the
  *                           calling thread. 0 when the compiler contracted, computed with more
@@ -45,15 +43,5 @@ void df_aot_c_prelude(df_str *out);
  * depends on the kernel and the name alone. Returns DEFT_E_COMPILE for a kernel that is none, and
  * DEFT_E_MEMORY. Then nothing was appended. */
 deft_status df_aot_c_kernel(df_diag *d, const df_kernel *k, const char *name, df_str *out);
-
-/* Appends the micro-kernel of df_gemm_fn for f32 or f64, and the sizes of its tile, which depend on
- * the machine for which the text is compiled:
- *
- *   NAME           the function
- *   NAME_mr        rows of a tile, an enumeration constant
- *   NAME_nr        columns of a tile
- *
- * Returns DEFT_E_COMPILE for other dtypes. Then nothing was appended. */
-deft_status df_aot_c_gemm(df_diag *d, deft_dtype t, const char *name, df_str *out);
 
 #endif

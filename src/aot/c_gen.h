@@ -9,7 +9,6 @@
  *   c_reduce.c   what these two share
  *   c_values.c   instructions, addresses of accesses, levels
  *   c_writer.c   lines and braces, names of types
- *   c_gemm.c     the micro-kernel of products
  *
  * Names in the text:
  *

@@ -26,9 +26,6 @@ typedef struct library {
 
 typedef struct c_compiler {
     fail_fn fail;
-    pthread_mutex_t lock; /* guards the products */
-    df_gemm_kernel gemm[2];
-    library *gemm_library[2];
     atomic_uint n_texts;
 } c_compiler;
 
@@ -153,43 +150,17 @@ static deft_status show(void *self, df_diag *d, const df_kernel *k, const char *
     return df_aot_c_kernel(d, k, "kernel", out);
 }
 
-static deft_status make_gemm(c_compiler *c, df_diag *d, deft_dtype t, uint32_t at)
-{
-    df_str s;
-    deft_status st = DEFT_OK;
-    begin_text(&s);
-    TRY(df_aot_c_gemm(d, t, "product", &s));
-    df_str_put(&s, "const unsigned test_tile[2] = { product_mr, product_nr };\n");
-    TRY(open_text(c, d, &s, &c->gemm_library[at]));
-    const unsigned *const tile = dlsym(c->gemm_library[at]->handle, "test_tile");
-    void *const p = dlsym(c->gemm_library[at]->handle, "product");
-    memcpy(&c->gemm[at].fn, &p, sizeof p);
-    c->gemm[at].mr = tile[0];
-    c->gemm[at].nr = tile[1];
-done:
-    df_str_finish(&s);
-    return st;
-}
-
+/* Exported products are no kernels (src/aot/rt/product.c). */
 static deft_status gemm(void *self, df_diag *d, deft_dtype t, df_gemm_kernel *out)
 {
     c_compiler *const c = self;
-    const uint32_t at = t == DEFT_F64;
-    deft_status st = DEFT_OK;
-    pthread_mutex_lock(&c->lock);
-    if (!c->gemm_library[at]) st = make_gemm(c, d, t, at);
-    if (st == DEFT_OK) *out = c->gemm[at];
-    pthread_mutex_unlock(&c->lock);
-    return st;
+    (void)t, (void)out;
+    return c->fail(d, DEFT_E_BACKEND, "C text has no micro-kernels");
 }
 
 static void destroy(void *self)
 {
-    c_compiler *const c = self;
-    for (int i = 0; i < 2; i++)
-        if (c->gemm_library[i]) close_library(c->gemm_library[i]);
-    pthread_mutex_destroy(&c->lock);
-    free(c);
+    free(self);
 }
 
 void c_compiler_open(fail_fn fail, df_compiler *out)
@@ -197,7 +168,6 @@ void c_compiler_open(fail_fn fail, df_compiler *out)
     c_compiler *const c = calloc(1, sizeof *c);
     if (!c) abort();
     c->fail = fail;
-    pthread_mutex_init(&c->lock, NULL);
     *out = (df_compiler){ .name = "C text",
                           .version = "C text",
                           .self = c,

@@ -2,7 +2,7 @@
  *
  * Kernels as C text against the interpreter, bit for bit (all NaNs are equal): every kernel op and
  * dtype, every reduction and scan in each mode that has it, kernels written by hand, random kernels
- * of every mode, and products. Many kernels share a run of the C compiler. Buffers end at an
+ * of every mode. Many kernels share a run of the C compiler. Buffers end at an
  * inaccessible page.
  *
  *   kernels [--quick | --full] [SEED]      SEED: where random kernels begin
@@ -406,74 +406,7 @@ static void run_halves(batch *b)
     free(want);
 }
 
-/* ---- products ---- */
-
-enum { MOST_K = 37, MOST_TILE = 64 };
-
-static double one_product(deft_dtype t, int64_t n_k, const void *a, const void *b, int64_t mr,
-                          int64_t nr, int64_t i, int64_t j, double start)
-{
-    double x = start;
-    for (int64_t k = 0; k < n_k; k++)
-        x = t == DEFT_F64 ? fma(((const double *)a)[k * mr + i], ((const double *)b)[k * nr + j], x)
-                          : (double)fmaf(((const float *)a)[k * mr + i],
-                                         ((const float *)b)[k * nr + j], (float)x);
-    return x;
-}
-
-static void run_tile(batch *b, deft_dtype t, const df_gemm_kernel *g, int64_t n_k, int64_t m,
-                     int64_t n, int64_t first)
-{
-    enum { LDC = MOST_TILE + 3 };
-    static double pa[MOST_K * MOST_TILE], pb[MOST_K * MOST_TILE], c[MOST_TILE * LDC],
-        was[MOST_TILE * LDC];
-    const bool is_f64 = t == DEFT_F64;
-    if (g->mr > MOST_TILE || g->nr > MOST_TILE) stop("product", "the tile is larger than the test");
-    for (int i = 0; i < MOST_K * MOST_TILE; i++) {
-        const double x = (i * 7919 % 1009 - 500) / 7.0, y = (i * 104729 % 997 - 500) / 3.0;
-        if (is_f64)
-            pa[i] = x, pb[i] = y;
-        else
-            ((float *)pa)[i] = (float)x, ((float *)pb)[i] = (float)y;
-    }
-    for (int i = 0; i < MOST_TILE * LDC; i++)
-        if (is_f64)
-            c[i] = i / 3.0;
-        else
-            ((float *)c)[i] = (float)(i / 3.0);
-    memcpy(was, c, sizeof c);
-    g->fn(n_k, pa, pb, c, LDC, m, n, first, pa);
-    b->n_runs++;
-    for (int64_t i = 0; i < MOST_TILE; i++)
-        for (int64_t j = 0; j < LDC; j++) {
-            const int64_t at = i * LDC + j;
-            const double before = is_f64 ? was[at] : (double)((float *)was)[at];
-            const double got = is_f64 ? c[at] : (double)((float *)c)[at];
-            const double want =
-                i < m && j < n ? one_product(t, n_k, pa, pb, g->mr, g->nr, i, j, first ? 0 : before)
-                               : before;
-            if (got == want) continue;
-            fprintf(stderr, "product of %s: %d x %d, k %d: [%d, %d] is %a, not %a\n",
-                    deft_dtype_name(t), (int)m, (int)n, (int)n_k, (int)i, (int)j, got, want);
-            b->n_wrong++;
-            return;
-        }
-}
-
-static void run_products(batch *b)
-{
-    static const int64_t lengths[] = { 0, 1, 4, MOST_K };
-    for (int single = 0; single < 2; single++) {
-        const deft_dtype t = single ? DEFT_F32 : DEFT_F64;
-        df_gemm_kernel g;
-        df_diag d = { 0 };
-        if (b->c.gemm(b->c.self, &d, t, &g) != DEFT_OK) stop("product", d.text);
-        for (int64_t m = 1; m <= g.mr; m++)
-            for (int64_t n = 1; n <= g.nr; n++)
-                for (uint32_t k = 0; k < DF_LEN(lengths); k++)
-                    run_tile(b, t, &g, lengths[k], m, n, (m + n) % 2);
-    }
-}
+/* ---- rules ---- */
 
 /* What cannot be written is refused, and nothing is appended. */
 static void expect_refusals(batch *b)
@@ -488,7 +421,6 @@ static void expect_refusals(batch *b)
     one_op_make(&x, DF_K_add, DEFT_F32, DEFT_F32);
     x.ins[2].src[1] = 7;
     b->n_wrong += df_aot_c_kernel(&d, &x.k, "k", &s) != DEFT_E_COMPILE;
-    b->n_wrong += df_aot_c_gemm(&d, DEFT_I32, "k", &s) != DEFT_E_COMPILE;
     b->n_wrong += strcmp(s.at, "before") != 0;
     df_str_finish(&s);
 }
@@ -570,7 +502,6 @@ int main(int argc, char **argv)
     flush(&b);
     run_gathers(&b);
     run_halves(&b);
-    run_products(&b);
     expect_refusals(&b);
     expect_rules(&b);
     b.c.destroy(b.c.self);
