@@ -113,8 +113,9 @@ static deft_status complete(const program *p, uint32_t node)
         for (uint32_t x = 0; x < n->rank; x++) {
             if (from[x] == was[x] || row[x] != df_trace_extents(p->t, node)[x]) continue;
             const int64_t start = p->t->args[n->arg + 2 * x], step = p->t->args[n->arg + 2 * x + 1];
-            if (row[x] == was[x] && start == 0 && step == 1) row[x] = from[x];
-            if (row[x] == was[x])
+            const bool is_whole = row[x] == was[x] && start == 0 && step == 1;
+            if (is_whole) row[x] = from[x];
+            if (!is_whole)
                 return df_fail(p->d, DEFT_E_ARG,
                                "export: %%%u is a slice of axis %u, whose extent is open; the "
                                "program does not say how the slice follows from it",

@@ -286,6 +286,14 @@ static deft_status sorted(deft_ctx *cx, deft_tensor *const *in, size_t n_in, def
     return DEFT_OK;
 }
 
+static deft_status shortened(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                             size_t n_out, void *user)
+{
+    (void)cx, (void)n_in, (void)n_out, (void)user;
+    out[0] = deft_neg(deft_slice(in[0], DEFT_R(1, DEFT_END)));
+    return DEFT_OK;
+}
+
 static void expect_mistake(deft_capture *c, const char *at, deft_export_options o, deft_status st,
                            const char *part)
 {
@@ -321,6 +329,12 @@ Test(export, mistakes_are_named)
     o = (deft_export_options){ .extents = &third, .n_extents = 1 };
     expect_mistake(d, path, o, DEFT_E_ARG, "has no axis 2");
     cr_assert_eq(deft_export(NULL, path, NULL), DEFT_E_ARG);
+    deft_capture_destroy(&d);
+    const deft_export_extent first = { "n", 0, 0 };
+    d = deft_capture_create(r.cx, shortened, NULL);
+    OK(&r, deft_capture_call(d, in, 1, &out, 1));
+    o = (deft_export_options){ .extents = &first, .n_extents = 1 };
+    expect_mistake(d, path, o, DEFT_E_ARG, "is a slice of axis 0, whose extent is open");
     deft_capture_destroy(&c);
     deft_capture_destroy(&d);
 }
