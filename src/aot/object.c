@@ -23,6 +23,7 @@
 #include "aot/rt_objects.h"
 #include "runtime/code/callees.h"
 #include "runtime/code/object.h"
+#include "runtime/code/object_machine.h"
 #include "runtime/cpu.h"
 
 /* ---- the file as it is written ---- */
@@ -128,21 +129,6 @@ static uint32_t undefined_symbol(uint32_t callee)
                                          : SYM_NONE;
 }
 
-/* The offset of the stub that jumps to the address in the slot: FF 25 and the distance; see
- * runtime/code/object.c. */
-static int64_t stub_of(const df_object *o, const df_object_call *c)
-{
-    const unsigned char *const body = (const unsigned char *)o + o->body;
-    for (uint32_t at = 0; at + 6 <= c->slot; at++) {
-        int32_t distance;
-        memcpy(&distance, body + at + 2, sizeof distance);
-        if (body[at] == 0xFF && body[at + 1] == 0x25 && body[at + 6] == 0xCC &&
-            at + 6 + (int64_t)distance == c->slot)
-            return at;
-    }
-    return NO_PLACE;
-}
-
 /* Appends the code of o, and makes its stubs jump to the functions. Returns where it begins. */
 static int64_t object_add_block(writer *w, const df_object *o)
 {
@@ -151,17 +137,18 @@ static int64_t object_add_block(writer *w, const df_object *o)
         if (undefined_symbol(o->calls[i].callee) == SYM_NONE)
             function[i] = math_function(w, o->calls[i].callee);
     if (w->st != DEFT_OK) return 0;
+    if (o->slot_reads > 0) {
+        w->st = df_fail(w->d, DEFT_E_INTERNAL, "export: code calls a function without its stub");
+        return 0;
+    }
     align_to(&w->text, DF_OBJECT_ALIGN, (char)0xCC);
     const int64_t begin = (int64_t)w->text.n;
     df_str_putn(&w->text, (const char *)o + o->body, o->body_size);
     if (!w->text.ok) return 0;
     for (uint32_t i = 0; i < o->n_calls; i++) {
         const df_object_call *const c = &o->calls[i];
-        const int64_t stub = stub_of(o, c);
-        if (stub == NO_PLACE || o->slot_reads > 0) {
-            w->st = df_fail(w->d, DEFT_E_INTERNAL, "export: code calls a function in another way");
-            return 0;
-        }
+        /* The stubs stand before the slots, in the same order (runtime/code/object.c). */
+        const int64_t stub = c->slot - (int64_t)o->n_calls * DF_STUB_BYTES;
         char *const at = w->text.at + begin + stub;
         at[0] = (char)0xE9; /* jmp, with the distance from its end */
         const uint32_t symbol = undefined_symbol(c->callee);
@@ -209,6 +196,11 @@ static const level levels[] = {
     { "x86-64-v2", AOT_CPU_V2, PRODUCTS(v1) },
     { "x86-64", AOT_CPU_ANY, PRODUCTS(v1) },
 };
+
+static const char *wanted_levels(const writer *w)
+{
+    return w->p->o->levels ? w->p->o->levels : "x86-64-v4,x86-64-v3,x86-64";
+}
 
 static bool is_wanted(const char *list, const char *name)
 {
@@ -294,7 +286,7 @@ static deft_status add_levels(writer *w, uint32_t n, int64_t *product, int64_t *
                               uint32_t *needs)
 {
     deft_status st = DEFT_OK;
-    const char *const list = w->p->o->levels ? w->p->o->levels : "x86-64-v4,x86-64-v3,x86-64";
+    const char *const list = wanted_levels(w);
     const uint32_t n_kernels = w->p->plan->n_kernels;
     int64_t *const at = df_arena_new(&w->p->arena, int64_t, 3 * (size_t)n_kernels + 1);
     if (!at) return df_fail_mem(w->d, "export", n_kernels * sizeof *at);
@@ -606,7 +598,7 @@ enum { MOST_LEVELS = DF_LEN(levels) };
 static deft_status object_write_all(writer *w, df_str *out)
 {
     deft_status st = DEFT_OK;
-    const char *const list = w->p->o->levels ? w->p->o->levels : "x86-64-v4,x86-64-v3,x86-64";
+    const char *const list = wanted_levels(w);
     int64_t product[2 * MOST_LEVELS], kernels[MOST_LEVELS], at[DF_CODE_PIECES] = { NO_PLACE };
     uint32_t needs[MOST_LEVELS];
     const uint32_t n = count_levels(w, list);

@@ -422,7 +422,6 @@ static void import_kernel(maker *m, const df_seg *seg, aot_seg *out)
         out->flags |= AOT_SPLIT;
         out->n_partial = program_partial_words(k);
     }
-    if (k->flags & DF_KERNEL_CHECKS) out->flags |= AOT_CHECKS;
     if (df_kernel_has_tiles(k)) out->flags |= AOT_TILES;
     out->picoseconds = (uint32_t)(CODE_PS * (k->cost > 1 ? k->cost : 1));
     out->extent = list_slots(m, seg->extent, k->n_axes);

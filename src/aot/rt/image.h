@@ -106,7 +106,7 @@ typedef struct aot_bind {
 enum { AOT_SEG_KERNEL, AOT_SEG_PRODUCT };
 enum { AOT_MODE_MAP, AOT_MODE_ROW, AOT_MODE_COL, AOT_MODE_LOOP };
 enum { AOT_ROLE_OUTER, AOT_ROLE_RED, AOT_ROLE_INNER };
-enum { AOT_SPLIT = 1, AOT_TILES = 2, AOT_CHECKS = 4, AOT_SCRATCH = 8, AOT_WHOLE_ROWS = 16 };
+enum { AOT_SPLIT = 1, AOT_TILES = 2, AOT_SCRATCH = 4, AOT_WHOLE_ROWS = 8 };
 
 typedef struct aot_seg {
     uint32_t kind;
