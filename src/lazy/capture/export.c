@@ -71,28 +71,15 @@ static bool is_assigned(const recording *r, tensor_ref ref)
 /* Copies the value of an outside tensor, which becomes input k, row-major. */
 static deft_status copy_outside(export_work *w, uint32_t k, deft_tensor *t, const void **out)
 {
-    deft_status st = DEFT_OK;
-    df_buffer *buf = NULL;
-    df_trace of = w->t;
-    df_input *const in = df_arena_new(&w->arena, df_input, of.n_inputs);
-    df_value *const v = df_handle_value(w->cx, t);
-    char *data = NULL, *packed = NULL;
+    const df_value *const v = df_handle_value(w->cx, t);
     if (!v)
         return df_fail(w->d, DEFT_E_STATE, "export: a tensor from outside has no value any more");
-    const size_t bytes = (size_t)df_trace_numel(&of, of.inputs[k].node) *
-                         deft_dtype_size((deft_dtype)of.nodes[of.inputs[k].node].dtype);
-    packed = df_arena_alloc(&w->arena, bytes ? bytes : 1, 64);
-    if (!in || !packed) return df_fail_mem(w->d, "export", bytes);
-    TRY(df_value_span(w->cx, w->d, v, DEFT_CPU, &buf, &data));
-    memcpy(in, of.inputs, of.n_inputs * sizeof *in);
-    in[k].data = data;
-    memcpy(in[k].stride, v->stride, sizeof in[k].stride);
-    of.inputs = in;
-    df_input_gather(&of, k, packed);
+    const deft_dtype dtype = (deft_dtype)w->t.nodes[w->t.inputs[k].node].dtype;
+    const size_t bytes = df_value_size(v);
+    void *const packed = df_arena_alloc(&w->arena, bytes ? bytes : 1, 64);
+    if (!packed) return df_fail_mem(w->d, "export", bytes);
     *out = packed;
-done:
-    df_buffer_drop(&buf);
-    return st;
+    return df_value_read(w->cx, w->d, v, dtype, packed);
 }
 
 static const char *input_name(export_work *w, uint32_t arg)
