@@ -25,6 +25,7 @@
 
 #include <string.h>
 
+#include "base/bits.h"
 #include "runtime/os.h"
 #include "runtime/row_copies.h"
 
@@ -423,7 +424,7 @@ static deft_status exec_write_number(void *self, df_diag *d, void *to, uint64_t 
 {
     (void)self;
     (void)d;
-    df_put_bits(to, bits, bytes);
+    df_bits_store(to, bits, bytes);
     return DEFT_OK;
 }
 

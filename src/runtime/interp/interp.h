@@ -34,8 +34,4 @@ void df_interp_part(const df_kernel *k, void *work, const df_kargs *a, int64_t o
 void df_interp_fin(const df_kernel *k, void *work, const df_kargs *a, int64_t o, int64_t i0,
                    int64_t i1);
 
-/* Writes the low `size` bytes of v to dst, as a value of that size. size is 1, 2, 4 or 8. dst may
- * have any alignment. Works for either byte order. */
-void df_put_bits(void *dst, uint64_t v, size_t size);
-
 #endif

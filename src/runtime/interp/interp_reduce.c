@@ -169,12 +169,13 @@ void df_red_join_partial(df_interp *x, df_red *r, int64_t i0, uint32_t n)
             const uint64_t *const index = in + x->n_blocks * x->n_inner;
             for (uint32_t i = 0; i < n; i++) {
                 char value[8];
-                df_put_bits(value, in[i], r->size);
+                df_bits_store(value, in[i], r->size);
                 fold_arg(r, i, value, (int64_t)index[i]);
             }
             continue;
         }
-        for (uint32_t i = 0; i < n; i++) df_put_bits(r->acc + i * (size_t)r->size, in[i], r->size);
+        for (uint32_t i = 0; i < n; i++)
+            df_bits_store(r->acc + i * (size_t)r->size, in[i], r->size);
         depth = push_block(x, r, r->acc, b, depth, n);
     }
     finish_red(x, r, depth, n);
