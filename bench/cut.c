@@ -10,9 +10,9 @@
 
 static double eval_time(deft_ctx *cx, deft_tensor *a, deft_tensor *one, int n)
 {
-    double t[201];
-    const int rounds = n >= 1000 ? 101 : 201;
-    for (int r = -20; r < rounds; r++) {
+    enum { ROUNDS = 5001 }; /* longer than the spells in which a shared machine is slow */
+    static double t[ROUNDS];
+    for (int r = -20; r < ROUNDS; r++) {
         const deft_scope s = deft_scope_begin(cx);
         deft_tensor *x = a;
         for (int i = 0; i < n; i++) x = i % 2 ? deft_mul(x, one) : deft_add(x, one);
@@ -23,7 +23,7 @@ static double eval_time(deft_ctx *cx, deft_tensor *a, deft_tensor *one, int n)
         bench_must(cx, deft_scope_end(s), "scope_end");
         if (r >= 0) t[r] = t1 - t0;
     }
-    return bench_median(t, (size_t)rounds);
+    return bench_median(t, ROUNDS);
 }
 
 void bench_cut(bench *b)
