@@ -86,8 +86,8 @@ void bench_record(bench *b)
     const double ref = bench_median(alloc, ROUNDS) / N * 1e9;
     bench_row(b, "one op, in a new order", bench_median(new_open, ROUNDS) / N * 1e9, "ns",
               "malloc + free of 64 B, ns", ref, BENCH_VALUE_AT_MOST, 25);
-    bench_row(b, "in a new order, with its release", bench_median(new_whole, ROUNDS) / N * 1e9, "ns",
-              "malloc + free of 64 B, ns", ref, BENCH_VALUE_AT_MOST, 40);
+    bench_row(b, "in a new order, with its release", bench_median(new_whole, ROUNDS) / N * 1e9,
+              "ns", "malloc + free of 64 B, ns", ref, BENCH_VALUE_AT_MOST, 40);
     bench_row(b, "one op again", bench_median(open, ROUNDS) / N * 1e9, "ns",
               "malloc + free of 64 B, ns", ref, BENCH_VALUE_AT_MOST, 25);
     bench_row(b, "one op again, with its release", bench_median(whole, ROUNDS) / N * 1e9, "ns",
