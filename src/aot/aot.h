@@ -11,8 +11,7 @@
  * in freestanding C. It is compiled when deft is built, for objects, and is copied as text into
  * exported C files.
  *
- * Two kinds of operators cannot be exported, and are refused by name: loops and branches that are
- * no kernel of their own, and operators that are routines, such as sort.
+ * Operators that are routines, such as sort, cannot be exported, and are refused by name.
  */
 #ifndef DF_AOT_AOT_H
 #define DF_AOT_AOT_H

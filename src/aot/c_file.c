@@ -83,6 +83,10 @@ static void put_arrays(const program *p, df_str *out)
     ROWS(binds, "aot_bind", "image_binds");
     ROWS(segs, "aot_seg", "image_segs");
     ROWS(launches, "aot_launch", "image_launches");
+    ROWS(steps, "aot_step", "image_steps");
+    ROWS(loops, "aot_loop", "image_loops");
+    ROWS(roots, "aot_root", "image_roots");
+    ROWS(rows, "aot_row", "image_rows");
     df_str_put(out, "static const aot_guard image_guards[] = {\n");
     for (size_t i = 0; i < p->guards.n; i++) {
         const aot_guard *const g = &p->guards.at[i];
@@ -108,13 +112,13 @@ static void put_arrays(const program *p, df_str *out)
 static void put_kernel_table(const program *p, df_str *out)
 {
     df_str_put(out, "static const aot_kernel image_kernels[] = {\n");
-    for (uint32_t i = 0; i < p->plan->n_kernels; i++) {
-        if (df_code_has_parts(&p->plan->kernels[i], NULL))
+    for (uint32_t i = 0; i < (uint32_t)p->kernels.n; i++) {
+        if (df_code_has_parts(p->kernels.at[i], NULL))
             df_str_fmt(out, "    kernel%u, kernel%u_part, kernel%u_fin,\n", i, i, i);
         else
             df_str_fmt(out, "    kernel%u, NULL, NULL,\n", i);
     }
-    df_str_put(out, p->plan->n_kernels ? "};\n" : "    NULL };\n");
+    df_str_put(out, (uint32_t)p->kernels.n ? "};\n" : "    NULL };\n");
 }
 
 static void put_image(const program *p, df_str *out)
@@ -127,17 +131,19 @@ static void put_image(const program *p, df_str *out)
         "    .values = image_values, .slots = image_slots, .guards = image_guards,\n"
         "    .bufs = image_bufs, .binds = image_binds, .nums = image_nums,\n"
         "    .list = image_list, .segs = image_segs, .launches = image_launches,\n"
+        "    .steps = image_steps, .loops = image_loops, .roots = image_roots, .rows = "
+        "image_rows,\n"
         "    .levels = image_levels, .data = (const char *)image_data,\n"
         "    .level = &image_level,\n",
         program_has_products(p, false) ? "deft_aot_product" : "NULL",
         program_has_products(p, true) ? "deft_aot_product" : "NULL");
     df_str_fmt(out,
                "    .n_values = %zu, .n_slots = %zu, .n_guards = %zu, .n_bufs = %zu,\n"
-               "    .n_segs = %zu, .n_launches = %zu, .n_levels = 1, .n_kernels = %u,\n"
-               "    .n_parameters = %zu, .arena = %uu, .n_binds = %zu\n"
+               "    .n_segs = %zu, .n_steps = %zu, .n_roots = %zu, .n_levels = 1,\n"
+               "    .n_parameters = %zu, .arena = %uu\n"
                "};\n",
-               p->values.n, p->slots.n, p->guards.n, p->bufs.n, p->segs.n, p->launches.n,
-               p->plan->n_kernels, p->params.n, p->arena_slot, p->binds.n);
+               p->values.n, p->slots.n, p->guards.n, p->bufs.n, p->segs.n, p->steps.n, p->roots.n,
+               p->params.n, p->arena_slot);
 }
 
 /* ---- the exported functions ---- */
@@ -205,10 +211,10 @@ deft_status c_file_write(program *p, df_str *out)
         put_runtime(out, rt_text_product_c, sizeof rt_text_product_c);
     put_runtime(out, rt_text_run_c, sizeof rt_text_run_c);
     df_str_put(out, "\n/* ---- kernels ---- */\n\n");
-    for (uint32_t i = 0; i < p->plan->n_kernels; i++) {
+    for (uint32_t i = 0; i < (uint32_t)p->kernels.n; i++) {
         char name[NAME];
         (void)snprintf(name, sizeof name, "kernel%u", i);
-        TRY(df_aot_c_kernel(p->d, &p->plan->kernels[i], name, out));
+        TRY(df_aot_c_kernel(p->d, p->kernels.at[i], name, out));
     }
     df_str_put(out, "\n/* ---- the program ---- */\n\n");
     put_arrays(p, out);

@@ -83,7 +83,7 @@ static bool take_facts(const program *p, const aot_seg *g, df_facts *out)
     launch l;
     if (!make_launch(p, g, &l)) return false;
     bool is_known;
-    const df_kernel *const k = &p->plan->kernels[g->kernel];
+    const df_kernel *const k = p->kernels.at[g->kernel];
     const df_call c = { .args = &l.args,
                         .rows = k->mode == DF_MODE_ROW || (g->flags & AOT_WHOLE_ROWS),
                         .n_rows = rows_of(p, g, &is_known) };

@@ -234,7 +234,7 @@ static deft_status object_add_kernel(writer *w, const df_compiler *c, uint32_t i
                                      const df_facts *facts, int64_t at[3])
 {
     deft_status st = DEFT_OK;
-    const df_kernel *const k = &w->p->plan->kernels[i];
+    const df_kernel *const k = w->p->kernels.at[i];
     char text[DF_CODE_PIECES][DF_CODE_NAME];
     const char *names[DF_CODE_PIECES] = { NULL };
     int64_t place[DF_CODE_PIECES];
@@ -266,12 +266,12 @@ static deft_status add_kernels(writer *w, const level *l, int64_t *at)
     TRY(df_plugin_open_target(w->d, p->mem, l->name, &c, &library));
     if (!c.object)
         TRY(df_fail(w->d, DEFT_E_BACKEND, "export: the code generator makes no objects"));
-    for (uint32_t i = 0; i < p->plan->n_kernels; i++) {
+    for (uint32_t i = 0; i < p->kernels.n; i++) {
         df_facts facts;
         const bool has_facts = facts_find(p, i, &facts);
         for (int e = 0; e < 3; e++) at[3 * i + (uint32_t)e] = NO_PLACE;
         /* Code that relies on facts has no part and fin. */
-        if (!has_facts || df_code_has_parts(&p->plan->kernels[i], NULL))
+        if (!has_facts || df_code_has_parts(p->kernels.at[i], NULL))
             TRY(object_add_kernel(w, &c, i, NULL, at + 3 * i));
         if (has_facts) TRY(object_add_kernel(w, &c, i, &facts, at + 3 * i));
     }
@@ -287,7 +287,7 @@ static deft_status add_levels(writer *w, uint32_t n, int64_t *product, int64_t *
 {
     deft_status st = DEFT_OK;
     const char *const list = wanted_levels(w);
-    const uint32_t n_kernels = w->p->plan->n_kernels;
+    const uint32_t n_kernels = (uint32_t)w->p->kernels.n;
     int64_t *const at = df_arena_new(&w->p->arena, int64_t, 3 * (size_t)n_kernels + 1);
     if (!at) return df_fail_mem(w->d, "export", n_kernels * sizeof *at);
     uint32_t k = 0;
@@ -346,9 +346,10 @@ static void object_put_image(writer *w, uint32_t n_levels, const int64_t *produc
         }
         put_address(w, SYM_TABLES, kernels[i]);
     }
-    const int64_t array[] = { ARRAY(values), ARRAY(slots), ARRAY(guards),
-                              ARRAY(bufs),   ARRAY(binds), ARRAY(nums),
-                              ARRAY(list),   ARRAY(segs),  ARRAY(launches) };
+    const int64_t array[] = { ARRAY(values),   ARRAY(slots), ARRAY(guards), ARRAY(bufs),
+                              ARRAY(binds),    ARRAY(nums),  ARRAY(list),   ARRAY(segs),
+                              ARRAY(launches), ARRAY(steps), ARRAY(loops),  ARRAY(roots),
+                              ARRAY(rows) };
     const int64_t data = put_array(w, p->data.at, p->data.n);
     w->image = (int64_t)w->tables.n;
     for (size_t i = 0; i < DF_LEN(array); i++) put_address(w, SYM_RODATA, array[i]);
@@ -360,17 +361,16 @@ static void object_put_image(writer *w, uint32_t n_levels, const int64_t *produc
                                .n_guards = (uint32_t)p->guards.n,
                                .n_bufs = (uint32_t)p->bufs.n,
                                .n_segs = (uint32_t)p->segs.n,
-                               .n_launches = (uint32_t)p->launches.n,
+                               .n_steps = (uint32_t)p->steps.n,
+                               .n_roots = (uint32_t)p->roots.n,
                                .n_levels = n_levels,
-                               .n_kernels = p->plan->n_kernels,
                                .n_parameters = (uint32_t)p->params.n,
-                               .arena = p->arena_slot,
-                               .n_binds = (uint32_t)p->binds.n };
+                               .arena = p->arena_slot };
     df_str_putn(&w->tables, (const char *)&counts + offsetof(aot_image, n_values),
                 sizeof counts - offsetof(aot_image, n_values));
 }
-_Static_assert(offsetof(aot_image, n_values) == 12 * sizeof(void *),
-               "put_image writes 12 addresses");
+_Static_assert(offsetof(aot_image, n_values) == 16 * sizeof(void *),
+               "put_image writes 16 addresses");
 _Static_assert(sizeof(aot_level) == 32, "put_image writes four words");
 
 /* ---- the exported functions ---- */

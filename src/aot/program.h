@@ -39,7 +39,8 @@ typedef struct program {
 
     DF_VEC(parameter) params;
     DF_VEC(int64_t) values;
-    DF_VEC(bool) is_open; /* per value: a call computes it */
+    DF_VEC(bool) is_open;   /* per value: a call computes it */
+    uint32_t constant[256]; /* by hash: 1 + the slot of a constant that was made; 0: none */
     DF_VEC(aot_slot) slots;
     DF_VEC(aot_guard) guards;
     DF_VEC(aot_buf) bufs;
@@ -48,7 +49,12 @@ typedef struct program {
     DF_VEC(uint32_t) list;
     DF_VEC(aot_seg) segs;
     DF_VEC(aot_launch) launches;
-    df_str data; /* linked arrays, each aligned to 64 bytes */
+    DF_VEC(aot_step) steps;
+    DF_VEC(aot_loop) loops;
+    DF_VEC(aot_root) roots;
+    DF_VEC(aot_row) rows;
+    DF_VEC(const df_kernel *) kernels; /* those of all plans, each once */
+    df_str data;                       /* linked arrays, each aligned to 64 bytes */
     uint32_t arena_slot;
     uint32_t n_extents;    /* parameters that are extents; they come first */
     uint32_t first_number; /* the first parameter that is a number */

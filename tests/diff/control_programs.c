@@ -4,7 +4,10 @@
  * whose loops and branches are C code: what deft_scan, deft_while and deft_cond mean is what C
  * means. All values read must have equal bits, on every path, for two sets of extents.
  *
- *   control_programs [COUNT [SEED]] [--quick | --full] [--print]
+ *   control_programs [COUNT [SEED]] [--quick | --full] [--print] [--store=FOLDER]
+ *
+ * With --store, what the interpreter runs for the smaller extents is stored in the folder, a trace
+ * for each value, which tests/aot/run_aot exports.
  *
  * A program follows from its seed alone. Its values are of two kinds, f32 [rows,4] and f32 []; each
  * function grows a pool of them by random ops over what it was handed and what stands around it.
@@ -311,8 +314,10 @@ typedef struct result {
     char error[180];
 } result;
 
-static void run_program(uint64_t seed, deft_ctx *cx, bool in_c, int64_t rows, result *r)
+static void run_program(uint64_t seed, deft_ctx *cx, bool in_c, int64_t rows, const char *store,
+                        result *r)
 {
+    char path[160];
     env e = { .cx = cx, .in_c = in_c };
     pool p = { .n_a = 0 };
     float data[3][5 * 4], number[2];
@@ -332,6 +337,9 @@ static void run_program(uint64_t seed, deft_ctx *cx, bool in_c, int64_t rows, re
         deft_tensor *const t =
             r->n & 1 ? p.b[p.n_b - 1 - (unsigned)r->n / 2] : p.a[p.n_a - 1 - (unsigned)r->n / 2];
         r->size[r->n] = r->n & 1 ? 1 : (size_t)rows * 4;
+        snprintf(path, sizeof path, "%s/%016llx_%d", store ? store : "", (unsigned long long)own,
+                 r->n);
+        if (store && deft_store_next(cx, path) != DEFT_OK) e.failed = true;
         if (deft_read(t, DEFT_F32, r->v[r->n], r->size[r->n] * sizeof(float)) != DEFT_OK)
             e.failed = true;
     }
@@ -365,8 +373,12 @@ int main(int argc, char **argv)
     long failures = 0, n_values = 0;
     uint64_t n_unfused = 0, n_loops = 0;
     bool print = false;
+    const char *store = NULL;
     for (int i = 1; i < argc; i++)
-        if (!oracle_takes(&asked, argv[i])) print |= !strcmp(argv[i], "--print");
+        if (!strncmp(argv[i], "--store=", 8))
+            store = argv[i] + 8;
+        else if (!oracle_takes(&asked, argv[i]))
+            print |= !strcmp(argv[i], "--print");
     const uint64_t seed = asked.seed;
     const double t0 = oracle_now();
     const size_t n_paths = oracle_open(paths, LEN(paths));
@@ -380,11 +392,12 @@ int main(int argc, char **argv)
             const uint64_t own = oracle_mix(seed + (uint64_t)k, 77);
             if (print)
                 printf("seed %llu\n", (unsigned long long)(seed + (uint64_t)k)), fflush(stdout);
-            run_program(own, paths[0].cx, true, rows, &want);
+            run_program(own, paths[0].cx, true, rows, NULL, &want);
             n_values += want.n > 0 ? want.n : 0;
             for (size_t i = 1; i < n_paths; i++) {
                 if (i == 3 && k % 16) continue; /* compiling costs more than all else */
-                run_program(own, paths[i].cx, false, rows, &got);
+                run_program(own, paths[i].cx, false, rows, i == 1 && rows == 3 ? store : NULL,
+                            &got);
                 if (same(&want, &got, why, sizeof why)) continue;
                 failures++;
                 printf("FAIL seed %llu, %d rows, path %s: %s\n",

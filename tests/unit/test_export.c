@@ -276,6 +276,123 @@ Test(export, an_index_out_of_range_is_a_status)
     deft_capture_destroy(&c);
 }
 
+/* ---- loops and branches ---- */
+
+enum { STEPS = 7, COLUMNS = 9 };
+
+/* Two states that change places, and a row of each iteration. */
+static deft_status exchange(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                            size_t n_out, void *user)
+{
+    (void)cx, (void)n_in, (void)n_out, (void)user;
+    out[0] = deft_sub(in[1], deft_mean(in[2], DEFT_AXES(0), 1));
+    out[1] = deft_tanh(deft_mul(deft_matmul(in[0], in[1]), in[3]));
+    out[2] = deft_sum(out[1], DEFT_AXES(0), 0);
+    return DEFT_OK;
+}
+
+static deft_status is_small(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                            size_t n_out, void *user)
+{
+    (void)n_in, (void)n_out, (void)user;
+    out[0] = deft_lt(deft_max(in[0], DEFT_ALL_AXES, 0), deft_param_f(cx, "limit"));
+    return DEFT_OK;
+}
+
+/* An iteration with a loop in it, and an update of a part of a state. */
+static deft_status enlarge(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                           size_t n_out, void *user)
+{
+    (void)n_in, (void)n_out, (void)user;
+    deft_tensor *const init[2] = { in[0], in[0] }, *const rows[2] = { in[0], in[1] };
+    deft_tensor *made[3], *kept = deft_mul(in[1], deft_const_f(cx, 1));
+    (void)deft_scan(cx, exchange, NULL, init, 2, rows, 2, COLUMNS, 1, made);
+    deft_assign(deft_slice(kept, DEFT_AT(2)), deft_slice(made[0], DEFT_AT(1)));
+    out[0] = deft_add(in[0], deft_abs(made[2]));
+    out[1] = kept;
+    return DEFT_OK;
+}
+
+static deft_status twice(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                         size_t n_out, void *user)
+{
+    (void)cx, (void)n_in, (void)n_out, (void)user;
+    out[0] = deft_matmul(in[0], in[0]);
+    return DEFT_OK;
+}
+
+static deft_status once(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                        size_t n_out, void *user)
+{
+    (void)cx, (void)n_in, (void)n_out, (void)user;
+    out[0] = deft_cumsum(deft_softmax(in[0], 1), 0);
+    return DEFT_OK;
+}
+
+static deft_status iterated(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                            size_t n_out, void *user)
+{
+    (void)n_in, (void)n_out, (void)user;
+    deft_tensor *made[3], *const init[2] = { in[0], in[0] };
+    deft_tensor *const sum = deft_sum(in[0], DEFT_ALL_AXES, 0);
+    deft_tensor *state2[2];
+    (void)deft_while(cx, is_small, enlarge, NULL, init, 2, STEPS, state2);
+    (void)deft_cond(deft_gt(sum, deft_param_f(cx, "least")), twice, once, NULL, state2, 1, made, 1);
+    out[0] = made[0];
+    out[1] = state2[1];
+    out[2] = deft_add(state2[0], deft_const_f(cx, 1));
+    return DEFT_OK;
+}
+
+/* Calls the function and the capture with other numbers, so that loops end early or late, and both
+ * branches run. */
+static void expect_iterated(deft_export_options o)
+{
+    enum { N = COLUMNS * COLUMNS };
+    typedef int (*iterated_fn)(const float *x, double limit, double least, float *a, float *b,
+                               float *c, void *ws, const threads *t);
+    float x[N], got[3][N], want[N];
+    void *fn_at, *bytes_at;
+    iterated_fn fn;
+    bytes_fn bytes;
+    int n_forks = 0;
+    const threads backwards = { 3, &n_forks, run_backwards };
+    for (int i = 0; i < N; i++) x[i] = (float)(i * 37 % 101) * 0.01f - 0.5f;
+    deft_tensor *in[1] = { rig_tensor(&r, DEFT_SHAPE(COLUMNS, COLUMNS), x) }, *out[3];
+    deft_capture *c = deft_capture_create(r.cx, iterated, NULL);
+    OK(&r, deft_capture_set_f(c, "limit", 1));
+    OK(&r, deft_capture_set_f(c, "least", 0));
+    OK(&r, deft_capture_call(c, in, 1, out, 3));
+    fn_at = load(c, o, "f", &bytes_at);
+    memcpy(&fn, &fn_at, sizeof fn);
+    memcpy(&bytes, &bytes_at, sizeof bytes);
+    cr_assert_leq((size_t)bytes(3), sizeof workspace);
+    for (int i = 0; i < 6; i++) {
+        const double limit = i % 3 == 0 ? -1e9 : i % 3 == 1 ? 3 : 1e30, least = i < 3 ? -1e9 : 1e9;
+        OK(&r, deft_capture_set_f(c, "limit", limit));
+        OK(&r, deft_capture_set_f(c, "least", least));
+        OK(&r, deft_capture_call(c, in, 1, out, 3));
+        memset(workspace, 0xA5, sizeof workspace);
+        cr_assert_eq(
+            fn(x, limit, least, got[0], got[1], got[2], workspace, i & 1 ? &backwards : NULL), 0);
+        for (int k = 0; k < 3; k++) {
+            rig_read(&r, out[k], want, N);
+            cr_assert(memcmp(want, got[k], sizeof want) == 0, "call %d, result %d", i, k);
+        }
+    }
+    deft_capture_destroy(&c);
+}
+
+Test(export, loops_and_branches_have_the_bits_of_the_capture)
+{
+    expect_iterated(as_object);
+}
+
+Test(export, loops_and_branches_have_the_bits_of_the_capture_in_c)
+{
+    expect_iterated(as_c);
+}
+
 /* ---- mistakes ---- */
 
 static deft_status sorted(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,

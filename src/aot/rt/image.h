@@ -79,14 +79,11 @@ enum {
     AOT_BUF_PARAMETER, /* parameter `index` of the call */
     AOT_BUF_DATA,      /* slot `index`: bytes from the beginning of the linked data */
     AOT_BUF_TEMPORARY, /* slot `index`: bytes from the beginning of the arena */
-    AOT_BUF_COPY       /* parameter `index`, which gets the values of buffer `copied` in the end */
+    AOT_BUF_MOVING     /* a loop sets its address in each iteration (aot_loop) */
 };
 
 typedef struct aot_buf {
     uint32_t kind, index;
-    uint32_t copied; /* the parameter whose memory is copied here first, where it is another; or
-                      * AOT_NONE. Of a COPY: see above */
-    uint32_t bytes;  /* slot */
 } aot_buf;
 
 enum { AOT_ACCESS_LOAD, AOT_ACCESS_STORE, AOT_ACCESS_INDEX, AOT_ACCESS_SCRATCH };
@@ -139,6 +136,62 @@ typedef struct aot_launch {
     uint32_t checks;            /* whether an index may be found out of range up to here */
 } aot_launch;
 
+/* ---- steps ---- */
+
+/* A program is a list of steps. Steps of a loop or a branch follow it in the list, and may be loops
+ * and branches themselves: first n_first steps, then n_second. */
+enum {
+    AOT_STEP_LAUNCHES, /* runs b launches from launch a on; they have d segments from c on */
+    AOT_STEP_COPY,     /* copies c bytes (slot) from buffer b to buffer a, if they are not the same
+                        * memory */
+    AOT_STEP_NUMBER,   /* writes number b, of c bytes, to buffer a */
+    AOT_STEP_COND,     /* runs the n_first steps where buffer a holds true, else the n_second */
+    AOT_STEP_LOOP      /* runs loop a: n_first steps are the test, n_second are an iteration */
+};
+
+typedef struct aot_step {
+    uint32_t kind, a, b, c, d, n_first, n_second, unused;
+} aot_step;
+
+/* A loop runs iterations 0, 1, ... below `most` (slot), while the test stores true in buffer `test`
+ * before an iteration. Without a test, test is AOT_NONE. Buffer `number` gets the number of the
+ * iteration, an int64_t. */
+typedef struct aot_loop {
+    uint32_t most, number, test;
+    uint32_t root, n_roots; /* what an iteration computes: image.roots */
+    uint32_t row, n_rows;   /* buffers that move: image.rows */
+    uint32_t unused;
+} aot_loop;
+
+/* A result of an iteration: the next value of a state, or a row among the rows of all iterations.
+ *
+ * Buffer `state` is where an iteration reads the state: at first it is buffer `init`, later the
+ * value that the iteration before stored. Buffer `next` is where an iteration stores the result.
+ *
+ *   a row     next is row number n of buffer `out`
+ *   a state   next is `out`, or the memory of its own, whichever does not hold the state. The last
+ *             value is copied to `out`, if it is not there.
+ *
+ * AOT_ROOT_IN_PLACE: next may be the memory of the state itself. Then all values but the initial
+ * one are in `out`, and the state has no memory of its own. */
+typedef struct aot_root {
+    uint32_t flags;
+    uint32_t bytes; /* slot: of the state, or of one row */
+    uint32_t same;  /* the root of this loop whose memory it shares, or its own number. A row shares
+                     * that of a row only. */
+    uint32_t next;  /* MOVING; AOT_NONE where it shares that of another root */
+    uint32_t out;
+    uint32_t state, init; /* `state` is MOVING; AOT_NONE: a row */
+    uint32_t own;         /* slot: bytes from the beginning of the arena */
+} aot_root;
+
+enum { AOT_ROOT_IN_PLACE = 1 };
+
+/* In iteration n, buffer `buf` begins `first` + n * `step` bytes (slots) behind buffer `of`. */
+typedef struct aot_row {
+    uint32_t buf, of, first, step;
+} aot_row;
+
 /* ---- products ---- */
 
 typedef struct aot_product {
@@ -179,13 +232,16 @@ typedef struct aot_image {
     const uint32_t *list;
     const aot_seg *segs;
     const aot_launch *launches;
+    const aot_step *steps;
+    const aot_loop *loops;
+    const aot_root *roots;
+    const aot_row *rows;
     const aot_level *levels; /* the best first */
     const char *data;
     uint32_t *level; /* 1 + the level that this processor takes; 0 until the first call */
-    uint32_t n_values, n_slots, n_guards, n_bufs, n_segs, n_launches, n_levels, n_kernels;
+    uint32_t n_values, n_slots, n_guards, n_bufs, n_segs, n_steps, n_roots, n_levels;
     uint32_t n_parameters; /* extents and pointers; then come the workspace and the threads */
     uint32_t arena;        /* slot: bytes of the arena of temporaries */
-    uint32_t n_binds, unused;
 } aot_image;
 
 /* Threads of the caller, as the header of an exported program describes them. */

@@ -3,9 +3,12 @@
  * Runs the image of an exported program. Nothing is allocated: all that a call needs besides the
  * arrays of the caller is in the workspace, in this order:
  *
- *   slots | addresses of buffers | segments and their arguments | an area for each thread | arena
+ *   slots | addresses of buffers | places of states | segments and their arguments |
+ *   an area for each thread | arena
  *
  * lay_out places everything. It runs once to count bytes and once with the workspace.
+ *
+ * Why this file is long: the runtime part of an object is one block of code without symbols.
  */
 #include "aot/rt/image.h"
 
@@ -36,12 +39,14 @@ typedef struct run {
     const int64_t *slots;
     int64_t *own_slots;
     char **base;
+    int32_t *place; /* per root of a loop: where its state is, PLACE_... */
     run_seg *segs;
     char *areas; /* of the threads */
     int64_t area_bytes;
     int64_t product_at, scratch_at, copies_at; /* in an area */
     char *arena;
     int64_t n_threads;
+    const aot_threads *threads;
     const aot_launch *launch;
     int64_t n_tasks; /* of the current launch */
 } run;
@@ -252,6 +257,7 @@ static int64_t aot_lay_out(run *r, char *base)
     run_seg counted;
     (void)aot_take(base, &at, im->n_slots ? im->n_values * (int64_t)sizeof(int64_t) : 0);
     r->base = aot_take(base, &at, im->n_bufs * (int64_t)sizeof *r->base);
+    r->place = aot_take(base, &at, im->n_roots * (int64_t)sizeof *r->place);
     r->segs = aot_take(base, &at, im->n_segs * (int64_t)sizeof *r->segs);
     for (uint32_t i = 0; i < im->n_segs; i++) {
         const aot_seg *const g = &im->segs[i];
@@ -559,32 +565,145 @@ static void aot_find_buffers(const run *r, const uint64_t *args)
 {
     for (uint32_t i = 0; i < r->im->n_bufs; i++) {
         const aot_buf *const b = &r->im->bufs[i];
-        r->base[i] = b->kind == AOT_BUF_PARAMETER || b->kind == AOT_BUF_COPY
-                         ? (char *)(uintptr_t)args[b->index]
+        r->base[i] = b->kind == AOT_BUF_PARAMETER ? (char *)(uintptr_t)args[b->index]
                      : b->kind == AOT_BUF_DATA
                          ? (char *)(uintptr_t)r->im->data + aot_slot_of(r, b->index)
-                         : r->arena + aot_slot_of(r, b->index);
-        if (b->copied == AOT_NONE || b->kind == AOT_BUF_COPY) continue;
-        const char *const from = (const char *)(uintptr_t)args[b->copied];
-        if (from != r->base[i]) memcpy(r->base[i], from, (size_t)aot_slot_of(r, b->bytes));
+                     : b->kind == AOT_BUF_TEMPORARY ? r->arena + aot_slot_of(r, b->index)
+                                                    : NULL;
     }
 }
 
-static int aot_run_launches(run *r, const aot_threads *threads)
+static int step_launches(run *r, const aot_step *step)
 {
-    int faulty = 0;
-    for (int64_t t = 0; t < r->n_threads; t++) memset(area_of(r, t), 0, 3 * sizeof(int64_t));
-    for (uint32_t i = 0; i < r->im->n_launches; i++) {
+    for (uint32_t i = step->c; i < step->c + step->d; i++) {
+        if (r->im->segs[i].kernel != AOT_NONE) bind_segment(r, &r->im->segs[i], &r->segs[i]);
+        if (r->im->segs[i].kind == AOT_SEG_PRODUCT) bind_product(r, &r->im->segs[i], &r->segs[i]);
+    }
+    for (uint32_t i = step->a; i < step->a + step->b; i++) {
         const aot_launch *const l = &r->im->launches[i];
-        if (l->n > 0) aot_run_launch(r, l, threads);
-        if (l->checks && (faulty = has_fault(r)) != 0) break;
+        if (l->n > 0) aot_run_launch(r, l, r->threads);
+        if (l->checks && has_fault(r)) return AOT_INDEX;
     }
-    for (uint32_t i = 0; i < r->im->n_bufs; i++) {
-        const aot_buf *const b = &r->im->bufs[i];
-        if (b->kind == AOT_BUF_COPY)
-            memcpy(r->base[i], r->base[b->copied], (size_t)aot_slot_of(r, b->bytes));
+    return AOT_OK;
+}
+
+static void aot_copy(const run *r, uint32_t to, uint32_t from, uint32_t bytes)
+{
+    if (r->base[to] != r->base[from])
+        memcpy(r->base[to], r->base[from], (size_t)aot_slot_of(r, bytes));
+}
+
+static void write_number(const run *r, const aot_step *step)
+{
+    const uint64_t bits = aot_number_of(r, &r->im->nums[step->b]);
+    const uint32_t half = (uint32_t)bits;
+    const uint16_t quarter = (uint16_t)bits;
+    const uint8_t byte = (uint8_t)bits;
+    const void *const from = step->c == 8   ? (const void *)&bits
+                             : step->c == 4 ? (const void *)&half
+                             : step->c == 2 ? (const void *)&quarter
+                                            : (const void *)&byte;
+    memcpy(r->base[step->a], from, step->c);
+}
+
+static int is_true(const run *r, uint32_t buf)
+{
+    return *(const uint8_t *)r->base[buf] != 0;
+}
+
+/* ---- loops ---- */
+
+enum { PLACE_ELSEWHERE, PLACE_OUT, PLACE_OWN };
+
+/* Sets where iteration n of at most `most` stores its results. */
+static void place_results(const run *r, const aot_loop *l, int64_t n, int64_t most)
+{
+    for (uint32_t i = 0; i < l->n_roots; i++) {
+        const aot_root *const x = &r->im->roots[l->root + i];
+        if (x->same != i) continue;
+        char *const out = r->base[x->out];
+        if (x->state == AOT_NONE) {
+            r->base[x->next] = out + n * aot_slot_of(r, x->bytes);
+            continue;
+        }
+        int32_t *const place = &r->place[l->root + i];
+        /* Without a test, the last iteration stores in `out`. */
+        if (x->flags & AOT_ROOT_IN_PLACE)
+            *place = PLACE_OUT;
+        else if (*place == PLACE_ELSEWHERE)
+            *place = (most - n) % 2 == 1 ? PLACE_OUT : PLACE_OWN;
+        else
+            *place = *place == PLACE_OUT ? PLACE_OWN : PLACE_OUT;
+        r->base[x->next] = *place == PLACE_OUT ? out : r->arena + aot_slot_of(r, x->own);
     }
-    return faulty ? AOT_INDEX : AOT_OK;
+}
+
+/* Passes the results of iteration n to the states and rows. */
+static void pass_on(const run *r, const aot_loop *l, int64_t n)
+{
+    for (uint32_t i = 0; i < l->n_roots; i++) {
+        const aot_root *const x = &r->im->roots[l->root + i];
+        char *const from = r->base[r->im->roots[l->root + x->same].next];
+        const int64_t bytes = aot_slot_of(r, x->bytes);
+        if (x->state != AOT_NONE)
+            r->base[x->state] = from;
+        else if (x->same != i)
+            memcpy(r->base[x->out] + n * bytes, from, (size_t)bytes);
+    }
+}
+
+static int aot_run_steps(run *r, uint32_t first, uint32_t n);
+
+static int aot_run_loop(run *r, uint32_t at)
+{
+    const aot_step *const step = &r->im->steps[at];
+    const aot_loop *const l = &r->im->loops[step->a];
+    const aot_root *const root = r->im->roots + l->root;
+    const int64_t most = aot_slot_of(r, l->most);
+    int st = AOT_OK;
+    for (uint32_t i = 0; i < l->n_roots; i++) {
+        if (root[i].state == AOT_NONE) continue;
+        r->base[root[i].state] = r->base[root[i].init];
+        r->place[l->root + i] = PLACE_ELSEWHERE;
+    }
+    for (int64_t n = 0; n < most; n++) {
+        memcpy(r->base[l->number], &n, sizeof n);
+        for (uint32_t i = l->row; i < l->row + l->n_rows; i++) {
+            const aot_row *const w = &r->im->rows[i];
+            r->base[w->buf] =
+                r->base[w->of] + aot_slot_of(r, w->first) + n * aot_slot_of(r, w->step);
+        }
+        if (l->test != AOT_NONE) {
+            st = aot_run_steps(r, at + 1, step->n_first);
+            if (st != AOT_OK) return st;
+            if (!is_true(r, l->test)) break;
+        }
+        place_results(r, l, n, most);
+        st = aot_run_steps(r, at + 1 + step->n_first, step->n_second);
+        if (st != AOT_OK) return st;
+        pass_on(r, l, n);
+    }
+    for (uint32_t i = 0; i < l->n_roots; i++)
+        if (root[i].state != AOT_NONE) aot_copy(r, root[i].out, root[i].state, root[i].bytes);
+    return AOT_OK;
+}
+
+/* Runs n steps from step `first` on. */
+static int aot_run_steps(run *r, uint32_t first, uint32_t n)
+{
+    int st = AOT_OK;
+    for (uint32_t at = first; at < first + n && st == AOT_OK;) {
+        const aot_step *const s = &r->im->steps[at];
+        if (s->kind == AOT_STEP_LAUNCHES) st = step_launches(r, s);
+        if (s->kind == AOT_STEP_COPY) aot_copy(r, s->a, s->b, s->c);
+        if (s->kind == AOT_STEP_NUMBER) write_number(r, s);
+        if (s->kind == AOT_STEP_LOOP) st = aot_run_loop(r, at);
+        if (s->kind == AOT_STEP_COND)
+            st = is_true(r, s->a) ? aot_run_steps(r, at + 1, s->n_first)
+                                  : aot_run_steps(r, at + 1 + s->n_first, s->n_second);
+        at += 1 + s->n_first + s->n_second;
+    }
+    return st;
 }
 
 /* Fills in the slots of r; own: memory for them. Returns 0 when a guard does not hold. */
@@ -627,13 +746,11 @@ AOT_API int deft_aot_run(const aot_image *im, const uint64_t *args)
     if (!r.level) return AOT_PROCESSOR;
     if (!aot_begin(&r, im, args, (int64_t *)(void *)ws)) return AOT_EXTENT;
     r.arena = ws + aot_lay_out(&r, ws);
+    r.threads = threads;
     aot_find_buffers(&r, args);
-    for (uint32_t i = 0; i < im->n_segs; i++) {
-        if (im->segs[i].kernel != AOT_NONE) bind_segment(&r, &im->segs[i], &r.segs[i]);
-        if (im->segs[i].kind == AOT_SEG_PRODUCT) bind_product(&r, &im->segs[i], &r.segs[i]);
-    }
+    for (int64_t t = 0; t < r.n_threads; t++) memset(area_of(&r, t), 0, 3 * sizeof(int64_t));
     const fp_state fp = fp_enter();
-    const int st = aot_run_launches(&r, threads);
+    const int st = aot_run_steps(&r, 0, im->n_steps);
     fp_leave(fp);
     return st;
 }
