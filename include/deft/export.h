@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Export: a captured function becomes an object file, or a C file, with a header. A program that
- * links it needs neither libdeft nor LLVM. docs/export.md shows it, and says what cannot be
- * exported; `deft aot` does the same for text traces.
+ * Export: a captured function becomes an object file, a shared library or a C file, with a header.
+ * A program that uses it needs neither libdeft nor LLVM. docs/export.md shows it, and says what
+ * cannot be exported; `deft aot` does the same for text traces.
  *
  *   deft_capture_call(step, in, 2, out, 1);
  *   deft_export(step, "build/heat", NULL);      writes build/heat.h and build/heat.o
@@ -40,10 +40,12 @@ typedef struct deft_export_options {
     const char *const *outputs; /**< The same for outputs; NULL: out0, out1, ... */
     const deft_export_extent *extents; /**< Axes whose extents are parameters; may be NULL. */
     size_t n_extents;                  /**< How many there are. */
+    bool
+        as_shared; /**< Writes PATH.so instead of PATH.o, and a function in PATH.h that opens it. */
 } deft_export_options;
 
-/** Exports the recording of c that was used last. Writes PATH.h, and PATH.o or PATH.c. An acting
- * call (eval.h). o may be NULL.
+/** Exports the recording of c that was used last. Writes PATH.h, and PATH.o, PATH.so or PATH.c. An
+ * acting call (eval.h). o may be NULL.
  *
  * The parameters of the function are, in this order:
  *   - extents;

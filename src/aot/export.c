@@ -14,7 +14,9 @@ deft_status df_aot_export(df_diag *d, const df_mem *mem, const df_trace *t, cons
     program p;
     TRY(program_make(&p, d, mem, t, o));
     header_write(&p, &out->header);
-    if (o->wants_object) TRY(object_write(&p, &out->object));
+    if (o->wants_object || o->wants_shared)
+        TRY(object_write(&p, o->wants_object ? &out->object : NULL,
+                         o->wants_shared ? &out->shared : NULL));
     if (o->wants_c) TRY(c_file_write(&p, &out->c));
     if (!out->header.ok) st = df_fail_mem(d, "export", out->header.cap);
 done:

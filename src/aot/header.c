@@ -7,6 +7,8 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "aot/rt_objects.h"
+
 static const char *type_of(const program *p, const parameter *a)
 {
     static const char *const types[] = {
@@ -14,21 +16,6 @@ static const char *type_of(const program *p, const parameter *a)
 #include "ops/dtypes.def"
     };
     return types[p->t->nodes[a->node].dtype];
-}
-
-static void put_shape(const program *p, const parameter *a, df_str *out)
-{
-    const df_node *const n = &p->t->nodes[a->node];
-    df_str_put(out, "[");
-    for (uint32_t x = 0; x < n->rank; x++) {
-        const uint32_t open = program_open_extent(p, a->node, x);
-        if (x > 0) df_str_put(out, ", ");
-        if (open != DF_NONE)
-            df_str_put(out, p->params.at[open].name);
-        else
-            df_str_fmt(out, "%lld", (long long)df_trace_extents(p->t, a->node)[x]);
-    }
-    df_str_put(out, "]");
 }
 
 /* "x        f32[128, n], read" */
@@ -44,21 +31,12 @@ static void put_parameter_note(const program *p, const parameter *a, df_str *out
                    a->dtype == DEFT_N_DTYPES ? "nothing" : deft_dtype_name(a->dtype));
         return;
     }
-    df_str_put(out, deft_dtype_name((deft_dtype)p->t->nodes[a->node].dtype));
-    put_shape(p, a, out);
+    df_str_put(out, signature_dtype(p, a));
+    signature_put_shape(p, a, out);
     df_str_put(out, a->kind == PARAM_INPUT   ? ", read"
                     : a->kind == PARAM_INOUT ? ", read and written"
                                              : ", written");
-    if (a->kind == PARAM_INPUT || a->kind == PARAM_INOUT) {
-        const df_input *const in = &p->t->inputs[a->input];
-        const uint32_t rank = p->t->nodes[a->node].rank;
-        if (!df_strides_contiguous(df_trace_extents(p->t, a->node), in->stride, rank)) {
-            df_str_put(out, "; strides, in elements: [");
-            for (uint32_t x = 0; x < rank; x++)
-                df_str_fmt(out, "%s%lld", x ? ", " : "", (long long)in->stride[x]);
-            df_str_put(out, "]");
-        }
-    }
+    signature_put_strides(p, a, "; strides, in elements: ", out);
     if (a->kind == PARAM_OUTPUT && a->may_be != DF_NONE)
         df_str_fmt(out, "; may be the same array as %s", p->params.at[a->may_be].name);
     df_str_put(out, "\n");
@@ -101,6 +79,77 @@ static const char threads_text[] =
     "} deft_threads;\n"
     "#endif\n";
 
+/* Appends a text as a string of C, a line of it in each line. */
+static void put_string(const char *text, df_str *out)
+{
+    df_str_put(out, "\"");
+    for (; *text; text++) {
+        if (*text != '\n')
+            df_str_putc(out, *text);
+        else
+            df_str_put(out, text[1] ? "\\n\"\n        \"" : "\\n");
+    }
+    df_str_put(out, "\"");
+}
+
+/* The parameters of a pointer to the program, and of one to its workspace_bytes. */
+static void put_pointers(const program *p, df_str *out)
+{
+    df_str_put(out, "    int (*run)(");
+    header_parameters(p, out);
+    df_str_put(out, "void *workspace,\n        const deft_threads *threads);\n"
+                    "    int64_t (*workspace_bytes)(");
+    for (uint32_t i = 0; i < p->n_extents; i++)
+        df_str_fmt(out, "int64_t %s, ", p->params.at[i].name);
+    df_str_put(out, "int64_t n_threads);\n");
+}
+
+/* The function that opens the program as a shared library. */
+static void put_opener(const program *p, df_str *out)
+{
+    const char *const name = p->o->name;
+    df_str signature;
+    df_str_init(&signature, p->mem);
+    signature_write(p, &signature);
+    if (!signature.ok) out->ok = false;
+    df_str_fmt(out,
+               "\n/* %s.so, opened while the program runs. */\n"
+               "typedef struct %s_library {\n"
+               "    void *handle; /* NULL: not open */\n",
+               name, name);
+    put_pointers(p, out);
+    df_str_fmt(
+        out,
+        "} %s_library;\n\n"
+        "/* Opens the library at path. It must be complete, of this version, and have the\n"
+        " * parameters that are declared here; all this is checked before any of its code\n"
+        " * runs. Else it returns DEFT_EXPORTED_FILE, DEFT_EXPORTED_VERSION or\n"
+        " * DEFT_EXPORTED_SIGNATURE, with a sentence of at most n bytes. */\n"
+        "static inline int %s_open(%s_library *l, const char *path, char *sentence, size_t n)\n"
+        "{\n"
+        "    const char *const signature =\n        ",
+        name, name, name);
+    put_string(signature.ok && signature.at ? signature.at : "", out);
+    df_str_fmt(out,
+               ";\n"
+               "    const char *const names[2] = { \"%s\", \"%s_workspace_bytes\" };\n"
+               "    void *functions[2];\n"
+               "    const int st = deft_exported_open(path, signature, names, functions,\n"
+               "                                      &l->handle, sentence, n);\n"
+               "    if (st != DEFT_EXPORTED_OK) return st;\n"
+               "    memcpy(&l->run, &functions[0], sizeof l->run);\n"
+               "    memcpy(&l->workspace_bytes, &functions[1], sizeof l->workspace_bytes);\n"
+               "    return DEFT_EXPORTED_OK;\n"
+               "}\n\n"
+               "static inline void %s_close(%s_library *l)\n"
+               "{\n"
+               "    if (l->handle) (void)dlclose(l->handle);\n"
+               "    l->handle = NULL;\n"
+               "}\n",
+               name, name, name, name);
+    df_str_finish(&signature);
+}
+
 void header_write(const program *p, df_str *out)
 {
     const char *const name = p->o->name;
@@ -128,6 +177,10 @@ void header_write(const program *p, df_str *out)
         "\n",
         name, upper, upper);
     df_str_put(out, threads_text);
+    if (p->o->wants_shared) {
+        df_str_put(out, "\n");
+        df_str_putn(out, (const char *)rt_text_exported_h, sizeof rt_text_exported_h);
+    }
     df_str_put(out, "\n/* Runs the program. Returns one of the numbers above.\n *\n");
     for (size_t i = 0; i < p->params.n; i++) put_parameter_note(p, &p->params.at[i], out);
     df_str_fmt(out,
@@ -146,8 +199,9 @@ void header_write(const program *p, df_str *out)
         p->n_extents ? " Returns -1 when\n * the program does not accept the extents." : "", name);
     for (uint32_t i = 0; i < p->n_extents; i++)
         df_str_fmt(out, "int64_t %s, ", p->params.at[i].name);
+    df_str_put(out, "int64_t n_threads);\n");
+    if (p->o->wants_shared) put_opener(p, out);
     df_str_fmt(out,
-               "int64_t n_threads);\n"
                "\n"
                "#ifdef __cplusplus\n"
                "}\n"

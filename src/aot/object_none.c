@@ -4,9 +4,9 @@
  */
 #include "aot/program.h"
 
-deft_status object_write(program *p, df_str *out)
+deft_status object_write(program *p, df_str *object, df_str *shared)
 {
-    (void)out;
+    (void)object, (void)shared;
     return df_fail(p->d, DEFT_E_BACKEND,
                    "export: objects are made on x86-64 Linux; elsewhere, export C");
 }

@@ -75,6 +75,17 @@ bool program_has_products(const program *p, bool of_f64);
 /* Whether the C type of a parameter is double. */
 bool program_is_double(const parameter *a);
 
+/* ---- the signature ---- */
+
+/* Appends the signature of the program (signature.c). */
+void signature_write(const program *p, df_str *out);
+
+/* Parts of it, which the header shows, too: the dtype of an array, its extents as "[128, n]", and,
+ * where it is not row-major, `before` and its strides. */
+const char *signature_dtype(const program *p, const parameter *a);
+void signature_put_shape(const program *p, const parameter *a, df_str *out);
+void signature_put_strides(const program *p, const parameter *a, const char *before, df_str *out);
+
 /* ---- files ---- */
 
 /* Appends the header of the program. */
@@ -86,7 +97,8 @@ void header_parameters(const program *p, df_str *out);
 /* Appends the C file of the program. */
 deft_status c_file_write(program *p, df_str *out);
 
-/* Appends the object with the code of the kernels for each level. */
-deft_status object_write(program *p, df_str *out);
+/* Appends the object, or the shared library, with the code of the kernels for each level. NULL: it
+ * is not wanted. */
+deft_status object_write(program *p, df_str *object, df_str *shared);
 
 #endif

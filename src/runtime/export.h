@@ -42,12 +42,12 @@ typedef struct df_aot_options {
     /* The levels of processors, with a ',' between them: x86-64, x86-64-v2, -v3, -v4. NULL:
      * x86-64-v4,x86-64-v3,x86-64 */
     const char *levels;
-    bool wants_object, wants_c;
+    bool wants_object, wants_shared, wants_c;
 } df_aot_options;
 
 /* What was asked for. The caller initializes and finishes the strings. */
 typedef struct df_aot_files {
-    df_str header, object, c;
+    df_str header, object, shared, c;
 } df_aot_files;
 
 /* The plug-in deft-aot.so exports this as DF_PLUGIN_AOT_SYMBOL: df_aot_export of

@@ -15,7 +15,7 @@ enum { MOST_OPEN = 8, MOST_NUMBERS = 64 };
 typedef struct aot_options {
     const char *path, *out, *name, *levels, *names;
     uint32_t flags;
-    bool wants_c;
+    bool wants_c, wants_shared;
     df_aot_open_axis open[MOST_OPEN];
     char open_name[MOST_OPEN][64];
     uint32_t n_open;
@@ -55,6 +55,7 @@ static bool aot_option(aot_options *o, const char *a)
         return true;
     }
     if (strcmp(a, "--c") == 0) return o->wants_c = true;
+    if (strcmp(a, "--shared") == 0) return o->wants_shared = true;
     if (cli_value(a, "--out", &o->out) || cli_value(a, "--name", &o->name) ||
         cli_value(a, "--levels", &o->levels) || cli_value(a, "--parameters", &o->names))
         return true;
@@ -82,6 +83,8 @@ static int aot_parse(int argc, char **argv, aot_options *o)
         }
     }
     if (!o->path) return cli_fail(CLI_USAGE, "aot: which file?");
+    if (o->wants_c && o->wants_shared)
+        return cli_fail(CLI_USAGE, "aot: --c and --shared are two kinds of output");
     if (!o->out) return cli_fail(CLI_USAGE, "aot: which output? -o NAME writes NAME.h and NAME.o");
     if (!o->name) {
         const char *const slash = strrchr(o->out, '/');
@@ -157,6 +160,7 @@ int cli_aot(int argc, char **argv)
     df_aot_files files;
     df_str_init(&files.header, &df_mem_system);
     df_str_init(&files.object, &df_mem_system);
+    df_str_init(&files.shared, &df_mem_system);
     df_str_init(&files.c, &df_mem_system);
     code = cli_program_read(&program, o.path, o.flags);
     df_aot_input *input = NULL;
@@ -173,7 +177,8 @@ int cli_aot(int argc, char **argv)
                                          .number = number,
                                          .n_numbers = o.n_numbers,
                                          .levels = o.levels,
-                                         .wants_object = !o.wants_c,
+                                         .wants_object = !o.wants_c && !o.wants_shared,
+                                         .wants_shared = o.wants_shared,
                                          .wants_c = o.wants_c };
         const deft_status st =
             df_aot_export(&program.diag, &df_mem_system, program.trace, &options, &files);
@@ -181,9 +186,12 @@ int cli_aot(int argc, char **argv)
     }
     if (code == CLI_OK) code = aot_write(o.out, ".h", &files.header);
     if (code == CLI_OK)
-        code = o.wants_c ? aot_write(o.out, ".c", &files.c) : aot_write(o.out, ".o", &files.object);
+        code = o.wants_c        ? aot_write(o.out, ".c", &files.c)
+               : o.wants_shared ? aot_write(o.out, ".so", &files.shared)
+                                : aot_write(o.out, ".o", &files.object);
     df_str_finish(&files.header);
     df_str_finish(&files.object);
+    df_str_finish(&files.shared);
     df_str_finish(&files.c);
     cli_program_finish(&program);
     return code;

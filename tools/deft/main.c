@@ -35,6 +35,7 @@ static const char usage_programs[] =
     "    --passes --fast --nofuse as above\n"
     "  aot FILE -o OUT   an object and a header, for programs without libdeft: OUT.o, OUT.h\n"
     "    --c              a C file instead of an object: OUT.c\n"
+    "    --shared         a shared library instead of an object: OUT.so\n"
     "    --name=NAME      of the function                              (from OUT)\n"
     "    --parameters=LIST  names of inputs, then of outputs           (in0, ..., out0, ...)\n"
     "    --open=N=inI.A,...  axis A of input I has the extent N, which is a parameter\n"

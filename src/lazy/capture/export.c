@@ -257,10 +257,12 @@ static deft_status make_files(export_work *w, const char *path)
 {
     deft_status st = DEFT_OK;
     df_aot_files files;
-    df_str *const all[] = { &files.header, &files.object, &files.c };
+    df_str *const all[] = { &files.header, &files.object, &files.shared, &files.c };
     for (size_t i = 0; i < DF_LEN(all); i++) df_str_init(all[i], w->cx->mem);
     TRY(df_plugin_export(w->d, w->cx->mem, NULL, &w->t, &w->aot, &files));
-    TRY(w->o.as_c ? write_file(w, path, ".c", &files.c) : write_file(w, path, ".o", &files.object));
+    TRY(w->o.as_c        ? write_file(w, path, ".c", &files.c)
+        : w->o.as_shared ? write_file(w, path, ".so", &files.shared)
+                         : write_file(w, path, ".o", &files.object));
     TRY(write_file(w, path, ".h", &files.header));
 done:
     for (size_t i = 0; i < DF_LEN(all); i++) df_str_finish(all[i]);
@@ -298,7 +300,8 @@ static deft_status export_recording(export_work *w, const char *path)
                                .open = w->open,
                                .number = w->number,
                                .levels = w->o.levels,
-                               .wants_object = !w->o.as_c,
+                               .wants_object = !w->o.as_c && !w->o.as_shared,
+                               .wants_shared = w->o.as_shared,
                                .wants_c = w->o.as_c };
     put_in_order(w, w->input_order, w->t.n_inputs, input_rank);
     put_in_order(w, w->root_order, w->t.n_roots, root_rank);
@@ -322,6 +325,8 @@ deft_status deft_export(deft_capture *c, const char *path, const deft_export_opt
     if (o && !df_check_options(cx, "export", "deft_export_options", o->size)) return DEFT_E_ARG;
     if (c->running)
         return df_fail(&cx->diag, DEFT_E_STATE, "export: the captured function is running");
+    if (o && o->as_c && o->as_shared)
+        return df_fail(&cx->diag, DEFT_E_ARG, "export: as_c and as_shared are both set");
     export_work w = { .cx = cx, .d = &cx->diag, .r = latest_recording(c) };
     if (!w.r)
         return df_fail(&cx->diag, DEFT_E_STATE,
