@@ -206,6 +206,9 @@ static deft_status add_arrays(maker *m)
         const df_aot_input *const given = p->o->input ? &p->o->input[i] : NULL;
         m->input[i] = DF_NONE;
         if (given && given->data) {
+            if (program_is_written(p, i))
+                TRY(df_fail(p->d, DEFT_E_ARG,
+                            "export: input %u is written, so its values cannot be linked", i));
             TRY(link_input(m, i, given->data));
             continue;
         }

@@ -3,6 +3,7 @@
  * deft aot: a trace becomes an object, or a C file, with a header (src/aot/aot.h, docs/export.md).
  */
 #include "cli.h"
+#include "store.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -10,7 +11,7 @@
 
 #include "aot/aot.h"
 
-enum { MOST_OPEN = 8, MOST_NUMBERS = 64 };
+enum { MOST_OPEN = 8, MOST_NUMBERS = 64, MOST_LINKS = 512 };
 
 typedef struct aot_options {
     const char *path, *out, *name, *levels, *names;
@@ -21,6 +22,8 @@ typedef struct aot_options {
     uint32_t n_open;
     const char *number[MOST_NUMBERS]; /* "NAME=%NODE" */
     uint32_t n_numbers;
+    const char *link[MOST_LINKS]; /* "NAME=FILE" or "NAME=FILE:TENSOR" */
+    uint32_t n_links;
 } aot_options;
 
 /* "n=in0.0,in2.1": axis 0 of input 0 and axis 1 of input 2 have the extent n. */
@@ -62,6 +65,10 @@ static bool aot_option(aot_options *o, const char *a)
     if (cli_value(a, "--open", &value)) return open_of(value, o);
     if (cli_value(a, "--number", &value) && o->n_numbers < MOST_NUMBERS) {
         o->number[o->n_numbers++] = value;
+        return true;
+    }
+    if (cli_value(a, "--link", &value) && o->n_links < MOST_LINKS) {
+        o->link[o->n_links++] = value;
         return true;
     }
     (void)cli_fail(CLI_USAGE, "aot: unknown option %s", a);
@@ -132,6 +139,40 @@ static int name_parameters(cli_program *p, const char *list, df_aot_input **inpu
     return CLI_OK;
 }
 
+/* The input whose parameter has the name; n_inputs: none. */
+static uint32_t find_input(const cli_program *p, const df_aot_input *input, const char *name)
+{
+    for (uint32_t i = 0; i < p->trace->n_inputs; i++) {
+        char usual[16];
+        (void)snprintf(usual, sizeof usual, "in%u", i);
+        if (strcmp(input[i].name ? input[i].name : usual, name) == 0) return i;
+    }
+    return p->trace->n_inputs;
+}
+
+/* "w=net.safetensors:layer.weight": the input w is that tensor of the file. */
+static int link_inputs(cli_program *p, const aot_options *o, df_aot_input *input)
+{
+    int code = CLI_OK;
+    for (uint32_t i = 0; i < o->n_links && code == CLI_OK; i++) {
+        char *const name = df_arena_strdup(&p->arena, o->link[i]), *data;
+        char *const file = name ? strchr(name, '=') : NULL;
+        char *const tensor = file ? strrchr(file, ':') : NULL;
+        if (!name) return cli_fail(CLI_INPUT, "out of memory");
+        if (!file || file == name || file[1] == '\0')
+            return cli_fail(CLI_USAGE, "--link=%s: must be NAME=FILE or NAME=FILE:TENSOR",
+                            o->link[i]);
+        *file = '\0';
+        if (tensor) *tensor = '\0';
+        const uint32_t k = find_input(p, input, name);
+        if (k == p->trace->n_inputs)
+            return cli_fail(CLI_USAGE, "--link=%s: no input has the name %s", o->link[i], name);
+        code = store_read_input(p, file + 1, tensor ? tensor + 1 : name, k, &data);
+        if (code == CLI_OK) input[k].data = data;
+    }
+    return code;
+}
+
 /* "lr=%12": the number that node 12 yields is the parameter lr. */
 static int find_numbers(cli_program *p, const aot_options *o, df_aot_number *out)
 {
@@ -167,7 +208,9 @@ int cli_aot(int argc, char **argv)
     const char **output = NULL;
     df_aot_number number[MOST_NUMBERS];
     if (code == CLI_OK) code = find_numbers(&program, &o, number);
-    if (code == CLI_OK && o.names) code = name_parameters(&program, o.names, &input, &output);
+    if (code == CLI_OK && (o.names || o.n_links))
+        code = name_parameters(&program, o.names ? o.names : "", &input, &output);
+    if (code == CLI_OK) code = link_inputs(&program, &o, input);
     if (code == CLI_OK) {
         const df_aot_options options = { .name = o.name,
                                          .input = input,

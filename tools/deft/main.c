@@ -40,6 +40,7 @@ static const char usage_programs[] =
     "    --parameters=LIST  names of inputs, then of outputs           (in0, ..., out0, ...)\n"
     "    --open=N=inI.A,...  axis A of input I has the extent N, which is a parameter\n"
     "    --number=NAME=%K    the number of node K is a parameter\n"
+    "    --link=NAME=FILE[:TENSOR]  this input is a tensor of a file, and part of OUT\n"
     "    --levels=LIST    processors: x86-64[-v2|-v3|-v4]  (x86-64-v4,x86-64-v3,x86-64)\n"
     "    --fast as above\n"
     "  dot FILE      Graphviz text of a trace and its kernels\n"

@@ -71,12 +71,13 @@ static int open_store(store *s, cli_program *p, const char *path, bool outputs, 
 
 /* ---- reading ---- */
 
-static int read_item(const store *s, item *x)
+/* Reads the tensor `name` of the file for x. x->data stays NULL when there is none. */
+static int read_item(const store *s, item *x, const char *name)
 {
     const deft_scope scope = deft_scope_begin(s->cx);
     deft_tensor *const t = deft_zeros(s->cx, x->shape, x->dtype);
     char *const data = df_arena_alloc(&s->p->arena, x->bytes, 16);
-    deft_status st = deft_load(s->cx, s->path, &(deft_named){ x->name, t }, 1);
+    deft_status st = deft_load(s->cx, s->path, &(deft_named){ name, t }, 1);
     const bool absent = st == DEFT_E_NOT_FOUND;
     if (st == DEFT_OK && data) st = deft_read(t, x->dtype, data, x->bytes);
     const int code = st == DEFT_OK || absent ? CLI_OK : failed(s, st);
@@ -94,7 +95,7 @@ static int read_items(store *s, uint32_t *n_found)
     int code = st == DEFT_OK ? CLI_OK : failed(s, st);
     *n_found = 0;
     for (uint32_t i = 0; i < s->n && code == CLI_OK; i++) {
-        code = read_item(s, &s->item[i]);
+        code = read_item(s, &s->item[i], s->item[i].name);
         *n_found += s->item[i].data != NULL;
     }
     return code;
@@ -123,6 +124,20 @@ int store_read_inputs(cli_program *p, const char *path, data_source *data)
             (void)cli_fail(CLI_OK, "%s: there is no %s: generated", path, s.item[i].name);
     if (code == CLI_OK) code = take(&s, &input);
     data->input = input;
+    deft_ctx_destroy(&s.cx);
+    return code;
+}
+
+int store_read_input(cli_program *p, const char *path, const char *name, uint32_t input, char **out)
+{
+    store s;
+    int code = open_store(&s, p, path, false, NULL);
+    const deft_status st = code == CLI_OK ? deft_load(s.cx, path, NULL, 0) : DEFT_OK;
+    if (st != DEFT_OK) code = failed(&s, st);
+    if (code == CLI_OK) code = read_item(&s, &s.item[input], name);
+    if (code == CLI_OK && !s.item[input].data)
+        code = cli_fail(CLI_INPUT, "%s: there is no tensor '%s' in %s", p->path, name, path);
+    if (code == CLI_OK) *out = s.item[input].data;
     deft_ctx_destroy(&s.cx);
     return code;
 }

@@ -16,6 +16,10 @@ int store_read_inputs(cli_program *p, const char *path, data_source *data);
 /* data->input must have all of them (run_inputs). */
 int store_write_inputs(cli_program *p, const char *path, const data_source *data);
 
+/* Sets *out to the tensor `name` of the file at path, with dtype and extents of an input. */
+int store_read_input(cli_program *p, const char *path, const char *name, uint32_t input,
+                     char **out);
+
 /* All must be there. */
 int store_read_outputs(cli_program *p, const char *path, run_results *out);
 int store_write_outputs(cli_program *p, const char *path, const run_results *r);
