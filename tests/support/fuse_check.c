@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/half.h"
 #include "base/limits.h"
 #include "ops/shape.h"
 #include "runtime/bind.h"
@@ -45,9 +46,8 @@ static uint64_t num_bits(const runner *r, uint32_t which, uint8_t dtype)
     case DEFT_BOOL:
         return v != 0;
     INT_REF_CASES:
-        int_ref_put((deft_dtype)dtype, &bits, 0, v);
-        return bits;
-    case DEFT_F32: memcpy(&bits, &f, sizeof f); return bits;
+        return int_ref_word((deft_dtype)dtype, v);
+    case DEFT_F32: return df_f32_bits(f);
     case DEFT_F64: memcpy(&bits, &g, sizeof g); return bits;
     case DEFT_F16: /* no slot is a half */
     case DEFT_BF16: break;

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bits.h"
 #include "base/limits.h"
 #include "support/faces.h"
 #include "support/int_ref.h"
@@ -559,7 +560,8 @@ static void do_leaf(const naive *x, uint32_t n)
         return;
     case DF_OP_num:
         for (int64_t i = 0; i < numel; i++)
-            memcpy(x->value[n] + (size_t)i * size_of(x, n), &x->t->args[w->arg], size_of(x, n));
+            df_bits_store(x->value[n] + (size_t)i * size_of(x, n), x->t->args[w->arg],
+                          size_of(x, n));
         return;
     case DF_OP_cst:
         memcpy(&f, &w->attr, sizeof f);

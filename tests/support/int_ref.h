@@ -84,6 +84,13 @@ static inline void int_ref_put(deft_dtype t, void *data, size_t i, int64_t v)
     df_bits_store((char *)data + i * size, (uint64_t)wrapped, size);
 }
 
+/* v wrapped to dtype t, as the low bits of a word. */
+static inline uint64_t int_ref_word(deft_dtype t, int64_t v)
+{
+    const int bits = t == DEFT_BOOL ? 8 : int_ref_bits(t);
+    return (uint64_t)int_ref_wrap(t, v) & (bits == 64 ? UINT64_MAX : (UINT64_C(1) << bits) - 1);
+}
+
 /* Whether a < b in dtype t. */
 static inline bool int_ref_less(deft_dtype t, int64_t a, int64_t b)
 {

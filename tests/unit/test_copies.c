@@ -5,6 +5,7 @@
  * hook in the device counts the segments that are copied in this way, so that each condition is
  * seen on both sides.
  */
+#include "base/bits.h"
 #include "support/harness.h"
 
 #include <stdlib.h>
@@ -90,7 +91,8 @@ static void add_piece(side *s, int64_t width, shown how)
                                                 : j;
             memcpy(want + (size_t)(i * width + j) * size, data + (size_t)(row * columns + k) * size,
                    size);
-            if (how == NEGATED) want[(size_t)(i * width + j) * size + size - 1] ^= (char)0x80;
+            const size_t first = (size_t)(i * width + j) * size; /* byte of the element */
+            if (how == NEGATED) want[first + (DF_IS_BIG_ENDIAN ? 0 : size - 1)] ^= (char)0x80;
         }
     }
     const deft_shape flat = DEFT_SHAPE(s->rows, columns);

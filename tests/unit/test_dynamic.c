@@ -3,7 +3,7 @@
  * Slices and updates that begin at tensors: clamped starts, several axes, gradients, vmap, loops
  * over columns. Associative scans of functions of the program. Bits of numbers as other numbers.
  */
-#include "base/compiler.h"
+#include "base/bits.h"
 #include "support/harness.h"
 
 #include <math.h>
@@ -176,6 +176,13 @@ Test(dynamic, associative_scans)
 
 /* ---- bits ---- */
 
+/* Elements of this size from the order of bytes of files, the low one first, to that of the
+ * machine; or back. */
+static void order_bytes(void *elements, size_t n, size_t size)
+{
+    if (DF_IS_BIG_ENDIAN) df_bits_reverse(elements, n, (uint32_t)size);
+}
+
 Test(dynamic, bits_as_numbers_of_one_size)
 {
     rig r;
@@ -183,19 +190,22 @@ Test(dynamic, bits_as_numbers_of_one_size)
     static const deft_dtype dtypes[] = { DEFT_I8,  DEFT_U8,   DEFT_I16, DEFT_U16,
                                          DEFT_F16, DEFT_BF16, DEFT_I32, DEFT_U32,
                                          DEFT_F32, DEFT_I64,  DEFT_U64, DEFT_F64 };
-    unsigned char bytes[512], got[512], padded[512];
+    unsigned char bytes[512], data[512], got[512], padded[512];
     for (int i = 0; i < 512; i++) bytes[i] = (unsigned char)(i * 37 + i / 256 * 5);
     for (size_t i = 0; i < DF_LEN(dtypes); i++)
         for (size_t k = 0; k < DF_LEN(dtypes); k++) {
             const size_t size = deft_dtype_size(dtypes[i]), to = deft_dtype_size(dtypes[k]);
             const deft_scope s = deft_scope_begin(r.cx);
+            memcpy(data, bytes, sizeof data);
+            order_bytes(data, sizeof data, size);
             deft_tensor *const x =
-                deft_from(r.cx, DEFT_SHAPE(4, 128 / (int64_t)size), dtypes[i], bytes, sizeof bytes);
+                deft_from(r.cx, DEFT_SHAPE(4, 128 / (int64_t)size), dtypes[i], data, sizeof data);
             deft_tensor *const y = deft_bitcast(x, dtypes[k]);
             cr_assert(y, "%s", deft_message(r.cx));
             cr_assert_eq(deft_dtype_of(y), dtypes[k]);
             cr_assert_eq(deft_dim(y, 1), 128 / (int64_t)to);
             OK(&r, deft_read(y, dtypes[k], got, sizeof got));
+            order_bytes(got, sizeof got, to);
             cr_expect(!memcmp(got, bytes, sizeof got), "%s to %s", deft_dtype_name(dtypes[i]),
                       deft_dtype_name(dtypes[k]));
             /* beside other operations, and back */
@@ -205,6 +215,7 @@ Test(dynamic, bits_as_numbers_of_one_size)
                                           dtypes[k]),
                              dtypes[i]);
             OK(&r, deft_read(deft_slice(part, DEFT_R(1, 5)), dtypes[i], padded, sizeof padded));
+            order_bytes(padded, sizeof padded, size);
             cr_expect(!memcmp(padded, bytes, sizeof padded));
             OK(&r, deft_scope_end(s));
         }

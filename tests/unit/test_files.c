@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/bits.h"
 #include "lazy/files/listing.h"
 #include "support/budget.h"
 #include "support/harness.h"
@@ -84,6 +85,23 @@ static void same(deft_tensor *a, deft_tensor *b)
     cr_assert(memcmp(x, y, n) == 0, "%s", deft_dtype_name(t));
 }
 
+/* Files have the low byte first: a machine that has it last loads elements of several bytes, and
+ * refuses to map them. */
+static bool is_mapped(deft_dtype t)
+{
+    return !DF_IS_BIG_ENDIAN || deft_dtype_size(t) == 1;
+}
+
+/* An entry maps as `want`, or not at all. */
+static void same_or_refused(deft_file *f, const char *name, deft_tensor *want)
+{
+    deft_tensor *const x = deft_file_map(f, name);
+    if (is_mapped(deft_dtype_of(want)))
+        same(x, want);
+    else
+        rig_expect_error(&r, x, DEFT_E_ARG, "of another byte order");
+}
+
 Test(files, npy_and_npz_of_each_dtype)
 {
     for (deft_dtype t = 0; t <= DEFT_C128; t++) {
@@ -96,17 +114,18 @@ Test(files, npy_and_npz_of_each_dtype)
         OK(&r, deft_save_npy(deft_t(x), path));
         deft_file *f = opened();
         const deft_file_entry e = entry(f, 0);
-        cr_assert(deft_file_count(f) == 1 && e.dtype == t && e.is_mappable && !*e.name);
+        cr_assert(deft_file_count(f) == 1 && e.dtype == t && e.is_mappable == is_mapped(t) &&
+                  !*e.name);
         same(deft_file_load(f, NULL), deft_t(x));
-        same(deft_file_map(f, ""), deft_t(x));
+        same_or_refused(f, "", deft_t(x));
         deft_file_close(&f);
         const deft_named list[2] = { { "x", x }, { "odd/\xc3\xa9", deft_slice(x, DEFT_AT(1)) } };
         OK(&r, deft_save_npz(r.cx, path, list, 2));
         f = opened();
-        cr_assert(deft_file_count(f) == 2 && entry(f, 0).is_mappable);
+        cr_assert(deft_file_count(f) == 2 && entry(f, 0).is_mappable == is_mapped(t));
         cr_assert_str_eq(entry(f, 1).name, "odd/\xc3\xa9");
         same(deft_file_load(f, "x"), x);
-        same(deft_file_map(f, "x"), x);
+        same_or_refused(f, "x", x);
         same(deft_file_load(f, list[1].name), list[1].tensor);
         deft_file_close(&f);
     }
@@ -122,7 +141,7 @@ Test(files, numbers_empty_arrays_and_no_array)
     OK(&r, deft_save_npy(deft_zeros(r.cx, S(2, 0, 3), DEFT_I16), path));
     f = opened();
     cr_assert_eq(deft_dim(deft_file_load(f, NULL), 2), 3);
-    cr_assert_eq(deft_dim(deft_file_map(f, NULL), 0), 2);
+    if (is_mapped(DEFT_I16)) cr_assert_eq(deft_dim(deft_file_map(f, NULL), 0), 2);
     deft_file_close(&f);
     OK(&r, deft_save_npz(r.cx, path, NULL, 0));
     f = opened();
@@ -143,10 +162,11 @@ Test(files, safetensors_say_what_they_have)
     cr_assert(a.dtype == DEFT_U64 && a.bytes == 96 && a.shape.rank == 2 && a.shape.dim[1] == 4);
     cr_assert_str_eq(w.dtype_name, "BF16");
     same(deft_file_load(f, "w"), x);
-    same(deft_file_map(f, "a.b"), y);
+    same_or_refused(f, "a.b", y);
     rig_expect_error(&r, deft_file_load(f, "nobody"), DEFT_E_NOT_FOUND, "named \"nobody\"");
     rig_expect_error(&r, deft_file_map(f, NULL), DEFT_E_NOT_FOUND, "which one");
-    deft_tensor *const mapped = deft_keep(deft_file_map(f, "w"));
+    deft_tensor *const mapped =
+        deft_keep((is_mapped(DEFT_BF16) ? deft_file_map : deft_file_load)(f, "w"));
     deft_file_close(&f);
     unlink(path);
     same(mapped, x);
@@ -165,7 +185,7 @@ Test(files, complex_numbers_of_another_byte_order)
     for (int i = 0; i < 8; i++) at[4 * i] = 0x40, at[4 * i + 1] = (unsigned char)(16 * i);
     store(bytes, sizeof bytes);
     deft_file *f = opened();
-    cr_assert(entry(f, 0).dtype == DEFT_C64 && !entry(f, 0).is_mappable);
+    cr_assert(entry(f, 0).dtype == DEFT_C64 && entry(f, 0).is_mappable == DF_IS_BIG_ENDIAN);
     deft_tensor *const z = deft_file_load(f, NULL);
     RIG_EXPECT(&r, deft_real(z), 2, 3, 2.5f, 3.5f);
     RIG_EXPECT(&r, deft_imag(z), 2.25f, 3.25f, 2.75f, 3.75f);
@@ -179,7 +199,7 @@ Test(files, safetensors_of_complex_numbers)
     deft_file *f = opened();
     cr_assert_str_eq(entry(f, 1).dtype_name, "C64");
     same(deft_file_load(f, "z"), z);
-    same(deft_file_map(f, "z"), z);
+    same_or_refused(f, "z", z);
     deft_file_close(&f);
     cr_assert_eq(deft_save(r.cx, path, (const deft_named[]){ { "z", sample(DEFT_C128) } }, 1),
                  DEFT_E_DTYPE);
@@ -235,7 +255,8 @@ Test(files, that_became_shorter)
     deft_file *f = opened();
     cr_assert_eq(truncate(path, 4000), 0);
     rig_expect_error(&r, deft_file_load(f, NULL), DEFT_E_FORMAT, "the file became shorter");
-    rig_expect_error(&r, deft_file_map(f, NULL), DEFT_E_FORMAT, "the file became shorter");
+    if (is_mapped(DEFT_F64))
+        rig_expect_error(&r, deft_file_map(f, NULL), DEFT_E_FORMAT, "the file became shorter");
     deft_file_close(&f);
 }
 
@@ -272,8 +293,11 @@ Test(files, headers_of_numpy)
     deft_file_close(&f);
     f = npy(3, "{'descr': '>i2', 'fortran_order': True, 'shape': (2, 1, 2)}", 8);
     RIG_EXPECT(&r, deft_file_load(f, NULL), 1, 1029, 515, 1543);
-    cr_assert_not(entry(f, 0).is_mappable);
-    rig_expect_error(&r, deft_file_map(f, NULL), DEFT_E_ARG, "of another byte order");
+    cr_assert_eq(entry(f, 0).is_mappable, DF_IS_BIG_ENDIAN);
+    if (DF_IS_BIG_ENDIAN)
+        RIG_EXPECT(&r, deft_file_map(f, NULL), 1, 1029, 515, 1543);
+    else
+        rig_expect_error(&r, deft_file_map(f, NULL), DEFT_E_ARG, "of another byte order");
     deft_file_close(&f);
     f = npy(1, "{'descr': '>f8', 'fortran_order': False, 'shape': ()}", 8);
     double value;

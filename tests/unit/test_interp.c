@@ -657,7 +657,7 @@ static uint64_t reduce_one(df_kop op, int dtype, int to, const void *v, int64_t 
         df_interp_main(&b.k, c.work, &c.a, 0, 1, 0, 1);
     }
     call_finish(&c);
-    return out;
+    return df_bits_load(&out, size_of(to));
 }
 
 Test(interp, reductions_of_every_dtype)

@@ -578,9 +578,7 @@ static int64_t get_i(const scalar *s, uint32_t i)
 
 static uint64_t put_i(deft_dtype t, int64_t v)
 {
-    uint64_t bits = 0;
-    int_ref_put(t, &bits, 0, v);
-    return bits;
+    return int_ref_word(t, v);
 }
 
 static uint64_t float_ins(df_kop op, deft_dtype t, const scalar *s, uint32_t a, uint32_t b,

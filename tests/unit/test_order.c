@@ -63,8 +63,7 @@ static uint64_t key(deft_dtype t, const char *at)
 {
     const unsigned bits = 8 * (unsigned)deft_dtype_size(t);
     const uint64_t sign = (uint64_t)1 << (bits - 1);
-    uint64_t b = 0;
-    memcpy(&b, at, bits / 8);
+    const uint64_t b = df_bits_load(at, bits / 8);
     if (t == DEFT_BOOL || df_is_unsigned(t)) return b;
     if (!df_is_float(t)) return b ^ sign;
     const uint64_t magnitude = b & (sign - 1);
@@ -120,7 +119,7 @@ static void check(df_routine_job j, pattern p)
     for (int64_t i = 0; i < span * j.n_batch; i++) {
         uint64_t b = element(j.dtype, p, i);
         if (j.dtype == DEFT_BOOL) b &= 1;
-        memcpy(in + i * size, &b, (size_t)size);
+        df_bits_store(in + i * size, b, (size_t)size);
     }
     j.in = in + (j.in_step < 0 && j.n > 0 ? (j.n - 1) * step * size : 0);
     j.batch_rank = 1;

@@ -33,6 +33,12 @@
 #define OUR_CLASS ELFCLASS32
 #endif
 
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+#define OUR_ORDER ELFDATA2MSB
+#else
+#define OUR_ORDER ELFDATA2LSB
+#endif
+
 #if defined(__x86_64__)
 #define OUR_MACHINE EM_X86_64
 #elif defined(__aarch64__)
@@ -107,7 +113,7 @@ static bool check_head(elf_file *f)
     if (memcmp(h->e_ident, ELFMAG, SELFMAG) != 0 || h->e_ident[EI_VERSION] != EV_CURRENT ||
         h->e_version != EV_CURRENT || h->e_type != ET_DYN || h->e_ehsize != sizeof *h)
         return refuse(f, "no shared library");
-    if (h->e_ident[EI_CLASS] != OUR_CLASS || h->e_ident[EI_DATA] != ELFDATA2LSB ||
+    if (h->e_ident[EI_CLASS] != OUR_CLASS || h->e_ident[EI_DATA] != OUR_ORDER ||
         (OUR_MACHINE && h->e_machine != OUR_MACHINE))
         return refuse(f, "a shared library for another machine");
     if (h->e_phnum == 0 || h->e_phnum > MAX_SEGMENTS || h->e_phentsize != sizeof(ElfW(Phdr)) ||

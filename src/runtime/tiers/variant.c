@@ -12,6 +12,7 @@
  */
 #include "runtime/variant.h"
 
+#include "base/half.h"
 #include "base/limits.h"
 
 #include <stdio.h>
@@ -203,11 +204,9 @@ void df_facts_take(df_facts *out, const df_watch *w, const df_kernel *k, const d
 
 static double as_double(uint64_t bits, deft_dtype t)
 {
-    float f;
     double d;
-    memcpy(&f, &bits, sizeof f);
     memcpy(&d, &bits, sizeof d);
-    return t == DEFT_F32 ? (double)f : d;
+    return t == DEFT_F32 ? (double)df_f32_of_bits((uint32_t)bits) : d;
 }
 
 static void add_numbers(uint64_t slots, const uint64_t *num, const df_kernel *k, char *out,
