@@ -6,6 +6,7 @@
  */
 #include "jit_llvm/gen.h"
 #include "jit_llvm/gate.h"
+#include "jit_llvm/give_back.h"
 #include "jit_llvm/guard.h"
 #include "jit_llvm/start.h"
 
@@ -365,7 +366,23 @@ static void gated_destroy(void *self)
         free_self(llvm);
 }
 
+/* Touches nothing of LLVM's, so that it passes no gate. */
+static void plugin_give_back(void *self)
+{
+    (void)self;
+    df_llvm_give_back_pages();
+    df_llvm_give_back_heap();
+}
+
 /* ---- entry ---- */
+
+/* The loader has read the symbols and relocations of libLLVM, which is not done again. */
+static bool plugin_loaded(void)
+{
+    const bool ok = df_llvm_gate_open();
+    df_llvm_give_back_pages();
+    return ok;
+}
 
 static void name_compiler(df_llvm *llvm)
 {
@@ -427,6 +444,7 @@ static deft_status plugin_create_compiler(const df_host *host, const char *build
                           .gemm = gated_gemm,
                           .show_debugger = gated_show_debugger,
                           .hide_debugger = gated_hide_debugger,
+                          .give_back = plugin_give_back,
                           .destroy = gated_destroy };
     return DEFT_OK;
 }
@@ -435,5 +453,5 @@ __attribute__((visibility("default"))) extern const df_llvm_code
     df_llvm_code_table __asm__(DF_LLVM_CODE_SYMBOL);
 
 const df_llvm_code df_llvm_code_table = { .make = plugin_create_compiler,
-                                          .loaded = df_llvm_gate_open,
+                                          .loaded = plugin_loaded,
                                           .forked = df_llvm_gate_forked };

@@ -351,6 +351,12 @@ static void late_hide_debugger(void *self, void *shown)
     if (shown && late_has_started(l)) l->real.hide_debugger(l->real.self, shown);
 }
 
+static void late_give_back(void *self)
+{
+    const late *const l = self;
+    if (late_has_started(l)) l->real.give_back(l->real.self);
+}
+
 /* ---- creating and destroying ---- */
 
 static void late_destroy(void *self)
@@ -393,6 +399,7 @@ deft_status df_plugin_cpu(const df_host *host, const char *build_id, df_diag *d,
                           .gemm = late_gemm,
                           .show_debugger = late_show_debugger,
                           .hide_debugger = late_hide_debugger,
+                          .give_back = late_give_back,
                           .destroy = late_destroy };
     return DEFT_OK;
 }

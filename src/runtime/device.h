@@ -179,6 +179,9 @@ typedef struct df_compiler {
      * returned. Both members are NULL when this is not offered. */
     void *(*show_debugger)(void *self, const char *name, const void *start, size_t size);
     void (*hide_debugger)(void *self, void *shown); /* shown may be NULL */
+    /* Gives memory that compiling has left unused back to the system. Takes about a millisecond.
+     * Any thread, also while others compile. NULL: not offered. */
+    void (*give_back)(void *self);
     void (*destroy)(void *self);
 } df_compiler;
 

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/build_id.h"
 #include "base/limits.h"
@@ -689,10 +690,11 @@ Test(llvm, elements_two_apart_have_other_values_of_their_own_lane)
 
 /* ---- every op and dtype on awkward_bits values ---- */
 
+/* Several threads may check at once, so nothing here is static. */
 static void check_one_op(const one_op *x, const df_code *code, const char *what)
 {
     enum { N = 1024 + 13 };
-    static char in[3][N * 8], out[N * 8];
+    char in[3][N * 8], out[N * 8];
     const uint32_t n = x->k.n_access - 1;
     const df_ins *ins = &x->ins[n];
     char *ptr[4];
@@ -1688,6 +1690,83 @@ Test(llvm, compiles_from_several_threads)
     pthread_t other[2];
     for (int i = 0; i < 2; i++) pthread_create(&other[i], NULL, only_compile, &c);
     compile_often(&c);
+    for (int i = 0; i < 2; i++) pthread_join(other[i], NULL);
+    c.destroy(c.self);
+}
+
+/* KiB of libLLVM's code and constants that are in the memory of this process. */
+static long resident_code(void)
+{
+    char line[4096];
+    long kib = 0;
+    bool is_code = false;
+    FILE *const f = fopen("/proc/self/smaps", "r");
+    cr_assert(f);
+    while (fgets(line, sizeof line, f)) {
+        char rights[8];
+        if (sscanf(line, "%*x-%*x %7s", rights) == 1)
+            is_code = strstr(line, "libLLVM") && !strchr(rights, 'w') && strchr(rights, 'x');
+        else if (is_code && !strncmp(line, "Rss:", 4))
+            kib += atol(line + 4);
+    }
+    fclose(f);
+    return kib;
+}
+
+Test(llvm, pages_of_the_compiler_are_given_back)
+{
+    df_compiler c = open_compiler(0);
+    compile_often(&c);
+    const long before = resident_code();
+    cr_assert_gt(before, 4096, "of %ld KiB", before);
+    c.give_back(c.self);
+    cr_expect_lt(resident_code(), before / 8);
+    compile_often(&c);
+    cr_expect_gt(resident_code(), before / 8, "they are mapped again");
+    c.destroy(c.self);
+}
+
+/* A page of libLLVM that was written to is in no file. The last byte of e_ident has no meaning, so
+ * that it may be changed. */
+Test(llvm, pages_that_differ_from_the_file_are_kept)
+{
+    df_compiler c = open_compiler(0);
+    compile_often(&c);
+    char line[4096];
+    unsigned long start = 0;
+    FILE *const f = fopen("/proc/self/maps", "r");
+    cr_assert(f);
+    while (!start && fgets(line, sizeof line, f))
+        if (strstr(line, "/libLLVM")) sscanf(line, "%lx-", &start);
+    fclose(f);
+    unsigned char *const head = (unsigned char *)start;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    cr_assert(start && !memcmp(head, "\177ELF", 4));
+    cr_assert_eq(mprotect(head, page, PROT_READ | PROT_WRITE), 0);
+    head[15] = 0x5a;
+    cr_assert_eq(mprotect(head, page, PROT_READ | PROT_EXEC), 0);
+    c.give_back(c.self);
+    cr_expect_eq(head[15], 0x5a);
+    c.destroy(c.self);
+}
+
+Test(llvm, opening_the_compiler_leaves_few_pages)
+{
+    df_compiler c = open_compiler(0);
+    df_diag d = { 0 };
+    cr_assert(c.start(c.self, &d) == DEFT_OK, "%s", d.text);
+    const long started = resident_code();
+    compile_often(&c);
+    cr_expect_lt(started, resident_code() * 3 / 4, "symbols and relocations are not kept");
+    c.destroy(c.self);
+}
+
+Test(llvm, memory_is_given_back_while_other_threads_compile)
+{
+    df_compiler c = open_compiler(0);
+    pthread_t other[2];
+    for (int i = 0; i < 2; i++) pthread_create(&other[i], NULL, compile_often, &c);
+    for (int i = 0; i < 50; i++) c.give_back(c.self);
     for (int i = 0; i < 2; i++) pthread_join(other[i], NULL);
     c.destroy(c.self);
 }

@@ -17,7 +17,8 @@ enum { MOST = 64, KERNELS = 16, PLAIN = 3 /* instructions of kernel 0 */ };
 /* What the compiler was asked for, in order. Guarded by `lock`. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static uint32_t n_modules, n_inside, most_inside, n_awaited;
+static uint32_t n_modules, n_inside, most_inside, n_awaited, n_given_back;
+static long compile_ns; /* what each module takes at least */
 static struct {
     df_opt level;
     uint32_t n, kernel[KERNELS];
@@ -53,6 +54,7 @@ static deft_status compile(void *self, df_diag *d, const df_kernel *const *k, ui
     n_modules++;
     wait_for_others();
     pthread_mutex_unlock(&lock);
+    nanosleep(&(struct timespec){ .tv_nsec = compile_ns }, NULL);
     for (uint32_t i = 0; i < n; i++) out[i] = (df_code){ .main = nothing, .bytes = 100 };
     return DEFT_OK;
 }
@@ -62,7 +64,18 @@ static void release(void *self, df_code *code)
     (void)self, (void)code;
 }
 
-static const df_compiler compiler = { .vector_bytes = 64, .compile = compile, .release = release };
+static void give_back(void *self)
+{
+    (void)self;
+    pthread_mutex_lock(&lock);
+    n_given_back++;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+static const df_compiler compiler = {
+    .vector_bytes = 64, .compile = compile, .release = release, .give_back = give_back
+};
 
 /* A plan of n kernels of the form y = x + c, of which kernel i has i more constants. */
 typedef struct rig {
@@ -76,7 +89,7 @@ static void open_rig(rig *r, uint32_t n, uint32_t n_threads)
 {
     df_diag d = { 0 };
     memset(r, 0, sizeof *r);
-    n_modules = most_inside = n_awaited = 0;
+    n_modules = most_inside = n_awaited = n_given_back = 0;
     for (uint32_t i = 0; i < n; i++) {
         kb *const b = &r->built[i];
         kb_init(b, DF_MODE_MAP, "i", 1);
@@ -165,6 +178,42 @@ Test(tiers, a_kernel_that_has_not_run_waits_for_its_own_launches)
     cr_assert_eq(n_modules, first + 1);
     cr_expect_eq(size_of_o2(first), 2, "kernel 2 has not run");
     close_rig(&r);
+}
+
+/* Waits for n calls of give_back, for at most 20 seconds. Returns their number. */
+static uint32_t wait_for_give_back(uint32_t n)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 20;
+    pthread_mutex_lock(&lock);
+    while (n_given_back < n && pthread_cond_timedwait(&changed, &lock, &until) == 0) {
+    }
+    n = n_given_back;
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+
+static void run_slow_job(void *user)
+{
+    (void)user;
+    nanosleep(&(struct timespec){ .tv_nsec = 30000000 }, NULL);
+}
+
+Test(tiers, memory_is_given_back_after_much_compiling)
+{
+    rig r;
+    compile_ns = 30000000;
+    open_rig(&r, 1, 1);
+    launch(&r, (const double[]){ 10 }, 1);
+    df_tiers_wait_idle(r.t);
+    cr_expect_eq(wait_for_give_back(1), 1);
+    df_tier_job job = { .run = run_slow_job };
+    df_tiers_do(r.t, &job, true);
+    cr_expect_eq(wait_for_give_back(2), 2, "also after a job of another thread");
+    close_rig(&r);
+    cr_expect_eq(n_given_back, 2, "and not again for the same time");
+    compile_ns = 0;
 }
 
 Test(tiers, threads_share_the_kernels_of_a_plan)

@@ -365,6 +365,12 @@ static void kept_hide_debugger(void *self, void *shown)
     c->hide_debugger(c->self, shown);
 }
 
+static void kept_give_back(void *self)
+{
+    const df_compiler *const c = &((kept *)self)->real;
+    c->give_back(c->self);
+}
+
 /* ---- life ---- */
 
 static void destroy_kept(void *self)
@@ -408,5 +414,6 @@ void df_kept_open(const df_mem *mem, const df_log *log, const df_kept_options *o
                           .gemm = c->real.gemm_object ? kept_gemm : c->real.gemm,
                           .show_debugger = c->real.show_debugger ? kept_show_debugger : NULL,
                           .hide_debugger = c->real.hide_debugger ? kept_hide_debugger : NULL,
+                          .give_back = c->real.give_back ? kept_give_back : NULL,
                           .destroy = destroy_kept };
 }

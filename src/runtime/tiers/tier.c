@@ -49,6 +49,11 @@
 
 #define LAUNCHES_FOR_O2 2
 
+/* Memory is given back when this much time has been spent on compiling since the last time, and
+ * GIVE_BACK_SHARE times as much as giving it back took. */
+#define GIVE_BACK_AFTER_NS 20000000
+#define GIVE_BACK_SHARE 15
+
 /* More work than any launch has. */
 #define MOST_WORK 1e300
 
@@ -256,12 +261,18 @@ static uint32_t take_jobs(df_tiers *t, entry **out, df_opt *level)
     return n;
 }
 
-/* A job may be in the compiler, as a forked child has to know. */
+/* A job may be in the compiler, as a forked child has to know. The caller must not hold `lock`. */
 static void call_job(df_tiers *t, const df_tier_job *j)
 {
+    const uint64_t start = df_os_now_ns();
     atomic_fetch_add(&t->n_in_compiler, 1);
     j->run(j->user);
     atomic_fetch_sub(&t->n_in_compiler, 1);
+    const uint64_t ns = df_os_now_ns() - start;
+    pthread_mutex_lock(&t->lock);
+    t->unused_ns += ns;
+    pthread_cond_broadcast(&t->changed); /* a compile thread may give memory back */
+    pthread_mutex_unlock(&t->lock);
 }
 
 /* Runs the first job of the queue, if there is one and no kernel waits for O0 code. Returns false
@@ -280,6 +291,26 @@ static bool tier_run_job(df_tiers *t)
     return true;
 }
 
+/* Gives back memory that compiling has left unused, if no thread is in the compiler and
+ * enough was compiled that the call hardly counts. Returns false when it did nothing. The caller
+ * holds `lock`, which is released during the call. */
+static bool tier_give_back(df_tiers *t)
+{
+    const df_compiler *const c = t->compiler;
+    if (atomic_load(&t->n_in_compiler) > 0 || t->unused_ns < GIVE_BACK_AFTER_NS ||
+        t->unused_ns < GIVE_BACK_SHARE * t->give_back_ns || !c || !c->give_back)
+        return false;
+    t->unused_ns = 0;
+    pthread_mutex_unlock(&t->lock);
+    const uint64_t start = df_os_now_ns();
+    c->give_back(c->self);
+    const uint64_t ns = df_os_now_ns() - start;
+    df_logf(t->log, compile, "memory given back in %.2f ms", (double)ns * 1e-6);
+    pthread_mutex_lock(&t->lock);
+    t->give_back_ns = ns;
+    return true;
+}
+
 static void *compile_thread(void *user)
 {
     df_tiers *const t = user;
@@ -292,11 +323,12 @@ static void *compile_thread(void *user)
         entry *const variant = n == 0 ? df_variant_take(t) : NULL;
         if (variant) jobs[n++] = variant;
         if (n == 0) {
-            pthread_cond_wait(&t->changed, &t->lock);
+            if (!tier_give_back(t)) pthread_cond_wait(&t->changed, &t->lock);
             continue;
         }
         t->n_busy++;
         pthread_mutex_unlock(&t->lock);
+        const uint64_t start = df_os_now_ns();
         if (variant)
             df_variant_make(t, variant);
         else
@@ -305,7 +337,9 @@ static void *compile_thread(void *user)
             df_counted *ref = &jobs[i]->ref;
             df_counted_drop(&ref);
         }
+        const uint64_t ns = df_os_now_ns() - start;
         pthread_mutex_lock(&t->lock);
+        t->unused_ns += ns;
         t->n_busy--;
         t->n_pending -= n;
         pthread_cond_broadcast(&t->changed);

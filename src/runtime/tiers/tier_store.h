@@ -109,6 +109,8 @@ struct df_tiers {
     uint32_t most_threads; /* how many compile threads there may be */
     uint32_t n_threads;    /* compile threads that run */
     uint32_t n_busy;       /* those of them that compile */
+    uint64_t unused_ns;    /* spent on compiling since memory was last given back */
+    uint64_t give_back_ns; /* what the latest call of give_back took */
     bool stop, failure_told;
     df_tier_stats stats;
     df_listener *listeners;
