@@ -286,7 +286,7 @@ done:
 
 /* ---- exported ---- */
 
-deft_status blocks_import(const block *b, uint32_t *end)
+deft_status blocks_import(const block *b, uint32_t *end, const uint32_t **bufs)
 {
     deft_status st = DEFT_OK;
     program *const p = b->m->p;
@@ -311,6 +311,7 @@ deft_status blocks_import(const block *b, uint32_t *end)
     }
     if (plan->n_launches > 0) PUSH(p, steps, step);
     TRY(copy_shared(b, buf));
+    if (bufs) *bufs = buf;
 done:
     return st;
 }

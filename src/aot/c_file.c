@@ -15,14 +15,14 @@ enum { NAME = 32, PER_LINE = 16 };
 
 /* ---- text ---- */
 
-/* Appends a file of the runtime part, without the lines that include its header. */
+/* Appends a file of the runtime part, without the lines that include headers of deft. */
 static DF_NOINLINE void put_runtime(df_str *out, const unsigned char *text, size_t n)
 {
     const char *at = (const char *)text, *const end = at + n;
     while (at < end) {
         const char *const line = memchr(at, '\n', (size_t)(end - at));
         const size_t length = line ? (size_t)(line - at) + 1 : (size_t)(end - at);
-        static const char skipped[] = "#include \"aot/rt/image.h\"";
+        static const char skipped[] = "#include \"";
         if (length < sizeof skipped || memcmp(at, skipped, sizeof skipped - 1) != 0)
             df_str_putn(out, at, length);
         at += length;
@@ -87,6 +87,8 @@ static void put_arrays(const program *p, df_str *out)
     ROWS(loops, "aot_loop", "image_loops");
     ROWS(roots, "aot_root", "image_roots");
     ROWS(rows, "aot_row", "image_rows");
+    ROWS(blocks, "aot_blocks", "image_blocks");
+    ROWS(pieces, "aot_piece", "image_pieces");
     df_str_put(out, "static const aot_guard image_guards[] = {\n");
     for (size_t i = 0; i < p->guards.n; i++) {
         const aot_guard *const g = &p->guards.at[i];
@@ -131,8 +133,8 @@ static void put_image(const program *p, df_str *out)
         "    .values = image_values, .slots = image_slots, .guards = image_guards,\n"
         "    .bufs = image_bufs, .binds = image_binds, .nums = image_nums,\n"
         "    .list = image_list, .segs = image_segs, .launches = image_launches,\n"
-        "    .steps = image_steps, .loops = image_loops, .roots = image_roots, .rows = "
-        "image_rows,\n"
+        "    .steps = image_steps, .loops = image_loops, .roots = image_roots,\n"
+        "    .rows = image_rows, .blocks = image_blocks, .pieces = image_pieces,\n"
         "    .levels = image_levels, .data = (const char *)image_data,\n"
         "    .level = &image_level,\n",
         program_has_products(p, false) ? "deft_aot_product" : "NULL",
@@ -140,10 +142,10 @@ static void put_image(const program *p, df_str *out)
     df_str_fmt(out,
                "    .n_values = %zu, .n_slots = %zu, .n_guards = %zu, .n_bufs = %zu,\n"
                "    .n_segs = %zu, .n_steps = %zu, .n_roots = %zu, .n_levels = 1,\n"
-               "    .n_parameters = %zu, .arena = %uu\n"
+               "    .n_parameters = %zu, .arena = %uu, .n_blocks = %zu\n"
                "};\n",
                p->values.n, p->slots.n, p->guards.n, p->bufs.n, p->segs.n, p->steps.n, p->roots.n,
-               p->params.n, p->arena_slot);
+               p->params.n, p->arena_slot, p->blocks.n);
 }
 
 /* ---- the exported functions ---- */
@@ -206,9 +208,11 @@ deft_status c_file_write(program *p, df_str *out)
     df_str_put(out, "\n/* ---- the runtime part ---- */\n\n"
                     "#define AOT_C_FILE\n"
                     "#define AOT_API static\n");
+    if (p->blocks.n > 0) df_str_put(out, "#define AOT_BLOCKS\n");
     put_runtime(out, rt_text_image_h, sizeof rt_text_image_h);
     if (program_has_products(p, false) || program_has_products(p, true))
         put_runtime(out, rt_text_product_c, sizeof rt_text_product_c);
+    put_runtime(out, rt_text_finite_h, sizeof rt_text_finite_h);
     put_runtime(out, rt_text_run_c, sizeof rt_text_run_c);
     df_str_put(out, "\n/* ---- kernels ---- */\n\n");
     for (uint32_t i = 0; i < (uint32_t)p->kernels.n; i++) {

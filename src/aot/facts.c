@@ -104,7 +104,8 @@ bool facts_find(const program *p, uint32_t i, df_facts *out)
         const aot_seg *const g = &p->segs.at[s];
         df_facts one;
         if (g->kernel != i) continue;
-        if (g->kind == AOT_SEG_PRODUCT || !take_facts(p, g, &one)) return false;
+        if (g->kind == AOT_SEG_PRODUCT || (g->flags & AOT_BY_INNER) || !take_facts(p, g, &one))
+            return false;
         if (any && memcmp(&one, out, sizeof one) != 0) return false;
         *out = one;
         any = true;

@@ -5,6 +5,7 @@
  *   program.c   slots of the plan, guards and parameters
  *   blocks.c    a plan without parts: its buffers, kernels, segments and launches
  *   parts.c     a plan of parts: the memory of its cells, its loops and branches
+ *   by_rows.c   loops that run in blocks of rows
  *   arrays.c    adds to the arrays
  *
  * Functions that return a slot or an index return 0 after a failure, which is in program.st. That
@@ -69,8 +70,24 @@ deft_status program_use_number(program *p, uint32_t given, deft_dtype t, aot_num
 
 /* ---- blocks.c ---- */
 
-/* Appends the steps of a plan without parts. *end is the slot with the end of its temporaries. */
-deft_status blocks_import(const block *b, uint32_t *end);
+/* Appends the steps of a plan without parts. *end is the slot with the end of its temporaries.
+ * *bufs, unless bufs is NULL, has the buffer of the image for each buffer of the plan. */
+deft_status blocks_import(const block *b, uint32_t *end, const uint32_t **bufs);
+
+/* ---- by_rows.c ---- */
+
+/* A loop that was imported. */
+typedef struct imported_loop {
+    const df_part *part;
+    uint32_t slot0;       /* of its iteration, as in block */
+    uint32_t loop;        /* in the image */
+    uint32_t seg;         /* the first segment of an iteration */
+    const uint32_t *port; /* per input of an iteration: its buffer */
+    const uint32_t *buf;  /* per buffer of an iteration: its buffer in the image */
+} imported_loop;
+
+/* Lets the loop run in blocks of rows, if it can. An iteration must be a single step. */
+deft_status by_rows_find(maker *m, const imported_loop *l);
 
 /* ---- parts.c ---- */
 

@@ -298,10 +298,10 @@ static void object_put_image(code_writer *w, uint32_t n_levels, const int64_t *p
         }
         put_address(w, SYM_TABLES, kernels[i]);
     }
-    const int64_t array[] = { ARRAY(values),   ARRAY(slots), ARRAY(guards), ARRAY(bufs),
-                              ARRAY(binds),    ARRAY(nums),  ARRAY(list),   ARRAY(segs),
-                              ARRAY(launches), ARRAY(steps), ARRAY(loops),  ARRAY(roots),
-                              ARRAY(rows) };
+    const int64_t array[] = { ARRAY(values),   ARRAY(slots),  ARRAY(guards), ARRAY(bufs),
+                              ARRAY(binds),    ARRAY(nums),   ARRAY(list),   ARRAY(segs),
+                              ARRAY(launches), ARRAY(steps),  ARRAY(loops),  ARRAY(roots),
+                              ARRAY(rows),     ARRAY(blocks), ARRAY(pieces) };
     const int64_t data = put_array(w, p->data.at, p->data.n);
     w->image = (int64_t)w->tables.n;
     for (size_t i = 0; i < DF_LEN(array); i++) put_address(w, SYM_RODATA, array[i]);
@@ -317,12 +317,13 @@ static void object_put_image(code_writer *w, uint32_t n_levels, const int64_t *p
                                .n_roots = (uint32_t)p->roots.n,
                                .n_levels = n_levels,
                                .n_parameters = (uint32_t)p->params.n,
-                               .arena = p->arena_slot };
+                               .arena = p->arena_slot,
+                               .n_blocks = (uint32_t)p->blocks.n };
     df_str_putn(&w->tables, (const char *)&counts + offsetof(aot_image, n_values),
                 sizeof counts - offsetof(aot_image, n_values));
 }
-_Static_assert(offsetof(aot_image, n_values) == 16 * sizeof(void *),
-               "put_image writes 16 addresses");
+_Static_assert(offsetof(aot_image, n_values) == 18 * sizeof(void *),
+               "put_image writes 18 addresses");
 _Static_assert(sizeof(aot_level) == 32, "put_image writes four words");
 
 /* ---- the exported functions ---- */
@@ -434,7 +435,10 @@ static deft_status object_write_all(code_writer *w, df_str *object, df_str *shar
     TRY(w->st);
     w->levels = list;
     const char *const names[DF_CODE_PIECES] = { "deft_aot_run", "deft_aot_workspace" };
-    add_elf(w, rt_run, sizeof rt_run, names, at);
+    if (w->p->blocks.n > 0)
+        add_elf(w, rt_run_blocks, sizeof rt_run_blocks, names, at);
+    else
+        add_elf(w, rt_run, sizeof rt_run, names, at);
     TRY(w->st);
     w->run = at[0];
     w->workspace = at[1];

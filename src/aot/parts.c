@@ -228,9 +228,10 @@ static const uint32_t *port_buffers(const parts *f, const df_subplan *sub, const
     return port;
 }
 
-/* Appends the steps of a plan within a part. */
+/* Appends the steps of a plan within a part. buf: as in blocks_import; *buf is NULL where the plan
+ * has parts. */
 static deft_status import_subplan(parts *f, const df_subplan *sub, const uint32_t *port,
-                                  const uint32_t *dest, uint32_t arena)
+                                  const uint32_t *dest, uint32_t arena, const uint32_t **buf)
 {
     deft_status st = DEFT_OK;
     program *const p = f->b->m->p;
@@ -243,7 +244,8 @@ static deft_status import_subplan(parts *f, const df_subplan *sub, const uint32_
                       .dest = dest,
                       .n_roots = sub->trace.n_roots,
                       .arena = arena };
-    TRY(parts_import(&b, &end));
+    if (buf) *buf = NULL;
+    TRY(sub->plan->root_cell ? parts_import(&b, &end) : blocks_import(&b, &end, buf));
     f->end = program_combine(p, AOT_SLOT_MAX, f->end, end);
 done:
     return st;
@@ -263,7 +265,7 @@ static const uint32_t *result_buffers(const parts *f, const df_part *part)
 static deft_status import_run(parts *f, const df_part *part)
 {
     return import_subplan(f, &part->body, port_buffers(f, &part->body, NULL),
-                          result_buffers(f, part), f->arena);
+                          result_buffers(f, part), f->arena, NULL);
 }
 
 static deft_status import_cond(parts *f, const df_part *part)
@@ -273,9 +275,9 @@ static deft_status import_cond(parts *f, const df_part *part)
     const size_t at = p->steps.n;
     const uint32_t *const dest = result_buffers(f, part);
     add_step(f, (aot_step){ .kind = AOT_STEP_COND, .a = f->cell[part->cond] });
-    TRY(import_subplan(f, &part->body, port_buffers(f, &part->body, NULL), dest, f->arena));
+    TRY(import_subplan(f, &part->body, port_buffers(f, &part->body, NULL), dest, f->arena, NULL));
     const size_t second = p->steps.n;
-    TRY(import_subplan(f, &part->other, port_buffers(f, &part->other, NULL), dest, f->arena));
+    TRY(import_subplan(f, &part->other, port_buffers(f, &part->other, NULL), dest, f->arena, NULL));
     p->steps.at[at].n_first = (uint32_t)(second - at - 1);
     p->steps.at[at].n_second = (uint32_t)(p->steps.n - second);
 done:
@@ -365,6 +367,7 @@ static deft_status import_loop(parts *f, const df_part *part)
     uint32_t arena = f->arena;
     aot_loop l = { .most = parts_slot(f, part->most),
                    .test = AOT_NONE,
+                   .blocks = AOT_NONE,
                    .root = (uint32_t)p->roots.n,
                    .n_roots = part->n_out,
                    .row = (uint32_t)p->rows.n };
@@ -381,9 +384,16 @@ static deft_status import_loop(parts *f, const df_part *part)
     const size_t at = p->steps.n;
     add_step(f, (aot_step){ .kind = AOT_STEP_LOOP, .a = (uint32_t)p->loops.n });
     PUSH(p, loops, l);
-    if (part->other.plan) TRY(import_subplan(f, &part->other, other, &l.test, arena));
+    if (part->other.plan) TRY(import_subplan(f, &part->other, other, &l.test, arena, NULL));
     const size_t second = p->steps.n;
-    TRY(import_subplan(f, &part->body, body, dest, arena));
+    imported_loop made = { .part = part,
+                           .slot0 = f->b->slot0 + part->body.slot0,
+                           .loop = p->steps.at[at].a,
+                           .seg = (uint32_t)p->segs.n,
+                           .port = body };
+    TRY(import_subplan(f, &part->body, body, dest, arena, &made.buf));
+    if (made.buf && !part->other.plan && p->steps.n == second + 1)
+        TRY(by_rows_find(f->b->m, &made));
     p->steps.at[at].n_first = (uint32_t)(second - at - 1);
     p->steps.at[at].n_second = (uint32_t)(p->steps.n - second);
 done:
@@ -397,7 +407,7 @@ deft_status parts_import(const block *b, uint32_t *end)
     deft_status st = DEFT_OK;
     program *const p = b->m->p;
     const df_plan *const plan = b->plan;
-    if (!plan->root_cell) return blocks_import(b, end);
+    if (!plan->root_cell) return blocks_import(b, end, NULL);
     const size_t n = plan->n_cells + 1u;
     parts f = { .b = b,
                 .cell = df_arena_new(&p->arena, uint32_t, n),

@@ -337,6 +337,8 @@ void program_finish(program *p)
     df_vec_finish(p->mem, &p->loops);
     df_vec_finish(p->mem, &p->roots);
     df_vec_finish(p->mem, &p->rows);
+    df_vec_finish(p->mem, &p->blocks);
+    df_vec_finish(p->mem, &p->pieces);
     df_vec_finish(p->mem, &p->kernels);
     df_str_finish(&p->data);
     df_arena_finish(&p->arena);

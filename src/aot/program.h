@@ -53,6 +53,8 @@ typedef struct program {
     DF_VEC(aot_loop) loops;
     DF_VEC(aot_root) roots;
     DF_VEC(aot_row) rows;
+    DF_VEC(aot_blocks) blocks;
+    DF_VEC(aot_piece) pieces;
     DF_VEC(const df_kernel *) kernels; /* those of all plans, each once */
     df_str data;                       /* linked arrays, each aligned to 64 bytes */
     uint32_t arena_slot;

@@ -4,6 +4,7 @@
  * compared with the capture, bit for bit. tests/aot compares many more programs.
  */
 #include <dlfcn.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 
 #include "../support/harness.h"
 
+#include "deft/layers.h"
 #include "deft/random.h"
 
 typedef struct threads {
@@ -391,6 +393,65 @@ Test(export, loops_and_branches_have_the_bits_of_the_capture)
 Test(export, loops_and_branches_have_the_bits_of_the_capture_in_c)
 {
     expect_iterated(as_c);
+}
+
+/* ---- attention over many keys ---- */
+
+static deft_status attend(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                          size_t n_out, void *user)
+{
+    (void)cx, (void)n_in, (void)n_out, (void)user;
+    out[0] = deft_attention(in[0], in[1], in[2], DEFT_ATTENTION(.is_causal = true));
+    return DEFT_OK;
+}
+
+/* Blocks of keys that are masked are left out, unless a value there is infinite. */
+static void expect_attention(deft_export_options o)
+{
+    enum { HEADS = 2, KEYS = 2 * DEFT_ATTENTION_BLOCK + 44, WIDE = 8, N = HEADS * KEYS * WIDE };
+    typedef int (*attend_fn)(const float *q, const float *k, const float *v, float *y, void *ws,
+                             const threads *t);
+    static float data[3][N], want[N], got[N];
+    void *fn_at, *bytes_at;
+    attend_fn fn;
+    bytes_fn bytes;
+    int n_forks = 0;
+    const threads backwards = { 3, &n_forks, run_backwards };
+    deft_tensor *in[3], *out;
+    deft_capture *c = deft_capture_create(r.cx, attend, NULL);
+    for (int i = 0; i < 3 * N; i++) data[i / N][i % N] = (float)(i * 7919 % 1009) * 0.004f - 2;
+    for (int call = 0; call < 3; call++) {
+        if (call == 2) data[2][N - 3] = INFINITY; /* of the last key */
+        for (int i = 0; i < 3; i++) in[i] = rig_tensor(&r, DEFT_SHAPE(HEADS, KEYS, WIDE), data[i]);
+        OK(&r, deft_capture_call(c, in, 3, &out, 1));
+        rig_read(&r, out, want, N);
+        if (call == 0) {
+            fn_at = load(c, o, "f", &bytes_at);
+            memcpy(&fn, &fn_at, sizeof fn);
+            memcpy(&bytes, &bytes_at, sizeof bytes);
+        }
+        const size_t size = (size_t)bytes(3);
+        char *const ws = malloc(size);
+        cr_assert(ws);
+        memset(ws, 0xA5, size);
+        cr_assert_eq(fn(data[0], data[1], data[2], got, ws, call ? &backwards : NULL), 0);
+        for (int i = 0; i < N; i++)
+            cr_assert(memcmp(&want[i], &got[i], sizeof *got) == 0,
+                      "call %d, element %d: %a, not %a", call, i, (double)got[i], (double)want[i]);
+        free(ws);
+    }
+    cr_assert_gt(n_forks, 0);
+    deft_capture_destroy(&c);
+}
+
+Test(export, attention_over_many_keys_has_the_bits_of_the_capture)
+{
+    expect_attention(as_object);
+}
+
+Test(export, attention_over_many_keys_has_the_bits_of_the_capture_in_c)
+{
+    expect_attention(as_c);
 }
 
 /* ---- mistakes ---- */

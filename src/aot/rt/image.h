@@ -103,7 +103,7 @@ typedef struct aot_bind {
 enum { AOT_SEG_KERNEL, AOT_SEG_PRODUCT };
 enum { AOT_MODE_MAP, AOT_MODE_ROW, AOT_MODE_COL, AOT_MODE_LOOP };
 enum { AOT_ROLE_OUTER, AOT_ROLE_RED, AOT_ROLE_INNER };
-enum { AOT_SPLIT = 1, AOT_TILES = 2, AOT_SCRATCH = 4, AOT_WHOLE_ROWS = 8 };
+enum { AOT_SPLIT = 1, AOT_TILES = 2, AOT_SCRATCH = 4, AOT_WHOLE_ROWS = 8, AOT_BY_INNER = 16 };
 
 typedef struct aot_seg {
     uint32_t kind;
@@ -115,6 +115,10 @@ typedef struct aot_seg {
     uint32_t bind;        /* the first of n_access binds */
     uint32_t num;         /* the first of n_num numbers */
     uint32_t picoseconds; /* estimated, of an element */
+    /* What makes up a row of the loop, in a loop that runs in blocks; else 0. Of a kernel: rows of
+     * OUTER, or elements of INNER (AOT_BY_INNER). Of a product: rows of C, counted over the
+     * batch. */
+    uint32_t per_row;
     /* A product: C[b,m,n] = sum of A[b,m,k] B[b,k,n] over k */
     uint32_t is_f64, n_batch, n_column_axes;
     uint32_t m, n, k;  /* slots */
@@ -160,7 +164,7 @@ typedef struct aot_loop {
     uint32_t most, number, test;
     uint32_t root, n_roots; /* what an iteration computes: image.roots */
     uint32_t row, n_rows;   /* buffers that move: image.rows */
-    uint32_t unused;
+    uint32_t blocks;        /* image.blocks; AOT_NONE: it does not run in blocks of rows */
 } aot_loop;
 
 /* A result of an iteration: the next value of a state, or a row among the rows of all iterations.
@@ -183,6 +187,7 @@ typedef struct aot_root {
     uint32_t out;
     uint32_t state, init; /* `state` is MOVING; AOT_NONE: a row */
     uint32_t own;         /* slot: bytes from the beginning of the arena */
+    uint32_t row_bytes;   /* of a state in a loop that runs in blocks: bytes of a row of it */
 } aot_root;
 
 enum { AOT_ROOT_IN_PLACE = 1 };
@@ -191,6 +196,30 @@ enum { AOT_ROOT_IN_PLACE = 1 };
 typedef struct aot_row {
     uint32_t buf, of, first, step;
 } aot_row;
+
+/* A loop whose rows do not depend on each other (src/runtime/loop_rows.h), without a test. An
+ * iteration is one step, LAUNCHES, without checks. A task takes some rows through all iterations,
+ * and then takes the next rows; the states and temporaries of a block of rows are memory of the
+ * task. Rows of a group are in one block. All extents of such a loop are known. */
+typedef struct aot_blocks {
+    uint32_t n_rows, group;   /* rows; a group is so many of them */
+    uint32_t bytes;           /* of a row of all states and temporaries */
+    uint32_t unit, least;     /* a block has a multiple of `unit` rows, at least `least` of them */
+    uint32_t piece, n_pieces; /* temporaries: image.pieces */
+    /* Causal attention: query i of a group sees the keys 0 .. i, and an iteration has `keys` of
+     * them. 0: it is something else. The values of an iteration are a matrix of f32 for each group,
+     * of `keys` rows of `width`, at `values` (buffer) + `offset` + the group's place. All are
+     * numbers of elements; the extents and the strides of the batch begin in image.list. */
+    uint32_t keys, width, values, offset, row, n_batch, batch;
+} aot_blocks;
+
+/* The state of attention that is the sum of the weighted values. */
+enum { AOT_MASKED_SUM = 2 };
+
+/* A temporary of a loop that runs in blocks. */
+typedef struct aot_piece {
+    uint32_t buf, row_bytes;
+} aot_piece;
 
 /* ---- products ---- */
 
@@ -236,12 +265,16 @@ typedef struct aot_image {
     const aot_loop *loops;
     const aot_root *roots;
     const aot_row *rows;
+    const aot_blocks *blocks;
+    const aot_piece *pieces;
     const aot_level *levels; /* the best first */
     const char *data;
     uint32_t *level; /* 1 + the level that this processor takes; 0 until the first call */
     uint32_t n_values, n_slots, n_guards, n_bufs, n_segs, n_steps, n_roots, n_levels;
     uint32_t n_parameters; /* extents and pointers; then come the workspace and the threads */
     uint32_t arena;        /* slot: bytes of the arena of temporaries */
+    uint32_t n_blocks;     /* loops that run in blocks */
+    uint32_t unused;
 } aot_image;
 
 /* Threads of the caller, as the header of an exported program describes them. */
@@ -260,7 +293,14 @@ AOT_API int deft_aot_run(const aot_image *im, const uint64_t *args);
 
 /* The columns of B that a product packs at a time. The micro-kernels have at most 48 columns, and
  * the result is a multiple of all of them. */
-enum { AOT_KC = 384, AOT_MC = 96, AOT_NC = 240, AOT_LEAST_NC = 48, AOT_PACKED_BYTES = 4 << 20 };
+enum {
+    AOT_KC = 384,
+    AOT_MC = 96,
+    AOT_NC = 240,
+    AOT_LEAST_NC = 48,
+    AOT_PACKED_BYTES = 4 << 20,
+    AOT_PACKED_A_BYTES = 16 << 20
+};
 
 static inline int64_t aot_round_up(int64_t n, int64_t to)
 {
@@ -289,7 +329,7 @@ static inline int64_t aot_rows_at_once(int64_t m)
 /* Whether all of A is packed, once. */
 static inline int aot_packs_a(int64_t m, int64_t k, int64_t size)
 {
-    return aot_round_up(m, 24) * k * size <= AOT_PACKED_BYTES / 2;
+    return aot_round_up(m, 24) * k * size <= AOT_PACKED_A_BYTES;
 }
 
 /* Bytes of the packed part of A. */

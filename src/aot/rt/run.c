@@ -11,8 +11,10 @@
  * Why this file is long: the runtime part of an object is one block of code without symbols.
  */
 #include "aot/rt/image.h"
+#include "runtime/finite.h"
 
 enum { AOT_BLOCK = 4096, TILES_BYTES = 64 << 10, MAP_GRAIN = 4096, COL_GRAIN = 256, STRIP = 16 };
+enum { BLOCK_BYTES = 192 << 10, BLOCKS_PER_THREAD = 4 }; /* of loops that run in blocks */
 enum { LINE = 64, MOST_THREADS = 1024, FORK_PS = 10 * 1000 * 1000 };
 
 /* A segment in a call. */
@@ -46,6 +48,9 @@ typedef struct run {
     int64_t product_at, scratch_at, copies_at; /* in an area */
     char *arena;
     int64_t n_threads;
+    /* What a thread has in loops that run in blocks: addresses of buffers, segments, and memory. */
+    char *workers;
+    int64_t worker_bytes, worker_segs_at, worker_memory_at;
     const aot_threads *threads;
     const aot_launch *launch;
     int64_t n_tasks; /* of the current launch */
@@ -217,11 +222,11 @@ static int64_t scratch_bytes(const run *r, const aot_bind *b)
     return (aot_slot_of(r, b->offset) * b->size + 2 * LINE - 1) / LINE * LINE;
 }
 
-static int64_t product_bytes(const run *r, const aot_seg *g)
+/* The bytes that m rows of a product need. */
+static int64_t product_bytes(const run *r, const aot_seg *g, int64_t m)
 {
     const int has_c = r->im->binds[g->operand + 2].buf != AOT_NONE;
-    return aot_product_bytes(aot_slot_of(r, g->m), aot_slot_of(r, g->n), aot_slot_of(r, g->k),
-                             (int)g->is_f64, has_c);
+    return aot_product_bytes(m, aot_slot_of(r, g->n), aot_slot_of(r, g->k), (int)g->is_f64, has_c);
 }
 
 /* Places the arguments of a segment. `area` collects what each thread needs. */
@@ -249,6 +254,109 @@ static int64_t aot_most(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+/* ---- the workspace of loops that run in blocks ---- */
+
+/* Programs without such loops do not have this code. */
+#if defined(AOT_BLOCKS)
+
+/* The rows of a block, which lies in a group. */
+static int64_t aot_block_rows(const run *r, const aot_blocks *b)
+{
+    const int64_t most = aot_most(BLOCK_BYTES / b->bytes, 1);
+    const int64_t fair = aot_most(b->n_rows / (r->n_threads * BLOCKS_PER_THREAD), b->least);
+    const int64_t want = aot_least(aot_least(most, fair), b->group);
+    const int64_t parts = (b->group + want - 1) / want, even = (b->group + parts - 1) / parts;
+    return aot_least(aot_round_up(even, b->unit), b->group);
+}
+
+/* The bytes of a buffer's piece of a block. Rows of vectors may be read a little beyond. */
+static int64_t aot_piece_bytes(int64_t row_bytes, int64_t rows)
+{
+    return (row_bytes * rows + 2 * LINE - 1) / LINE * LINE;
+}
+
+/* The bytes of the two values of a state in a block. */
+static int64_t aot_state_bytes(const run *r, uint32_t root, int64_t rows)
+{
+    return 2 * aot_piece_bytes(r->im->roots[root].row_bytes, rows);
+}
+
+/* The bytes that a block of a loop needs. */
+static int64_t aot_block_bytes(const run *r, const aot_loop *l)
+{
+    const aot_blocks *const b = &r->im->blocks[l->blocks];
+    const int64_t rows = aot_block_rows(r, b);
+    int64_t sum = 0;
+    for (uint32_t i = b->piece; i < b->piece + b->n_pieces; i++)
+        sum += aot_piece_bytes(r->im->pieces[i].row_bytes, rows);
+    for (uint32_t i = l->root; i < l->root + l->n_roots; i++) sum += aot_state_bytes(r, i, rows);
+    return sum;
+}
+
+/* Places what one worker has, from `base` on. Returns its bytes. */
+static int64_t aot_lay_out_worker(run *r, char *base)
+{
+    const aot_image *const im = r->im;
+    run w = *r;
+    int64_t at = 0, memory = 0;
+    run_seg counted;
+    w.n_threads = 1;
+    (void)aot_take(base, &at, im->n_bufs * (int64_t)sizeof *r->base);
+    r->worker_segs_at = at;
+    run_seg *const segs = aot_take(base, &at, im->n_segs * (int64_t)sizeof *segs);
+    for (uint32_t i = 0; i < im->n_segs; i++) {
+        const aot_seg *const g = &im->segs[i];
+        run_seg *const s = base ? &segs[i] : &counted;
+        if (g->per_row == 0) continue;
+        s->seg = g;
+        measure(r, g, s);
+        lay_out_segment(&w, g, s, base, &at);
+    }
+    r->worker_memory_at = at;
+    for (uint32_t i = 0; i < im->n_steps; i++) {
+        if (im->steps[i].kind != AOT_STEP_LOOP) continue;
+        const aot_loop *const l = &im->loops[im->steps[i].a];
+        if (l->blocks != AOT_NONE) memory = aot_most(memory, aot_block_bytes(r, l));
+    }
+    return at + memory;
+}
+
+static void aot_lay_out_workers(run *r, char *base, int64_t *at)
+{
+    r->worker_bytes = 0;
+    if (r->im->n_blocks == 0) return;
+    r->worker_bytes = aot_lay_out_worker(r, NULL);
+    r->workers = aot_take(base, at, r->worker_bytes * r->n_threads);
+    for (int64_t t = 0; base && t < r->n_threads; t++)
+        (void)aot_lay_out_worker(r, r->workers + r->worker_bytes * t);
+}
+
+/* The bytes of a product in a loop that runs in blocks: a block has few of its rows. */
+static int64_t product_block_bytes(const run *r, const aot_seg *g)
+{
+    int64_t most = 0;
+    const int64_t m = aot_slot_of(r, g->m);
+    for (uint32_t i = 0; i < r->im->n_blocks; i++) {
+        const int64_t rows = aot_least(aot_block_rows(r, &r->im->blocks[i]) * g->per_row, m);
+        const int64_t last = rows > 0 && m % rows ? m % rows : rows;
+        most = aot_most(most, product_bytes(r, g, rows));
+        most = aot_most(most, product_bytes(r, g, last));
+    }
+    return most;
+}
+#else
+static void aot_lay_out_workers(run *r, char *base, int64_t *at)
+{
+    (void)r, (void)base, (void)at;
+}
+
+static int64_t product_block_bytes(const run *r, const aot_seg *g)
+{
+    (void)r, (void)g;
+    return 0;
+}
+#endif
+
 /* Returns the bytes of the workspace that come before the arena. */
 static int64_t aot_lay_out(run *r, char *base)
 {
@@ -273,7 +381,8 @@ static int64_t aot_lay_out(run *r, char *base)
         scratch = aot_most(scratch, own);
         if (g->flags & AOT_TILES) tiles = TILES_BYTES;
         if (g->kind != AOT_SEG_PRODUCT) continue;
-        product = aot_most(product, product_bytes(r, g));
+        product = aot_most(product, product_bytes(r, g, aot_slot_of(r, g->m)));
+        if (g->per_row > 0) product = aot_most(product, product_block_bytes(r, g));
         copies = aot_most(copies, g->n_access * (int64_t)sizeof(char *) +
                                       s->n_strides * (int64_t)sizeof(int64_t));
     }
@@ -282,6 +391,7 @@ static int64_t aot_lay_out(run *r, char *base)
     r->copies_at = r->product_at + (product + LINE - 1) / LINE * LINE;
     r->area_bytes = r->copies_at + (copies + LINE - 1) / LINE * LINE;
     r->areas = aot_take(base, &at, r->area_bytes * r->n_threads);
+    aot_lay_out_workers(r, base, &at);
     return at;
 }
 
@@ -368,6 +478,7 @@ typedef struct tail {
     const run *r;
     const run_seg *s;
     int64_t thread;
+    int64_t row0; /* the row of the kernel that is row 0 of the product */
 } tail;
 
 /* Runs the epilogue over a tile of C. Its access to C reads the tile instead. The axes of the
@@ -384,6 +495,8 @@ static void run_tail(void *user, const char *tile, int64_t ld, int64_t o0, int64
     int64_t *const c = stride + (int64_t)g->c_access * g->n_axes;
     aot_kargs a = s->args;
     int64_t column = s->extent[inner], n_rows = 1;
+    o0 += e->row0;
+    o1 += e->row0;
     memcpy(ptr, s->ptr, g->n_access * sizeof *ptr);
     memcpy(stride, s->stride, (size_t)s->n_strides * sizeof *stride);
     c[inner] = 1;
@@ -435,7 +548,7 @@ static void bind_product(const run *r, const aot_seg *g, run_seg *s)
 
 static void product_share(const run *r, const run_seg *s, int64_t part, int64_t parts)
 {
-    tail e = { r, s, part };
+    tail e = { r, s, part, 0 };
     aot_product p = s->product;
     p.user = &e;
     r->level->product[p.is_f64](&p, part, parts, area_of(r, part) + r->product_at);
@@ -537,7 +650,7 @@ static void aot_run_launch(run *r, const aot_launch *l, const aot_threads *threa
             const double ps = (double)s->product.m * (double)s->product.n * (double)s->product.k *
                               (double)s->product.n_batch * 20;
             const int64_t before = r->n_tasks;
-            tail e = { r, s, 0 };
+            tail e = { r, s, 0, 0 };
             r->n_tasks = r->n_threads > 1 && ps > FORK_PS ? r->n_threads : 1;
             if (r->n_tasks > 1)
                 threads->run(threads->user, (int)r->n_tasks, product_task, &e);
@@ -611,6 +724,247 @@ static int is_true(const run *r, uint32_t buf)
     return *(const uint8_t *)r->base[buf] != 0;
 }
 
+/* ---- loops in blocks of rows ---- */
+
+#if defined(AOT_BLOCKS)
+typedef struct block_loop {
+    const run *r;
+    const aot_loop *loop;
+    const aot_blocks *blocks;
+    const aot_step *body;
+    int64_t rows, n_blocks, most;
+} block_loop;
+
+/* A thread takes rows [first, end) through the iterations. */
+typedef struct worker {
+    const block_loop *b;
+    run r; /* its own addresses of buffers, segments and area */
+    int64_t first, end, number;
+    char *memory;
+} worker;
+
+/* The address at which row 0 would be, when row w->first is at `at`. */
+static char *aot_block_origin(const worker *w, char *at, int64_t row_bytes)
+{
+    return (char *)((uintptr_t)at - (uintptr_t)(w->first * row_bytes));
+}
+
+/* The memory for a block of state i: that of its first or second value. For the number of roots,
+ * the end of all that. */
+static char *aot_state_piece(const worker *w, uint32_t i, int second)
+{
+    const uint32_t root = w->b->loop->root;
+    char *at = w->memory;
+    for (uint32_t k = 0; k < i; k++) at += aot_state_bytes(&w->r, root + k, w->b->rows);
+    return second ? at + aot_state_bytes(&w->r, root + i, w->b->rows) / 2 : at;
+}
+
+/* Sets the addresses of all buffers that move for iteration w->number. */
+static void aot_move_buffers(worker *w)
+{
+    const aot_image *const im = w->r.im;
+    const aot_loop *const l = w->b->loop;
+    for (uint32_t i = l->row; i < l->row + l->n_rows; i++) {
+        const aot_row *const x = &im->rows[i];
+        w->r.base[x->buf] = w->r.base[x->of] + aot_slot_of(&w->r, x->first) +
+                            w->number * aot_slot_of(&w->r, x->step);
+    }
+    for (uint32_t i = 0; i < l->n_roots; i++) {
+        const aot_root *const x = &im->roots[l->root + i];
+        const int has_two = !(x->flags & AOT_ROOT_IN_PLACE), odd = (int)(w->number & 1);
+        if (x->state == AOT_NONE) {
+            w->r.base[x->next] = w->r.base[x->out] + w->number * aot_slot_of(&w->r, x->bytes);
+            continue;
+        }
+        w->r.base[x->state] =
+            aot_block_origin(w, aot_state_piece(w, i, has_two && odd), x->row_bytes);
+        w->r.base[x->next] =
+            aot_block_origin(w, aot_state_piece(w, i, has_two && !odd), x->row_bytes);
+    }
+}
+
+static void aot_run_block_kernel(const worker *w, const run_seg *s)
+{
+    const int64_t i0 = w->first * s->seg->per_row, i1 = w->end * s->seg->per_row;
+    aot_kargs a = s->args;
+    a.fault = (int64_t *)(void *)area_of(&w->r, 0);
+    a.work = area_of(&w->r, 0) + LINE;
+    const aot_kernel fn = w->r.level->kernels[3 * s->seg->kernel];
+    if (s->seg->flags & AOT_BY_INNER)
+        fn(&a, 0, 1, i0, i1);
+    else
+        fn(&a, i0, i1, 0, s->n_inner);
+}
+
+static int64_t aot_batch_offset(const aot_product *p, const int64_t *stride, int64_t entry)
+{
+    int64_t offset = 0;
+    for (uint32_t i = p->batch_rank; i-- > 0; entry /= p->batch[i])
+        offset += entry % p->batch[i] * stride[i];
+    return offset;
+}
+
+static void aot_run_block_product(const worker *w, const run_seg *s)
+{
+    const aot_product *const all = &s->product;
+    const uint32_t rank = all->batch_rank;
+    const int64_t size = all->is_f64 ? 8 : 4, last = w->end * s->seg->per_row;
+    for (int64_t at = w->first * s->seg->per_row, next; at < last; at = next) {
+        const int64_t entry = at / all->m, m0 = at % all->m;
+        aot_product p = *all;
+        tail e = { &w->r, s, 0, at };
+        next = aot_least(last, (entry + 1) * all->m);
+        p.m = next - at;
+        p.n_batch = 1;
+        p.batch_rank = 0;
+        p.a += (aot_batch_offset(all, all->a_stride, entry) + m0 * all->a_stride[rank]) * size;
+        p.b += aot_batch_offset(all, all->b_stride, entry) * size;
+        if (p.c)
+            p.c += (aot_batch_offset(all, all->c_stride, entry) + m0 * all->c_stride[rank]) * size;
+        p.a_stride += rank;
+        p.b_stride += rank;
+        p.c_stride += rank;
+        p.user = &e;
+        w->r.level->product[p.is_f64](&p, 0, 1, area_of(&w->r, 0) + w->r.product_at);
+    }
+}
+
+static void aot_run_block_iteration(worker *w)
+{
+    const aot_step *const body = w->b->body;
+    aot_move_buffers(w);
+    for (uint32_t i = body->c; i < body->c + body->d; i++) {
+        const aot_seg *const g = &w->r.im->segs[i];
+        run_seg *const s = &w->r.segs[i];
+        if (g->kernel != AOT_NONE) bind_segment(&w->r, g, s);
+        if (g->kind == AOT_SEG_PRODUCT) {
+            bind_product(&w->r, g, s);
+            aot_run_block_product(w, s);
+        } else {
+            aot_run_block_kernel(w, s);
+        }
+    }
+}
+
+/* Whether the values that iteration n reads for a group are finite. */
+static int aot_has_finite_values(const worker *w, int64_t group, int64_t n)
+{
+    const run *const r = &w->r;
+    const aot_loop *const l = w->b->loop;
+    const aot_blocks *const b = w->b->blocks;
+    const uint32_t *const extent = r->im->list + b->batch, *const stride = extent + b->n_batch;
+    const int64_t row = aot_slot_of(r, b->row);
+    int64_t at = aot_slot_of(r, b->offset);
+    for (uint32_t i = b->n_batch; i-- > 0;) {
+        const int64_t e = aot_slot_of(r, extent[i]);
+        at += group % e * aot_slot_of(r, stride[i]);
+        group /= e;
+    }
+    const char *from = r->base[b->values];
+    for (uint32_t i = l->row; i < l->row + l->n_rows; i++) {
+        const aot_row *const x = &r->im->rows[i];
+        if (x->buf == b->values)
+            from = r->base[x->of] + aot_slot_of(r, x->first) + n * aot_slot_of(r, x->step);
+    }
+    const float *const v = (const float *)(const void *)from + at;
+    if (row == b->width) return df_are_finite(v, (int64_t)b->keys * b->width);
+    for (int64_t i = 0; i < b->keys; i++)
+        if (!df_are_finite(v + i * row, b->width)) return 0;
+    return 1;
+}
+
+/* How many iterations the block needs. The others would leave the states as they are
+ * (src/runtime/exec/exec_masked.c says why), but for a -0 in the sum. */
+static int64_t aot_block_iterations(const worker *w)
+{
+    const aot_blocks *const b = w->b->blocks;
+    const int64_t most = w->b->most, group = w->first / b->group;
+    if (b->keys == 0) return most;
+    const int64_t n = aot_least((w->end - group * b->group - 1) / b->keys + 1, most);
+    for (int64_t i = n; i < most; i++)
+        if (!aot_has_finite_values(w, group, i)) return most;
+    return n;
+}
+
+static void aot_run_block(worker *w)
+{
+    const block_loop *const b = w->b;
+    const aot_root *const root = w->r.im->roots + b->loop->root;
+    const int64_t rows = w->end - w->first, n = aot_block_iterations(w);
+    for (uint32_t i = 0; i < b->loop->n_roots; i++)
+        if (root[i].state != AOT_NONE)
+            memcpy(aot_state_piece(w, i, 0), w->r.base[root[i].init] + w->first * root[i].row_bytes,
+                   (size_t)(rows * root[i].row_bytes));
+    for (w->number = 0; w->number < n; w->number++) aot_run_block_iteration(w);
+    for (uint32_t i = 0; i < b->loop->n_roots; i++) {
+        if (root[i].state == AOT_NONE) continue;
+        const int64_t bytes = rows * root[i].row_bytes;
+        char *const at = aot_state_piece(w, i, (n & 1) && !(root[i].flags & AOT_ROOT_IN_PLACE));
+        float *const sum = (float *)(void *)at;
+        for (int64_t k = 0; n < b->most && i == AOT_MASKED_SUM && k < bytes / 4; k++)
+            sum[k] += 0.0f;
+        memcpy(w->r.base[root[i].out] + w->first * root[i].row_bytes, at, (size_t)bytes);
+    }
+}
+
+static void aot_block_task(void *data, int index)
+{
+    const block_loop *const b = data;
+    const run *const r = b->r;
+    const int64_t group = b->blocks->group, per_group = (group + b->rows - 1) / b->rows;
+    char *const own = r->workers + r->worker_bytes * index;
+    worker w = { .b = b, .r = *r };
+    w.r.n_threads = 1;
+    w.r.areas = area_of(r, index);
+    w.r.base = (char **)(void *)own;
+    w.r.segs = (run_seg *)(void *)(own + r->worker_segs_at);
+    memcpy(w.r.base, r->base, r->im->n_bufs * sizeof *r->base);
+    w.r.base[b->loop->number] = (char *)&w.number;
+    w.memory = own + r->worker_memory_at;
+    const fp_state fp = fp_enter();
+    for (int64_t k = index; k < b->n_blocks; k += r->n_tasks) {
+        const int64_t in_group = k % per_group * b->rows;
+        char *piece = aot_state_piece(&w, b->loop->n_roots, 0);
+        w.first = k / per_group * group + in_group;
+        w.end = w.first + aot_least(b->rows, group - in_group);
+        for (uint32_t i = b->blocks->piece; i < b->blocks->piece + b->blocks->n_pieces; i++) {
+            const aot_piece *const x = &r->im->pieces[i];
+            w.r.base[x->buf] = aot_block_origin(&w, piece, x->row_bytes);
+            piece += aot_piece_bytes(x->row_bytes, b->rows);
+        }
+        aot_run_block(&w);
+    }
+    fp_leave(fp);
+}
+
+/* Runs a loop in blocks. Returns 0 when there are too few of them. */
+static int aot_run_in_blocks(run *r, const aot_loop *l, const aot_step *body)
+{
+    if (l->blocks == AOT_NONE) return 0;
+    const aot_blocks *const x = &r->im->blocks[l->blocks];
+    block_loop b = { .r = r,
+                     .loop = l,
+                     .blocks = x,
+                     .body = body,
+                     .rows = aot_block_rows(r, x),
+                     .most = aot_slot_of(r, l->most) };
+    b.n_blocks = (int64_t)(x->n_rows / x->group) * ((x->group + b.rows - 1) / b.rows);
+    if (b.n_blocks < r->n_threads) return 0;
+    r->n_tasks = r->n_threads;
+    if (r->n_tasks > 1)
+        r->threads->run(r->threads->user, (int)r->n_tasks, aot_block_task, &b);
+    else
+        aot_block_task(&b, 0);
+    return 1;
+}
+#else
+static int aot_run_in_blocks(run *r, const aot_loop *l, const aot_step *body)
+{
+    (void)r, (void)l, (void)body;
+    return 0;
+}
+#endif
+
 /* ---- loops ---- */
 
 enum { PLACE_ELSEWHERE, PLACE_OUT, PLACE_OWN };
@@ -661,6 +1015,7 @@ static int aot_run_loop(run *r, uint32_t at)
     const aot_root *const root = r->im->roots + l->root;
     const int64_t most = aot_slot_of(r, l->most);
     int st = AOT_OK;
+    if (aot_run_in_blocks(r, l, step + 1)) return AOT_OK;
     for (uint32_t i = 0; i < l->n_roots; i++) {
         if (root[i].state == AOT_NONE) continue;
         r->base[root[i].state] = r->base[root[i].init];

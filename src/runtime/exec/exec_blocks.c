@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "runtime/exec/exec_masked.h"
-#include "runtime/exec/exec_rows.h"
+#include "runtime/loop_rows.h"
 #include "runtime/exec/exec_run.h"
 #include "runtime/os.h"
 

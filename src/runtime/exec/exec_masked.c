@@ -12,11 +12,8 @@
  */
 #include "runtime/exec/exec_masked.h"
 
-#include <string.h>
-
 #include "runtime/bind.h"
-
-#define INFINITE_BITS 0x7f800000u
+#include "runtime/finite.h"
 
 static int64_t masked_slot(const df_masked *m, df_slot s)
 {
@@ -32,29 +29,6 @@ bool df_masked_find(const df_flow_construct *w, df_masked *out)
     out->block = masked_slot(out, tag->block);
     out->n_blocks = w->slots[w->part->most.i];
     return true;
-}
-
-/* Whether n contiguous numbers are finite. */
-static bool are_finite(const float *x, int64_t n)
-{
-    enum { LANES = 16 };
-    uint32_t top[LANES] = { 0 }, all = 0, bits;
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        uint32_t word[LANES];
-        memcpy(word, x + i, sizeof word);
-        for (int k = 0; k < LANES; k++) {
-            const uint32_t magnitude = word[k] & 0x7fffffffu;
-            top[k] = top[k] > magnitude ? top[k] : magnitude;
-        }
-    }
-    for (int k = 0; k < LANES; k++) all = top[k] > all ? top[k] : all;
-    for (; i < n; i++) {
-        memcpy(&bits, x + i, sizeof bits);
-        bits &= 0x7fffffffu;
-        all = bits > all ? bits : all;
-    }
-    return all < INFINITE_BITS;
 }
 
 /* Whether the values of one block of keys are finite. */
@@ -73,9 +47,9 @@ static bool has_finite_values(const df_masked *m, int64_t entry, int64_t block)
     }
     const int64_t row = masked_slot(m, v->row);
     if (masked_slot(m, v->col) != 1 && width != 1) return false;
-    if (row == width) return are_finite(at, m->block * width);
+    if (row == width) return df_are_finite(at, m->block * width);
     for (int64_t i = 0; i < m->block; i++)
-        if (!are_finite(at + i * row, width)) return false;
+        if (!df_are_finite(at + i * row, width)) return false;
     return true;
 }
 

@@ -7,7 +7,7 @@
  * of these buffers only. Other inputs are not written while the loop runs, so any row may read
  * them. Extents and strides of the plan show all of that.
  */
-#include "runtime/exec/exec_rows.h"
+#include "runtime/loop_rows.h"
 
 #include "runtime/bind.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Internal header of the executor: rows of a loop that do not depend on each other (exec_rows.c).
+ * Rows of a loop that do not depend on each other (exec/exec_rows.c).
  */
-#ifndef DF_RUNTIME_EXEC_ROWS_H
-#define DF_RUNTIME_EXEC_ROWS_H
+#ifndef DF_RUNTIME_LOOP_ROWS_H
+#define DF_RUNTIME_LOOP_ROWS_H
 
 #include "fuser/plan.h"
 
