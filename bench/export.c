@@ -3,6 +3,8 @@
  * What does an exported program cost beside the same program in deft? Captured functions are
  * exported as objects and as C, which cc -O3 -march=native compiles, and are called in turn with
  * the capture, on one thread. Then the time of a call that computes next to nothing.
+ *
+ * The files for all of GPT-2 take the weights as parameters.
  */
 #include "bench.h"
 
@@ -12,9 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "deft/nn.h"
+#include "../examples/transformer.h"
 
-enum { MOST_ARRAYS = 16, MOST_OUTSIDE = 12, ROUNDS = 15 };
+enum { MOST_ARRAYS = 192, MOST_OUTSIDE = 12, ROUNDS = 15 };
 
 static char folder[] = "/tmp/deft-bench-export-XXXXXX";
 
@@ -106,6 +108,16 @@ PROGRAM(gpt2_block)
     return DEFT_OK;
 }
 
+static transformer gpt2_net;
+
+/* The loss of GPT-2 on a text as long as its context. */
+PROGRAM(gpt2)
+{
+    (void)cx, (void)n_in, (void)n_out, (void)user;
+    out[0] = transformer_loss(&gpt2_net, in[0], in[1]);
+    return DEFT_OK;
+}
+
 PROGRAM(tiny)
 {
     (void)n_in, (void)n_out, (void)user;
@@ -162,6 +174,7 @@ static const program programs[] = {
       { S1(WIDTH), S1(WIDTH), S2(WIDTH, WIDTH), S2(WIDTH, WIDTH), S2(WIDTH, WIDTH),
         S2(WIDTH, WIDTH), S1(WIDTH), S1(WIDTH), S2(WIDTH, 4 * WIDTH), S1(4 * WIDTH),
         S2(4 * WIDTH, WIDTH), S1(WIDTH) } },
+    { "gpt2", "GPT-2, 1024 tokens", gpt2, 2, 1, 0, S2(1, 1024), { .rank = 0 }, { S1(0) } },
     { "tiny", "16 elements", tiny, 1, 1, 0, S1(16), S1(16), { S1(0) } },
 };
 
@@ -174,8 +187,9 @@ typedef struct ready {
     deft_tensor *in[4];
     void *array[MOST_ARRAYS + 2]; /* the arguments of the exported function */
     size_t n_arrays;
-    void *fn;
-    float *result; /* of the first output */
+    int (*call)(void *const *array); /* calls the exported function */
+    deft_nn *nn;                     /* of gpt2; else NULL */
+    float *result;                   /* of the first output */
 } ready;
 
 static size_t numel(const deft_shape *s)
@@ -199,32 +213,7 @@ static float *numbers(size_t n, uint32_t seed)
 static void call_exported(void *user)
 {
     const ready *const r = user;
-    void *const *const a = r->array;
-    const size_t n = r->n_arrays;
-#define CALL(...)                                                                                  \
-    do {                                                                                           \
-        memcpy(&fn, &r->fn, sizeof fn);                                                            \
-        if (fn(__VA_ARGS__) != 0) exit(1);                                                         \
-    } while (0)
-    if (n == 4) {
-        int (*fn)(void *, void *, void *, void *);
-        CALL(a[0], a[1], a[2], a[3]);
-    } else if (n == 6) {
-        int (*fn)(void *, void *, void *, void *, void *, void *);
-        CALL(a[0], a[1], a[2], a[3], a[4], a[5]);
-    } else if (n == 8) {
-        int (*fn)(void *, void *, void *, void *, void *, void *, void *, void *);
-        CALL(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]);
-    } else if (n == 9) {
-        int (*fn)(void *, void *, void *, void *, void *, void *, void *, void *, void *);
-        CALL(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8]);
-    } else {
-        int (*fn)(void *, void *, void *, void *, void *, void *, void *, void *, void *, void *,
-                  void *, void *, void *, void *, void *, void *);
-        CALL(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11], a[12], a[13],
-             a[14], a[15]);
-    }
-#undef CALL
+    if (r->call(r->array) != 0) exit(1);
 }
 
 static void call_capture(void *user)
@@ -237,6 +226,22 @@ static void call_capture(void *user)
     bench_must(r->cx, deft_scope_end(s), "scope");
 }
 
+/* Writes a C file with a function that calls the exported one with an array of arguments. */
+static void write_caller(const ready *r, const char *path)
+{
+    char name[112];
+    snprintf(name, sizeof name, "%s_call.c", path);
+    FILE *const f = fopen(name, "w");
+    if (!f) exit(1);
+    fprintf(
+        f,
+        "#include \"%s.h\"\nint call(void *const *a);\nint call(void *const *a)\n{\n    return %s(",
+        path, r->p->name);
+    for (size_t i = 0; i < r->n_arrays; i++) fprintf(f, "%sa[%zu]", i ? ", " : "", i);
+    fprintf(f, ");\n}\n");
+    if (fclose(f) != 0) exit(1);
+}
+
 /* Exports, compiles and loads the program. Returns false when that fails. */
 static bool load(ready *r, bool as_c, void **library)
 {
@@ -246,26 +251,56 @@ static bool load(ready *r, bool as_c, void **library)
     bench_must(r->cx,
                deft_export(r->capture, path, DEFT_EXPORT(.as_c = as_c, .passes_outside = true)),
                "export");
+    write_caller(r, path);
     snprintf(command, sizeof command,
-             "cc -std=c11 -O3 -march=native -shared -fPIC -o %s.%s.so %s.%s -lm", path,
-             as_c ? "c" : "o", path, as_c ? "c" : "o");
+             "cc -std=c11 -O3 -march=native -shared -fPIC -o %s.%s.so %s.%s %s_call.c -lm", path,
+             as_c ? "c" : "o", path, as_c ? "c" : "o", path);
     if (system(command) != 0) return false;
     snprintf(command, sizeof command, "%s.%s.so", path, as_c ? "c" : "o");
     *library = dlopen(command, RTLD_NOW | RTLD_LOCAL);
-    r->fn = *library ? dlsym(*library, r->p->name) : NULL;
+    void *const call_at = *library ? dlsym(*library, "call") : NULL;
     void *const bytes_at = *library ? dlsym(*library, symbol) : NULL;
     int64_t (*bytes)(int64_t n_threads);
-    if (!r->fn || !bytes_at) return false;
+    if (!call_at || !bytes_at) return false;
+    memcpy(&r->call, &call_at, sizeof r->call);
     memcpy(&bytes, &bytes_at, sizeof bytes);
     free(r->array[r->n_arrays - 2]);
     r->array[r->n_arrays - 2] = malloc((size_t)bytes(1));
     return r->array[r->n_arrays - 2] != NULL;
 }
 
+/* Makes the network and its inputs. Its parameters are used in the order in which they are made,
+ * but for the table of tokens, which stands after that of places. */
+static void open_gpt2(ready *r, deft_ctx *cx)
+{
+    const transformer_options o = transformer_gpt2();
+    const size_t n = numel(&r->p->in);
+    bench_must(cx, deft_nn_create(cx, NULL, &r->nn), "nn");
+    const deft_scope s = deft_scope_begin(cx);
+    if (!transformer_init(&gpt2_net, r->nn, &o)) exit(1);
+    for (uint32_t i = 0; i < 2; i++) {
+        int64_t *const v = malloc(n * sizeof *v);
+        if (!v) exit(1);
+        for (size_t k = 0; k < n; k++) v[k] = (int64_t)((k + i) * 7919 % 50257);
+        r->in[i] = deft_keep(deft_wrap(cx, r->p->in, DEFT_I64, v, n * sizeof *v, NULL));
+        r->array[r->n_arrays++] = v;
+    }
+    for (size_t i = 0; i < deft_nn_n_parameters(r->nn); i++) {
+        deft_tensor *const t = deft_nn_parameter_at(r->nn, i < 2 ? 1 - i : i);
+        const size_t bytes = (size_t)deft_numel(t) * sizeof(float);
+        float *const v = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
+        if (!v || r->n_arrays + 3 > MOST_ARRAYS) exit(1);
+        bench_must(cx, deft_read(t, DEFT_F32, v, bytes), "parameter");
+        r->array[r->n_arrays++] = v;
+    }
+    bench_must(cx, deft_scope_end(s), "network");
+}
+
 static void open_program(ready *r, deft_ctx *cx, const program *p)
 {
     *r = (ready){ .cx = cx, .p = p };
-    for (size_t i = 0; i < p->n_in; i++) {
+    if (p->fn == gpt2) open_gpt2(r, cx);
+    for (size_t i = 0; i < p->n_in && p->fn != gpt2; i++) {
         float *const v = numbers(numel(&p->in), (uint32_t)i + 1);
         r->array[r->n_arrays++] = v;
         r->in[i] = deft_keep(deft_wrap(cx, p->in, DEFT_F32, v, numel(&p->in) * sizeof *v, NULL));
@@ -292,6 +327,7 @@ static void close_program(ready *r)
     deft_capture_destroy(&r->capture);
     for (size_t i = 0; i < r->p->n_in; i++) deft_drop(&r->in[i]);
     for (size_t i = 0; i < r->p->n_outside; i++) deft_drop(&outside[i]);
+    deft_nn_destroy(&r->nn);
     for (size_t i = 0; i < r->n_arrays; i++) free(r->array[i]);
 }
 
@@ -312,13 +348,27 @@ static bool is_equal(ready *r)
     return is;
 }
 
+static void write_label(char label[96], const program *p, bool as_c)
+{
+    (void)snprintf(label, 96, "%s, %s", p->label, as_c ? "C" : "object");
+}
+
+static bool is_wanted(const bench *b, const program *p)
+{
+    char label[96];
+    write_label(label, p, false);
+    if (bench_wants(b, label)) return true;
+    write_label(label, p, true);
+    return bench_wants(b, label);
+}
+
 static void compare(bench *b, ready *r, bool as_c)
 {
     char label[96];
     void *library = NULL;
     double mine, theirs;
     const double goal = as_c ? 1.3 : 1.05;
-    snprintf(label, sizeof label, "%s, %s", r->p->label, as_c ? "C" : "object");
+    write_label(label, r->p, as_c);
     if (!bench_wants(b, label)) return;
     if (!load(r, as_c, &library)) {
         bench_row_without(b, label, NAN, "us", "capture", "cc or the loader failed", goal);
@@ -329,7 +379,8 @@ static void compare(bench *b, ready *r, bool as_c)
         bench_row(b, label, one * 1e9, "ns", "a call and one kernel", 250, BENCH_RATIO_AT_MOST, 1);
     } else {
         const int calls = bench_calls(call_exported, r, 0.02);
-        bench_pair(call_exported, r, call_capture, r, b->quick ? 5 : ROUNDS, calls, &mine, &theirs);
+        const int rounds = r->p->fn == gpt2 ? 3 : b->quick ? 5 : ROUNDS;
+        bench_pair(call_exported, r, call_capture, r, rounds, calls, &mine, &theirs);
         bench_row(b, label, mine * 1e6, "us", "capture", theirs * 1e6, BENCH_RATIO_AT_MOST, goal);
     }
     if (library) dlclose(library);
@@ -343,8 +394,9 @@ void bench_export(bench *b)
     deft_ctx *cx = bench_ctx(rt, DEFT_STRICT);
     for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
         ready r;
+        if (!is_wanted(b, &programs[i])) continue;
         open_program(&r, cx, &programs[i]);
-        for (int k = 0; k < 20; k++) call_capture(&r);
+        for (int k = 0; k < (programs[i].fn == gpt2 ? 2 : 20); k++) call_capture(&r);
         compare(b, &r, false);
         compare(b, &r, true);
         close_program(&r);
