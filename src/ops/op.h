@@ -107,6 +107,10 @@ typedef enum df_lower_how {
 typedef uint32_t (*df_body_fn)(df_emit *e, deft_dtype t, deft_dtype out, const uint32_t src[3],
                                uint32_t attr);
 
+/* The version of every operator. When the meaning of one changes, or of its attributes, versions
+ * become a column of ops.def. A text trace then names the version behind the operator ("sum@2"). */
+enum { DF_OP_VERSION = 1 };
+
 /* The properties of an operator, from its row of ops.def. */
 typedef struct df_op_info {
     const char *name; /* as in ops.def: "add" */

@@ -374,6 +374,26 @@ done:
     return st;
 }
 
+/* Reads the name of an operator, and "@" with its version, which may be absent. */
+static deft_status parse_op(parser *p, df_op *out)
+{
+    int64_t version = DF_OP_VERSION;
+    skip_blanks(p);
+    const span name = parse_word(p);
+    if (name.n == 0) return expected(p, "an op");
+    *out = df_op_find(name.at, name.n);
+    if (*out == DF_N_OPS)
+        return df_fail(&p->said, DEFT_E_FORMAT, "there is no operator '%.*s' in this library",
+                       (int)(name.n < 60 ? name.n : 60), name.at);
+    if (!eat(p, '@')) return DEFT_OK;
+    const deft_status st = parse_integer(p, 1, INT32_MAX, &version);
+    if (st == DEFT_OK && version != DF_OP_VERSION)
+        return df_fail(&p->said, DEFT_E_FORMAT,
+                       "%s has version %" PRId64 " here, and this library has version %d",
+                       df_op_infos[*out].name, version, DF_OP_VERSION);
+    return st;
+}
+
 /* Reads "%k = op dtype[extents] operands attributes", after the '%'. */
 static deft_status parse_node(parser *p)
 {
@@ -385,14 +405,7 @@ static deft_status parse_node(parser *p)
         TRY(df_fail(&p->said, DEFT_E_FORMAT, "%%%" PRId64 " where %%%" PRIu32 " is next", k,
                     p->b.t->n_nodes));
     if (!eat(p, '=')) TRY(expected(p, "="));
-    skip_blanks(p);
-    const char *const from = p->at;
-    const span name = parse_word(p);
-    r.op = df_op_find(name.at, name.n);
-    if (r.op == DF_N_OPS) {
-        p->at = from;
-        TRY(expected(p, "an op"));
-    }
+    TRY(parse_op(p, &r.op));
     TRY(parse_dtype(p, &r.dtype));
     TRY(parse_list(p, 0, INT64_MAX, r.shape.dim, &r.shape.rank));
     const uint32_t n_src = df_op_infos[r.op].n_src;
@@ -453,6 +466,12 @@ static deft_status parse_header(parser *p)
     deft_status st = DEFT_OK;
     if (p->started)
         return df_fail(&p->said, DEFT_E_FORMAT, "the header stands before the first node");
+    const span version = parse_word(p);
+    if (version.n > 1 && *version.at == 'v' && !df_text_equals(version.at, version.n, "v1"))
+        return df_fail(&p->said, DEFT_E_FORMAT,
+                       "the trace has version %.*s, and this library reads v1",
+                       (int)(version.n < 20 ? version.n : 20), version.at);
+    p->at = version.at;
     if (!eat_word(p, "v1")) return expected(p, "v1");
     while (!at_end(p)) {
         if (eat_word(p, "fast"))
