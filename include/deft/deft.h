@@ -26,6 +26,7 @@
 #include "deft/losses.h"
 #include "deft/nn.h"
 #include "deft/ops.h"
+#include "deft/program.h"
 #include "deft/random.h"
 #include "deft/status.h"
 #include "deft/tensor.h"

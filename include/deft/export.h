@@ -40,8 +40,11 @@ typedef struct deft_export_options {
     const char *const *outputs; /**< The same for outputs; NULL: out0, out1, ... */
     const deft_export_extent *extents; /**< Axes whose extents are parameters; may be NULL. */
     size_t n_extents;                  /**< How many there are. */
-    bool
-        as_shared; /**< Writes PATH.so instead of PATH.o, and a function in PATH.h that opens it. */
+    /** Writes PATH.trace alone: a text trace for deft_program_load (program.h). Its inputs are
+     * those of the call that the function uses, then tensors from outside. */
+    bool as_trace;
+    /** Writes PATH.so instead of PATH.o, and a function in PATH.h that opens it. */
+    bool as_shared;
 } deft_export_options;
 
 /** Exports the recording of c that was used last. Writes PATH.h, and PATH.o, PATH.so or PATH.c. An

@@ -235,6 +235,7 @@ static const row rows[] = {
     { "eval", OTHER, 0, 0, 0, NULL },
     { "nan_check", OTHER, 0, 0, 0, NULL },
     { "capture_call", OTHER, 0, 0, 0, NULL },
+    { "program_call", OTHER, 0, 0, 0, NULL },
     { "device_work", OTHER, 0, 0, 0, NULL },
     { "vmap", OTHER, 0, 0, 0, NULL },
     { "custom_grad", OTHER, 0, 0, 0, NULL },

@@ -1291,6 +1291,31 @@ static deft_status act_capture_create(world *w)
     return capture(w, 0, false);
 }
 
+/* A program as data, from the file to its result. */
+static deft_status act_program(world *w)
+{
+    static const char text[] = "%0 = input f32[4,6]\n%1 = exp f32[4,6] %0\noutput %1\n";
+    char path[] = "/tmp/deft-oom-XXXXXX";
+    deft_program *p = NULL;
+    deft_tensor *out = NULL;
+    const int fd = mkstemp(path);
+    if (fd < 0 || write(fd, text, sizeof text - 1) < 0 || close(fd) != 0) return DEFT_E_IO;
+    const deft_scope s = deft_scope_begin(w->cx);
+    deft_status st;
+    SUBJECT(w, st = deft_program_load(w->cx, path, &p));
+    if ((st == DEFT_OK) != (p != NULL)) w->wrong = "a failed load gives something";
+    if (st == DEFT_OK &&
+        !(deft_program_inputs(p) == 1 && deft_program_outputs(p) == 1 &&
+          deft_program_input(p, 0, NULL, NULL) && deft_program_output(p, 0, NULL, NULL)))
+        w->wrong = "a loaded program is another one";
+    bool ok = false;
+    if (st == DEFT_OK) SUBJECT(w, ok = deft_program_call(p, &w->x, 1, &out, 1));
+    if (st == DEFT_OK) st = ok ? deft_read(out, DEFT_F32, w->got, 96) : deft_error(w->cx);
+    SUBJECT(w, deft_program_destroy(&p));
+    unlink(path);
+    return end(s, st);
+}
+
 /* An export of a call that has been recorded. */
 static deft_status act_export(world *w)
 {
@@ -1422,6 +1447,15 @@ static deft_status quiet_file(world *w)
     return DEFT_OK;
 }
 
+static deft_status quiet_program(world *w)
+{
+    SUBJECT(w, (void)deft_program_inputs(NULL));
+    SUBJECT(w, (void)deft_program_outputs(NULL));
+    SUBJECT(w, (void)deft_program_input(NULL, 0, NULL, NULL));
+    SUBJECT(w, (void)deft_program_output(NULL, 0, NULL, NULL));
+    return DEFT_OK;
+}
+
 static deft_status quiet_unmap(world *w)
 {
     deft_mapped m;
@@ -1527,6 +1561,10 @@ static const row rows[] = {
     { .name = "deft_file_load", .act = act_files },
     { .name = "deft_file_map", .act = act_files },
     { .name = "deft_file_count", .quiet = quiet_file },
+    { .name = "deft_program_inputs", .quiet = quiet_program },
+    { .name = "deft_program_outputs", .quiet = quiet_program },
+    { .name = "deft_program_input", .quiet = quiet_program },
+    { .name = "deft_program_output", .quiet = quiet_program },
     { .name = "deft_file_entry_read", .quiet = quiet_file },
     { .name = "deft_load", .act = act_load_in_a_step },
     { .name = "deft_load", .act = act_load_wrapped },
@@ -1535,6 +1573,9 @@ static const row rows[] = {
     { .name = "deft_capture_set_i", .act = act_capture_create },
     { .name = "deft_capture_set_u", .act = act_capture_create },
     { .name = "deft_export", .act = act_export },
+    { .name = "deft_program_load", .act = act_program },
+    { .name = "deft_program_call", .act = act_program },
+    { .name = "deft_program_destroy", .act = act_program },
     { .name = "deft_param_f", .act = act_capture_call },
     { .name = "deft_param_i", .act = act_capture_call },
     { .name = "deft_capture_call", .act = act_capture_call },

@@ -253,6 +253,58 @@ done:
     return st;
 }
 
+/* ---- a trace ---- */
+
+/* Appends the name of an input to its line. */
+static void note_input(df_str *out, uint32_t k, void *user)
+{
+    const export_work *const w = user;
+    if (w->t.nodes[k].op == DF_OP_input)
+        df_str_fmt(out, "  # %s", w->input[w->input_order[w->t.nodes[k].attr]].name);
+}
+
+/* Puts inputs and roots into the order of the parameters. All results are new values. */
+static deft_status put_trace_in_order(export_work *w)
+{
+    df_trace *const t = &w->t;
+    df_node *const nodes = df_arena_new(&w->arena, df_node, t->n_nodes + 1u);
+    df_input *const inputs = df_arena_new(&w->arena, df_input, t->n_inputs + 1u);
+    df_root *const roots = df_arena_new(&w->arena, df_root, t->n_roots + 1u);
+    if (!nodes || !inputs || !roots) return df_fail_mem(w->d, "export", t->n_nodes * sizeof *nodes);
+    memcpy(nodes, t->nodes, t->n_nodes * sizeof *nodes);
+    for (uint32_t k = 0; k < t->n_inputs; k++) {
+        inputs[k] = t->inputs[w->input_order[k]];
+        inputs[k].flags = DF_INPUT_CONTIGUOUS;
+        nodes[inputs[k].node].attr = k;
+    }
+    for (uint32_t k = 0; k < t->n_roots; k++)
+        roots[k] = (df_root){ .node = t->roots[w->root_order[k]].node,
+                              .kind = DF_ROOT_NEW,
+                              .into = DF_NONE,
+                              .donor = DF_NONE };
+    t->nodes = nodes;
+    t->inputs = inputs;
+    t->roots = roots;
+    return DEFT_OK;
+}
+
+static deft_status make_trace(export_work *w, const char *path)
+{
+    deft_status st = DEFT_OK;
+    df_str text;
+    df_str_init(&text, w->cx->mem);
+    if (w->aot.n_numbers || w->o.n_extents)
+        TRY(df_fail(w->d, DEFT_E_ARG, "export: a trace has no parameters, and %s is one",
+                    w->aot.n_numbers ? w->number[0].name : w->o.extents[0].name));
+    TRY(put_trace_in_order(w));
+    df_trace_print_noted(&text, &w->t, note_input, w);
+    if (!text.ok) TRY(df_fail_mem(w->d, "export", text.cap));
+    TRY(write_file(w, path, ".trace", &text));
+done:
+    df_str_finish(&text);
+    return st;
+}
+
 static deft_status make_files(export_work *w, const char *path)
 {
     deft_status st = DEFT_OK;
@@ -309,7 +361,7 @@ static deft_status export_recording(export_work *w, const char *path)
     TRY(find_results(w));
     TRY(find_numbers(w));
     TRY(find_extents(w));
-    TRY(make_files(w, path));
+    TRY(w->o.as_trace ? make_trace(w, path) : make_files(w, path));
 done:
     return st;
 }
@@ -325,8 +377,6 @@ deft_status deft_export(deft_capture *c, const char *path, const deft_export_opt
     if (o && !df_check_options(cx, "export", "deft_export_options", o->size)) return DEFT_E_ARG;
     if (c->running)
         return df_fail(&cx->diag, DEFT_E_STATE, "export: the captured function is running");
-    if (o && o->as_c && o->as_shared)
-        return df_fail(&cx->diag, DEFT_E_ARG, "export: as_c and as_shared are both set");
     export_work w = { .cx = cx, .d = &cx->diag, .r = latest_recording(c) };
     if (!w.r)
         return df_fail(&cx->diag, DEFT_E_STATE,
@@ -334,6 +384,10 @@ deft_status deft_export(deft_capture *c, const char *path, const deft_export_opt
                        c->reason[0] ? ": " : "; call it first", c->reason);
     if ((st = df_wait_for_steps(cx)) != DEFT_OK) return st;
     df_take_options(&w.o, sizeof w.o, o, o ? o->size : 0);
+    if (w.o.as_c + w.o.as_shared + w.o.as_trace > 1)
+        return df_fail(&cx->diag, DEFT_E_ARG,
+                       "export: as_c, as_shared and as_trace are kinds of output, and one is made");
+    w.o.passes_outside |= w.o.as_trace;
     df_arena_init(&w.arena, cx->mem);
     st = export_recording(&w, path);
     df_arena_finish(&w.arena);
