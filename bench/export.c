@@ -14,7 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../examples/fft_filter.h"
 #include "../examples/transformer.h"
+#include "deft/nn.h"
 
 enum { MOST_ARRAYS = 192, MOST_OUTSIDE = 12, ROUNDS = 15 };
 
@@ -66,6 +68,13 @@ PROGRAM(digits)
     (void)cx, (void)n_in, (void)n_out, (void)user;
     deft_tensor *const h = deft_relu(deft_add(deft_matmul(in[0], outside[0]), outside[1]));
     out[0] = deft_softmax(deft_add(deft_matmul(h, outside[2]), outside[3]), 1);
+    return DEFT_OK;
+}
+
+PROGRAM(filter)
+{
+    (void)n_in, (void)n_out, (void)user;
+    out[0] = fft_filter(cx, in[0], outside[0], outside[1], outside[2]);
     return DEFT_OK;
 }
 
@@ -142,6 +151,11 @@ typedef struct program {
         .rank = 2, .dim = { a, b }                                                                 \
     }
 
+#define S3(a, b, c)                                                                                \
+    {                                                                                              \
+        .rank = 3, .dim = { a, b, c }                                                              \
+    }
+
 static const program programs[] = {
     { "heat", "heat 1024 x 1024", heat, 1, 1, 0, S2(1024, 1024), S2(1022, 1022), { S1(0) } },
     { "black_scholes",
@@ -175,6 +189,15 @@ static const program programs[] = {
         S2(WIDTH, WIDTH), S1(WIDTH), S1(WIDTH), S2(WIDTH, 4 * WIDTH), S1(4 * WIDTH),
         S2(4 * WIDTH, WIDTH), S1(WIDTH) } },
     { "gpt2", "GPT-2, 1024 tokens", gpt2, 2, 1, 0, S2(1, 1024), { .rank = 0 }, { S1(0) } },
+    { "filter",
+      "FFT filter, 256 numbers",
+      filter,
+      1,
+      1,
+      3,
+      S1(FFT_SIZE),
+      S1(FFT_SIZE),
+      { S3(2, FFT_SIDE, FFT_SIDE), S3(2, FFT_SIDE, FFT_SIDE), S3(2, FFT_SIDE, FFT_SIDE) } },
     { "tiny", "16 elements", tiny, 1, 1, 0, S1(16), S1(16), { S1(0) } },
 };
 

@@ -13,6 +13,7 @@
 
 #include "../support/harness.h"
 
+#include "../../examples/fft_filter.h"
 #include "deft/layers.h"
 #include "deft/random.h"
 
@@ -207,6 +208,98 @@ Test(export, weights_are_in_the_file_and_extents_are_parameters)
 Test(export, weights_are_in_the_file_and_extents_are_parameters_in_c)
 {
     expect_layer(as_c);
+}
+
+/* ---- a filter ---- */
+
+static deft_tensor *dft, *twiddle, *response;
+
+static deft_status filter(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                          size_t n_out, void *user)
+{
+    (void)n_in, (void)n_out, (void)user;
+    out[0] = fft_filter(cx, in[0], dft, twiddle, response);
+    return DEFT_OK;
+}
+
+/* The factor of a frequency: of a smooth low pass, which delays by three numbers. */
+static void factor_of(int k, double *re, double *im)
+{
+    const int distance = k < FFT_SIZE - k ? k : FFT_SIZE - k;
+    const double size = 1 / (1 + distance * distance / 400.0),
+                 angle = -2 * 3.14159265358979 * 3 * k / FFT_SIZE;
+    *re = size * cos(angle);
+    *im = size * sin(angle);
+}
+
+/* A kept f32[2,16,16]. kind 0: the matrix; 1: the factors between; 2: the response. */
+static deft_tensor *filter_table(int kind)
+{
+    static float v[2][FFT_SIDE][FFT_SIDE];
+    for (int j = 0; j < FFT_SIDE; j++)
+        for (int k = 0; k < FFT_SIDE; k++) {
+            const double angle = -2 * 3.14159265358979 * j * k / (kind == 0 ? FFT_SIDE : FFT_SIZE);
+            double re = cos(angle), im = sin(angle);
+            if (kind == 2) factor_of(j + FFT_SIDE * k, &re, &im);
+            v[0][j][k] = (float)re;
+            v[1][j][k] = (float)im;
+        }
+    return rig_tensor(&r, DEFT_SHAPE(2, FFT_SIDE, FFT_SIDE), &v[0][0][0]);
+}
+
+/* The same by the sums of their definition, in double. */
+static void filter_slowly(const float *x, double *y)
+{
+    for (int n = 0; n < FFT_SIZE; n++) y[n] = 0;
+    for (int k = 0; k < FFT_SIZE; k++) {
+        double re = 0, im = 0, hr, hi;
+        for (int n = 0; n < FFT_SIZE; n++) {
+            re += (double)x[n] * cos(2 * 3.14159265358979 * n * k / FFT_SIZE);
+            im -= (double)x[n] * sin(2 * 3.14159265358979 * n * k / FFT_SIZE);
+        }
+        factor_of(k, &hr, &hi);
+        for (int n = 0; n < FFT_SIZE; n++) {
+            const double angle = 2 * 3.14159265358979 * n * k / FFT_SIZE;
+            y[n] +=
+                ((re * hr - im * hi) * cos(angle) - (re * hi + im * hr) * sin(angle)) / FFT_SIZE;
+        }
+    }
+}
+
+static void expect_filter(deft_export_options o)
+{
+    typedef int (*filter_fn)(const float *x, float *y, void *ws, const threads *t);
+    static float x[FFT_SIZE], y[FFT_SIZE], want[FFT_SIZE];
+    static double slow[FFT_SIZE];
+    void *fn_at, *bytes_at;
+    filter_fn fn;
+    for (int i = 0; i < FFT_SIZE; i++) x[i] = (float)(i * 37 % 101) * 0.02f - 1;
+    dft = filter_table(0);
+    twiddle = filter_table(1);
+    response = filter_table(2);
+    deft_tensor *in[1] = { rig_vector(&r, FFT_SIZE, x) }, *out;
+    deft_capture *c = deft_capture_create(r.cx, filter, NULL);
+    OK(&r, deft_capture_call(c, in, 1, &out, 1));
+    rig_read(&r, out, want, FFT_SIZE);
+    filter_slowly(x, slow);
+    for (int i = 0; i < FFT_SIZE; i++)
+        cr_assert(fabs((double)want[i] - slow[i]) < 1e-5, "number %d: %g, not %g", i,
+                  (double)want[i], slow[i]);
+    fn_at = load(c, o, "f", &bytes_at);
+    memcpy(&fn, &fn_at, sizeof fn);
+    cr_assert_eq(fn(x, y, workspace, NULL), 0);
+    cr_assert_arr_eq(y, want, sizeof y);
+    deft_capture_destroy(&c);
+}
+
+Test(export, a_filter_in_the_frequency_domain)
+{
+    expect_filter(as_object);
+}
+
+Test(export, a_filter_in_the_frequency_domain_in_c)
+{
+    expect_filter(as_c);
 }
 
 /* ---- draws ---- */
