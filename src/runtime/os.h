@@ -48,6 +48,11 @@ void df_os_wait(_Atomic uint32_t *word, uint32_t value);
 /* Wakes at most n threads that sleep on word. */
 void df_os_wake(_Atomic uint32_t *word, uint32_t n);
 
+/* Makes a condition for df_os_cond_wait_until, which pthread_cond_wait takes, too. */
+void df_os_cond_init(pthread_cond_t *c);
+/* Waits as pthread_cond_wait does, but no longer than until df_os_now_ns is until_ns. */
+void df_os_cond_wait_until(pthread_cond_t *c, pthread_mutex_t *lock, uint64_t until_ns);
+
 /* Returns how many processors the process may use, at least 1. Both the affinity mask and the
  * quota of the control group count. */
 uint32_t df_os_n_cpus(void);

@@ -270,6 +270,23 @@ uint64_t df_os_now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+/* The condition knows the clock: pthread_cond_clockwait is not in every C library. */
+void df_os_cond_init(pthread_cond_t *c)
+{
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(c, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+void df_os_cond_wait_until(pthread_cond_t *c, pthread_mutex_t *lock, uint64_t until_ns)
+{
+    const struct timespec at = { .tv_sec = (time_t)(until_ns / 1000000000u),
+                                 .tv_nsec = (long)(until_ns % 1000000000u) };
+    (void)pthread_cond_timedwait(c, lock, &at);
+}
+
 bool df_os_append(const char *path, const char *text, size_t n)
 {
     const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0600);

@@ -15,7 +15,6 @@
 
 #include <pthread.h>
 #include <stdio.h>
-#include <time.h>
 
 #include "runtime/os.h"
 
@@ -303,9 +302,7 @@ static void crew_wait(crew *c, df_waiter *w)
     pthread_mutex_lock(&c->lock);
     while (c->n_done < c->n && !c->stops) {
         const uint64_t until = told + DF_WAITER_NS;
-        const struct timespec at = { .tv_sec = (time_t)(until / 1000000000u),
-                                     .tv_nsec = (long)(until % 1000000000u) };
-        (void)pthread_cond_clockwait(&c->ended, &c->lock, CLOCK_MONOTONIC, &at);
+        df_os_cond_wait_until(&c->ended, &c->lock, until);
         if (df_os_now_ns() < until) continue;
         const uint32_t now = c->n_done < c->n ? c->n_done : c->n - 1;
         const df_cuda_want *const busy = c->want[c->piece[now].first];
@@ -338,7 +335,7 @@ deft_status df_cuda_compile(const df_cuda_compiler *c, df_diag *d, df_cuda_want 
     if (most > MOST_THREADS) most = MOST_THREADS;
     const uint32_t wanted = n < most ? n : most;
     pthread_mutex_init(&all.lock, NULL);
-    pthread_cond_init(&all.ended, NULL);
+    df_os_cond_init(&all.ended);
     while (n_threads < (w ? wanted : wanted - 1) &&
            df_os_thread(&thread[n_threads], crew_compile, &all, -1))
         n_threads++;

@@ -393,7 +393,7 @@ void df_tiers_check_fork(df_tiers *t)
     if (DF_LIKELY(!df_fork_detector_seen(&t->mark))) return;
     /* The lock may be held by a thread that does not exist here. */
     pthread_mutex_init(&t->lock, NULL);
-    pthread_cond_init(&t->changed, NULL);
+    df_os_cond_init(&t->changed);
     pthread_mutex_init(&t->variant_lock, NULL);
     t->first_wish = NULL;
     t->first_job = NULL;
@@ -915,7 +915,7 @@ deft_status df_tiers_create(df_diag *d, const df_mem *mem, const df_log *log, co
     t->most_threads = 1;
     pthread_mutex_init(&t->variant_lock, NULL);
     pthread_mutex_init(&t->lock, NULL); /* on Linux these only fill in fields */
-    pthread_cond_init(&t->changed, NULL);
+    df_os_cond_init(&t->changed);
     df_fork_detector_init(&t->mark);
     *out = t;
     return DEFT_OK;

@@ -6,7 +6,6 @@
 #include "runtime/tiers/tier_store.h"
 
 #include <string.h>
-#include <time.h>
 
 #include "runtime/os.h"
 
@@ -71,10 +70,8 @@ bool df_wait_once(df_wait *s)
         return true;
     }
     const uint64_t until = s->told_ns + DF_WAITER_NS;
-    const struct timespec at = { .tv_sec = (time_t)(until / 1000000000u),
-                                 .tv_nsec = (long)(until % 1000000000u) };
     if (s->w->stopped) return false;
-    (void)pthread_cond_clockwait(&s->t->changed, &s->t->lock, CLOCK_MONOTONIC, &at);
+    df_os_cond_wait_until(&s->t->changed, &s->t->lock, until);
     const uint64_t now = df_os_now_ns();
     if (now >= until) ask(s, now);
     return !s->w->stopped;
