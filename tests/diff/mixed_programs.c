@@ -27,6 +27,8 @@
 #include "mixed_stored.h"
 #include "mixed_values.h"
 
+#include "base/bits.h"
+
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -1553,7 +1555,8 @@ static void run_file(exec *e, const stmt *st, deft_tensor *a)
     if (st_save != DEFT_OK) return;
     saw_status(s, deft_file_open(s->cx, path, &f));
     if (!f) return;
-    deft_tensor *const got = st->p & 2 ? deft_file_map(f, "state") : deft_file_load(f, "state");
+    const bool maps = st->p & 2 && !DF_IS_BIG_ENDIAN; /* the file has the low byte first */
+    deft_tensor *const got = maps ? deft_file_map(f, "state") : deft_file_load(f, "state");
     bind_alias(e, st->dst, got);
     if (st->q & 1) {
         deft_tensor *const b = deft_file_load(f, "typed");

@@ -138,6 +138,7 @@ static deft_status put_input(const df_store *s, file *f, uint32_t input)
     const df_node *const node = &s->t->nodes[in->node];
     const size_t size = element_size(s->t, input);
     const bool is_swapped = DF_IS_BIG_ENDIAN && size > 1;
+    if (bytes == 0) return DEFT_OK;
     if (!is_swapped &&
         df_strides_contiguous(df_trace_extents(s->t, in->node), in->stride, node->rank))
         return put(f, in->data, bytes);
