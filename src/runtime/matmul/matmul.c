@@ -125,14 +125,16 @@ static bool same_b(const df_matmul_job *j)
     return true;
 }
 
-/* Decides what to pack. To pack B costs about as much as to multiply 4 rows of A, and makes access
- * contiguous. This does not pay for few rows, nor for a B that fits a cache unpacked. */
+/* Decides what to pack. To pack B costs about as much as to multiply 4 rows of A. This does not pay
+ * for few rows (all of a batch with one B count), nor for a B that fits a cache unpacked. */
 static void choose_packing(cut *w, const df_gemm_kernel *g)
 {
     const df_matmul_job *const j = &w->job;
     const int64_t b_bytes = j->k * j->n * w->size;
     const bool b_lies_well = df_matmul_b_lies_well(j);
-    const bool few_rows = j->m <= (b_lies_well ? 8 : 4) * (int64_t)w->tiles->mr;
+    df_matmul_job all = *j; /* with all rows that are multiplied by one B */
+    all.m *= w->one_b ? j->n_batch : 1;
+    const bool few_rows = all.m <= (b_lies_well ? 8 : 4) * (int64_t)w->tiles->mr;
     if (w->pairs) {
         w->pack_a = w->pack_b = true;
         w->g = &w->pairs->kernel;
@@ -147,8 +149,8 @@ static void choose_packing(cut *w, const df_gemm_kernel *g)
         w->nr = w->tiles->nr;
         return;
     }
-    w->dots = df_matmul_wants_dots(j, w->tiles);
-    w->multiply = df_matmul_multiply_of(j, w->tiles);
+    w->dots = df_matmul_wants_dots(&all, w->tiles);
+    w->multiply = df_matmul_multiply_of(&all, w->tiles);
     if (w->multiply == w->tiles->sweep && j->n * w->size < SWEEP_BYTES * (int64_t)w->n_threads)
         w->multiply = w->tiles->block;
     w->pack_b = !w->dots && !(b_lies_well && (few_rows || b_bytes <= DF_MATMUL_WELL_BYTES));
