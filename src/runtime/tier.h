@@ -119,7 +119,8 @@ void df_tiers_detach(df_tiers *t, df_plan *plan);
  * `elements` is the work of this launch. In AUTO the call waits for O0 code when interpreting would
  * take longer, and a long LOOP waits for O2 code. w may be NULL. A waiter that stops ends only the
  * wait. The second launch asks for O2 code, for all kernels of the plan that have been launched.
- * Those with the most work are compiled first. */
+ * Those with the most work are compiled first. When the second launch finds no code, the O2 code is
+ * made by a thread that has nothing else to do, and only if it is kept for later processes. */
 const df_code *df_tiers_code(df_tiers *t, const df_plan *plan, df_kern kernel, double elements,
                              df_waiter *w);
 
@@ -133,6 +134,11 @@ const df_code *df_tiers_code(df_tiers *t, const df_plan *plan, df_kern kernel, d
 const df_code *df_tiers_choose(df_tiers *t, df_exec *e, const df_code *general, const df_call *c,
                                bool *is_inside);
 void df_tiers_leave(df_tiers *t);
+
+/* Counts a launch of e that is interpreted, as df_tiers_choose counts others, and may ask for a
+ * variant. `c` is what code would be called with, and the time that code would take. `*is_inside`
+ * is that of df_tiers_choose. */
+void df_tiers_watch(df_tiers *t, df_exec *e, const df_call *c, bool *is_inside);
 
 /* Work for a compile thread that is not a kernel. The owner embeds it and sets `run`, `user`, and
  * all other members to zero. It must live until df_tiers_destroy. */

@@ -77,6 +77,18 @@ static const df_compiler compiler = {
     .vector_bytes = 64, .compile = compile, .release = release, .give_back = give_back
 };
 
+/* Nothing was kept. */
+static bool recall(void *self, const df_kernel *k, const df_facts *facts, df_opt level,
+                   df_code *out)
+{
+    (void)self, (void)k, (void)facts, (void)level, (void)out;
+    return false;
+}
+
+static const df_compiler keeping_compiler = {
+    .vector_bytes = 64, .compile = compile, .recall = recall, .release = release
+};
+
 /* A plan of n kernels of the form y = x + c, of which kernel i has i more constants. */
 typedef struct rig {
     df_tiers *t;
@@ -85,7 +97,7 @@ typedef struct rig {
     df_plan plan;
 } rig;
 
-static void open_rig(rig *r, uint32_t n, uint32_t n_threads)
+static void open_with(rig *r, uint32_t n, uint32_t n_threads, const df_compiler *with)
 {
     df_diag d = { 0 };
     memset(r, 0, sizeof *r);
@@ -102,11 +114,16 @@ static void open_rig(rig *r, uint32_t n, uint32_t n_threads)
         b->k.cost = 1;
         r->kernels[i] = b->k;
     }
-    cr_assert(df_tiers_create(&d, &df_mem_system, NULL, &compiler, DF_TIER_AUTO, 1 << 20,
-                              UINT32_MAX, &r->t) == DEFT_OK);
+    cr_assert(df_tiers_create(&d, &df_mem_system, NULL, with, DF_TIER_AUTO, 1 << 20, UINT32_MAX,
+                              &r->t) == DEFT_OK);
     df_tiers_widen(r->t, n_threads);
     r->plan = (df_plan){ .kernels = r->kernels, .n_kernels = n };
     cr_assert(df_tiers_attach(r->t, &d, &r->plan, NULL) == DEFT_OK, "%s", d.text);
+}
+
+static void open_rig(rig *r, uint32_t n, uint32_t n_threads)
+{
+    open_with(r, n, n_threads, &compiler);
 }
 
 static void close_rig(rig *r)
@@ -243,4 +260,46 @@ Test(tiers, one_thread_takes_them_all_at_once)
     cr_expect_eq(n, 16);
     cr_expect_eq(most_inside, 1);
     close_rig(&r);
+}
+
+/* Launches kernel 0 twice, and kernel 1 once between them, before any code is made. Returns how
+ * many kernels get O2 code. */
+static uint32_t o2_after_early_launches(const df_compiler *c, uint32_t n_threads)
+{
+    rig r;
+    uint32_t n_o2 = 0;
+    pthread_mutex_lock(&lock); /* so the compile thread waits */
+    open_with(&r, 3, n_threads, c);
+    launch(&r, (const double[]){ 1, 1 }, 2);
+    launch(&r, (const double[]){ 1 }, 1);
+    pthread_mutex_unlock(&lock);
+    df_tiers_wait_idle(r.t);
+    for (uint32_t m = 0; m < n_modules; m++) n_o2 += size_of_o2(m);
+    for (uint32_t m = 1; m < n_modules; m++)
+        cr_expect(module[m - 1].level <= module[m].level, "O0 code is made first");
+    close_rig(&r);
+    return n_o2;
+}
+
+Test(tiers, o2_code_is_kept_for_kernels_that_were_launched_before_they_had_code)
+{
+    cr_expect_eq(o2_after_early_launches(&keeping_compiler, 1), 2, "kernel 2 was not launched");
+    cr_expect_eq(o2_after_early_launches(&keeping_compiler, 4), 2);
+}
+
+Test(tiers, without_kept_code_they_get_none)
+{
+    cr_expect_eq(o2_after_early_launches(&compiler, 1), 0);
+}
+
+/* Nothing is left behind when the tiers end before an idle thread has come to them. */
+Test(tiers, kernels_may_wait_for_an_idle_thread_at_the_end)
+{
+    rig r;
+    pthread_mutex_lock(&lock);
+    open_with(&r, 16, 1, &keeping_compiler);
+    for (int i = 0; i < 2; i++) launch(&r, (const double[16]){ 1 }, 16);
+    pthread_mutex_unlock(&lock);
+    close_rig(&r);
+    cr_expect(n_modules <= 2 + 16);
 }

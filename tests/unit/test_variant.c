@@ -5,6 +5,7 @@
  */
 #include <criterion/criterion.h>
 
+#include <pthread.h>
 #include <stdio.h>
 
 #include "deft/deft.h"
@@ -19,8 +20,9 @@
 enum { MOST = 64 };
 
 static int n_special, n_released;
-static bool refuse;
-static df_facts made[MOST]; /* by code.owner */
+static bool refuse, refuse_all;                          /* variants; all code */
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER; /* taken and given by each compilation */
+static df_facts made[MOST];                              /* by code.owner */
 
 static void nothing(const df_kargs *a, int64_t o0, int64_t o1, int64_t i0, int64_t i1)
 {
@@ -30,7 +32,10 @@ static void nothing(const df_kargs *a, int64_t o0, int64_t o1, int64_t i0, int64
 static deft_status compile(void *self, df_diag *d, const df_kernel *const *k, uint32_t n,
                            df_opt level, df_code *out)
 {
-    (void)self, (void)d, (void)k, (void)level;
+    (void)self, (void)k, (void)level;
+    pthread_mutex_lock(&gate);
+    pthread_mutex_unlock(&gate);
+    if (refuse_all) return df_fail(d, DEFT_E_COMPILE, "refused");
     for (uint32_t i = 0; i < n; i++) out[i] = (df_code){ .main = nothing, .bytes = 100 };
     return DEFT_OK;
 }
@@ -118,11 +123,13 @@ static const df_facts *launch_steps(rig *r, const df_plan *plan, int64_t rows, i
     const df_call c = { .args = &args, .rows = true, .all = true, .n_rows = rows, .ns = ns };
     const df_code *const general =
         df_tiers_code(r->t, plan, (df_kern){ 0 }, (double)(rows * n), NULL);
-    if (!general) return NULL;
-    const df_code *const code = df_tiers_choose(r->t, plan->execs[0], general, &c, &is_inside);
-    const df_facts *const facts = code->owner;
+    const df_code *code = NULL;
+    if (general)
+        code = df_tiers_choose(r->t, plan->execs[0], general, &c, &is_inside);
+    else
+        df_tiers_watch(r->t, plan->execs[0], &c, &is_inside);
     if (is_inside) df_tiers_leave(r->t);
-    return facts;
+    return code ? code->owner : NULL;
 }
 
 /* The facts of the code that a launch gets; NULL: the general code. */
@@ -532,10 +539,37 @@ Test(variant, auto_makes_them_behind_the_back)
     df_tiers_wait_idle(r.t);
     launch_all(&r, 2, 3, 7, 3);
     df_tiers_wait_idle(r.t);
-    for (int i = 0; i < 62; i++) cr_assert_null(launch(&r, 3, 7, 3));
-    launch_all(&r, 2, 3, 7, 3); /* those before the loop may have been counted, or not */
+    for (int i = 0; i < 61; i++) cr_assert_null(launch(&r, 3, 7, 3));
+    eq(n_special, 0);
+    launch_all(&r, 1, 3, 7, 3);
     df_tiers_wait_idle(r.t);
     cr_assert_not_null(launch(&r, 3, 7, 3));
+    close_rig(&r);
+}
+
+Test(variant, interpreted_launches_count)
+{
+    rig r;
+    pthread_mutex_lock(&gate); /* so nothing is compiled */
+    open_with(&r, DF_TIER_AUTO, 1 << 20, &df_mem_system);
+    launch_all(&r, 64, 3, 7, 3);
+    pthread_mutex_unlock(&gate);
+    df_tiers_wait_idle(r.t);
+    eq(n_special, 1);
+    cr_assert_not_null(launch(&r, 3, 7, 3));
+    close_rig(&r);
+}
+
+/* The compiler refused the kernel, and would refuse its variant. */
+Test(variant, kernels_that_cannot_be_compiled_have_none)
+{
+    rig r;
+    refuse_all = true;
+    open_with(&r, DF_TIER_AUTO, 1 << 20, &df_mem_system);
+    df_tiers_wait_idle(r.t);
+    launch_all(&r, 200, 3, 7, 3);
+    df_tiers_wait_idle(r.t);
+    eq(df_tiers_read(r.t).failed, 1);
     close_rig(&r);
 }
 

@@ -96,35 +96,44 @@ void df_executor_finish(df_executor *x)
 static df_call call_of(const df_seg_run *s, bool is_all)
 {
     return (df_call){ .args = &s->args,
-                      .rows = s->parts <= 1,
+                      .rows = s->parts <= 1 || s->runs_whole,
                       .all = is_all,
                       .n_rows = s->n_outer,
-                      .ns = s->code_ns };
+                      .ns = df_seg_run_code_ns(s) };
 }
 
 /* Returns true when all rows of `under` and of its co-scheduled segments run in one call each. */
 static bool rides_whole(const df_seg_run *under)
 {
-    return under->n_items == 1 && RIDE_ELEMENTS / under->n_inner >= under->n_outer;
+    return under->runs_whole && RIDE_ELEMENTS / under->n_inner >= under->n_outer;
 }
 
-/* Replaces the code of each kernel by the variant that fits this run best, if there is one. */
+/* Replaces the code of segment i by the variant that fits call c best, if there is one. A segment
+ * that is interpreted stays so, and is counted when its code would run whole rows. */
+static void exec_choose_variant(df_run *r, uint32_t i, const df_call *c)
+{
+    df_seg_run *const s = &r->segs[i];
+    df_exec *const x = r->plan->execs[r->plan->segs[i].kernel.i];
+    if (s->code)
+        s->code = df_tiers_choose(r->x->tiers, x, s->code, c, &r->is_inside);
+    else if (c->rows && (s->runs_whole || !s->split))
+        df_tiers_watch(r->x->tiers, x, c, &r->is_inside);
+}
+
 static void exec_choose_variants(df_run *r)
 {
+    if (!r->x->tiers || !r->plan->execs) return;
     for (uint32_t i = 0; i < r->plan->n_segs; i++) {
         df_seg_run *const s = &r->segs[i];
-        if (r->plan->segs[i].kind != DF_SEG_KERNEL || !s->code || s->split) continue;
+        if (r->plan->segs[i].kind != DF_SEG_KERNEL || (s->code && s->split)) continue;
         if (s->rides || s->n_items == 0 || s->copies_rows || s->copies_short_rows) continue;
         const bool has_riders = s->riders != DF_NONE;
-        const df_call c = call_of(s, has_riders ? rides_whole(s) : s->n_items == 1);
-        s->code = df_tiers_choose(r->x->tiers, r->plan->execs[r->plan->segs[i].kernel.i], s->code,
-                                  &c, &r->is_inside);
+        const df_call c = call_of(s, has_riders ? rides_whole(s) : s->runs_whole);
+        exec_choose_variant(r, i, &c);
         for (uint32_t j = s->riders; j != DF_NONE; j = r->segs[j].next_rider) {
-            df_seg_run *const rider = &r->segs[j];
-            if (!rider->code) continue;
-            const df_call d = call_of(rider, c.all);
-            rider->code = df_tiers_choose(r->x->tiers, r->plan->execs[r->plan->segs[j].kernel.i],
-                                          rider->code, &d, &r->is_inside);
+            r->segs[j].runs_whole = s->runs_whole;
+            const df_call d = call_of(&r->segs[j], c.all);
+            exec_choose_variant(r, j, &d);
         }
     }
 }

@@ -208,25 +208,56 @@ static void find_riders(df_run *r, const df_launch *l, uint32_t n)
     }
 }
 
+/* Returns the estimated time of s, or with `by_code` that of code, which s may not have yet. */
+static double segment_ns(const df_seg_run *s, bool by_code)
+{
+    return by_code ? fmax(df_seg_run_code_ns(s), s->bytes * DF_MEMORY_NS) : s->ns;
+}
+
 /* Returns the estimated time of the kernels of a launch that run side by side. */
-static double sum_launch_ns(const df_run *r, const df_launch *l)
+static double sum_launch_ns(const df_run *r, const df_launch *l, bool by_code)
 {
     double total = 0;
     for (uint32_t i = l->first; i < l->first + l->n - l->n_after; i++)
-        if (r->plan->segs[i].kind == DF_SEG_KERNEL && !r->segs[i].rides) total += r->segs[i].ns;
+        if (r->plan->segs[i].kind == DF_SEG_KERNEL && !r->segs[i].rides)
+            total += segment_ns(&r->segs[i], by_code);
     return total;
 }
 
 /* Whether some launch of the plan surely wakes the workers. */
-static bool wakes_workers(const df_run *r)
+static bool wakes_workers(const df_run *r, bool by_code)
 {
     for (uint32_t i = 0; i < r->plan->n_launches; i++) {
         const df_launch *const l = &r->plan->launches[i];
-        if (sum_launch_ns(r, l) > DF_POOL_LONG_NS) return true;
+        if (sum_launch_ns(r, l, by_code) > DF_POOL_LONG_NS) return true;
         for (uint32_t j = l->first; j < l->first + l->n; j++)
             if (r->plan->segs[j].kind == DF_SEG_MATMUL) return true;
     }
     return false;
+}
+
+/* Whether a launch that takes `ns` is divided. `wakes`: the workers may be awake when it begins. */
+static bool runs_in_parallel(double ns, uint32_t pool_threads, bool wakes)
+{
+    return pool_threads > 1 && (ns > DF_POOL_LONG_NS || (wakes && ns > AWAKE_NS));
+}
+
+/* Finds the segments of a launch that are not divided. Those that are interpreted count as if they
+ * had code. */
+static void find_whole_segments(df_run *r, const df_launch *l, uint32_t pool_threads)
+{
+    bool has_code = true;
+    for (uint32_t i = l->first; i < l->first + l->n; i++) {
+        df_seg_run *const s = &r->segs[i];
+        s->runs_whole = s->n_items == 1;
+        has_code &= s->code || r->plan->segs[i].kind != DF_SEG_KERNEL;
+    }
+    if (has_code) return;
+    const double ns = sum_launch_ns(r, l, true);
+    const bool is_whole =
+        !runs_in_parallel(ns, pool_threads, ns > AWAKE_NS && wakes_workers(r, true));
+    for (uint32_t i = l->first; i < l->first + l->n; i++)
+        if (!r->segs[i].code) r->segs[i].runs_whole = is_whole;
 }
 
 /* `wakes`: the workers may be awake when the launch begins. */
@@ -235,9 +266,9 @@ static uint32_t divide_launch(df_run *r, const df_launch *l, uint32_t pool_threa
     uint32_t n_items = 0;
     const uint32_t n_beside = l->n - l->n_after;
     if (n_beside > 1) find_riders(r, l, n_beside);
-    const double total = sum_launch_ns(r, l);
+    const double total = sum_launch_ns(r, l, false);
     const bool is_short = total <= DF_POOL_LONG_NS;
-    const bool parallel = pool_threads > 1 && (!is_short || (wakes && total > AWAKE_NS));
+    const bool parallel = runs_in_parallel(total, pool_threads, wakes);
     const double least = is_short ? AWAKE_TASK_NS : TASK_NS;
     double target = total / (pool_threads * TASKS_PER_THREAD);
     /* The number of tasks is a multiple of the number of threads, so that all end together. */
@@ -252,6 +283,7 @@ static uint32_t divide_launch(df_run *r, const df_launch *l, uint32_t pool_threa
         divide_segment(s, parallel && i < n_beside ? (int64_t)ceil(s->ns / target - 1e-6) : 1);
         if (i < n_beside) n_items += s->n_items;
     }
+    find_whole_segments(r, l, pool_threads);
     if (l->n > 0) {
         r->segs[l->first].parallel = parallel && n_items > 1;
         r->segs[l->first].is_short = is_short;
@@ -263,7 +295,7 @@ static uint32_t divide_launch(df_run *r, const df_launch *l, uint32_t pool_threa
 void df_run_divide_launches(df_run *r)
 {
     const uint32_t pool_threads = df_pool_threads(r->x->pool);
-    const bool wakes = pool_threads > 1 && wakes_workers(r);
+    const bool wakes = pool_threads > 1 && wakes_workers(r, false);
     for (uint32_t i = 0; i < r->plan->n_launches; i++) {
         const uint32_t n = divide_launch(r, &r->plan->launches[i], pool_threads, wakes);
         if (n > 1) r->n_threads = pool_threads;

@@ -6,11 +6,6 @@
 
 #include <math.h>
 
-/* Estimated time per element and instruction, of compiled code and of the interpreter. */
-#define CODE_NS 0.015
-#define INTERP_NS 0.06
-/* Estimated time per byte that one thread moves, where its caches do not hold the bytes. */
-#define MEMORY_NS 0.02
 /* Estimates for LOOP kernels: the most iterations of a loop that can end early (`proceed`), and the
  * fewest lanes that an iteration is counted as. */
 #define EXPECTED_ITERATIONS 1024
@@ -104,9 +99,9 @@ static void measure_kernel(df_run *r, const df_seg *seg, df_seg_run *s)
     if (s->is_idle) s->n_outer = 0;
     s->elements = count_elements(s);
     s->code = df_run_code(r, seg, s);
-    s->code_ns = s->elements * (k->cost > 1 ? k->cost : 1) * (s->code ? CODE_NS : INTERP_NS);
+    s->code_ns = s->elements * (k->cost > 1 ? k->cost : 1) * (s->code ? DF_CODE_NS : DF_INTERP_NS);
     s->bytes = s->is_idle ? 0 : count_bytes(r, seg, k);
-    s->ns = fmax(s->code_ns, s->bytes * MEMORY_NS);
+    s->ns = fmax(s->code_ns, s->bytes * DF_MEMORY_NS);
     s->per_thread = seg->kind == DF_SEG_KERNEL && exec_kernel_has_scratch(k);
     /* Code that is published later may have tiles, too. */
     const size_t tiles = df_kernel_has_tiles(k) ? DF_TILES_BYTES : 0;

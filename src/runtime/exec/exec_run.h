@@ -26,6 +26,12 @@
 #include "runtime/exec/exec.h"
 #include "runtime/interp/interp.h"
 
+/* Estimated time per element and instruction, of compiled code and of the interpreter. */
+#define DF_CODE_NS 0.015
+#define DF_INTERP_NS 0.06
+/* Estimated time per byte that one thread moves, where its caches do not hold the bytes. */
+#define DF_MEMORY_NS 0.02
+
 /* One segment in a run. */
 typedef struct df_seg_run {
     const df_code *code;             /* NULL: interpret */
@@ -43,6 +49,7 @@ typedef struct df_seg_run {
     int64_t groups, parts, part_extent, grain;
     int64_t row_grain; /* groups of rows begin at multiples of it */
     bool split;        /* the reduction is divided into blocks: part, then fin */
+    bool runs_whole;   /* it is not divided; of an interpreted segment: its code would not be */
     /* Co-scheduled segments, which run together with the rows of this one: the first of a list, and
      * the next in the list of which this segment is a member. DF_NONE ends the list. */
     uint32_t riders, next_rider;
@@ -62,6 +69,12 @@ typedef struct df_seg_run {
     bool per_thread;          /* the kernel has SCRATCH accesses: each thread has its own ptr */
     int64_t *epilogue_stride; /* products: [thread][access][axis] */
 } df_seg_run;
+
+/* Returns the time that code takes for the instructions of s, also when s is interpreted. */
+static inline double df_seg_run_code_ns(const df_seg_run *s)
+{
+    return s->code ? s->code_ns : s->code_ns * (DF_CODE_NS / DF_INTERP_NS);
+}
 
 typedef struct df_run {
     df_executor *x;

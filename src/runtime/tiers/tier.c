@@ -229,6 +229,7 @@ static void tier_compile_entries(df_tiers *t, entry *const *e, uint32_t n, df_op
     t->stats.compile_ns += ns;
     for (uint32_t i = 0; i < n; i++) {
         tier_publish_code(e[i], level, ok[i] ? &code[i] : NULL);
+        if (level == DF_OPT_O0) df_tier_add_idle(t, e[i]);
         t->stats.compiled += ok[i];
         n_failed += !ok[i];
         df_tiers_hear(t, &event[i]);
@@ -311,6 +312,39 @@ static bool tier_give_back(df_tiers *t)
     return true;
 }
 
+/* Adds e to the queue of a level. Without a compile thread nothing is queued: the kernel is
+ * interpreted, and the next attach tries again. The caller holds `lock`. */
+static void tier_enqueue_entry(df_tiers *t, entry *e, df_opt level)
+{
+    df_tier_queue_add(&t->queue[level], e, level);
+    if (!df_tiers_need_thread(t)) {
+        memset(&t->queue[level], 0, sizeof t->queue[level]); /* it had no other entry */
+        return;
+    }
+    df_counted_ref(&e->ref);
+    e->generation = t->generation;
+    set_state(&e->exec, level, STATE_QUEUED);
+    t->n_pending++;
+    pthread_cond_broadcast(&t->changed);
+}
+
+/* Asks for O2 code of the next kernel that an idle thread shall make it for. One thread at a time
+ * does so, and one kernel at a time, so that others have to wait little. Returns false when nothing
+ * was done. The caller holds `lock`, which is released meanwhile. */
+static bool tier_ask_when_idle(df_tiers *t)
+{
+    entry *const e = t->n_busy == 0 ? df_tier_take_idle(t) : NULL;
+    if (!e) return false;
+    if (df_exec_state(&e->exec, DF_OPT_O2) == STATE_NONE) tier_enqueue_entry(t, e, DF_OPT_O2);
+    t->n_pending--;
+    pthread_cond_broadcast(&t->changed);
+    pthread_mutex_unlock(&t->lock);
+    df_counted *ref = &e->ref;
+    df_counted_drop(&ref);
+    pthread_mutex_lock(&t->lock);
+    return true;
+}
+
 static void *compile_thread(void *user)
 {
     df_tiers *const t = user;
@@ -322,6 +356,7 @@ static void *compile_thread(void *user)
         uint32_t n = take_jobs(t, jobs, &level);
         entry *const variant = n == 0 ? df_variant_take(t) : NULL;
         if (variant) jobs[n++] = variant;
+        if (n == 0 && tier_ask_when_idle(t)) continue;
         if (n == 0) {
             if (!tier_give_back(t)) pthread_cond_wait(&t->changed, &t->lock);
             continue;
@@ -359,22 +394,6 @@ bool df_tiers_need_thread(df_tiers *t)
     return t->n_threads > 0;
 }
 
-/* Adds e to the queue of a level. Without a compile thread nothing is queued: the kernel is
- * interpreted, and the next attach tries again. The caller holds `lock`. */
-static void tier_enqueue_entry(df_tiers *t, entry *e, df_opt level)
-{
-    df_tier_queue_add(&t->queue[level], e, level);
-    if (!df_tiers_need_thread(t)) {
-        memset(&t->queue[level], 0, sizeof t->queue[level]); /* it had no other entry */
-        return;
-    }
-    df_counted_ref(&e->ref);
-    e->generation = t->generation;
-    set_state(&e->exec, level, STATE_QUEUED);
-    t->n_pending++;
-    pthread_cond_broadcast(&t->changed);
-}
-
 /* In a forked child, resets the states of compilations that were in progress in the parent: they
  * count as never begun. Published code counts as done, because it may be running. The caller holds
  * `lock`. */
@@ -396,6 +415,7 @@ void df_tiers_check_fork(df_tiers *t)
     df_os_cond_init(&t->changed);
     pthread_mutex_init(&t->variant_lock, NULL);
     t->first_wish = NULL;
+    t->first_idle = NULL;
     t->first_job = NULL;
     t->variants = t->retired = NULL; /* exec.variant stays valid; retired variants are leaked */
     t->variant_bytes = 0;
@@ -761,6 +781,18 @@ static void ask_for_plan(df_tiers *t, const df_plan *plan, const df_exec *x)
     pthread_mutex_unlock(&t->lock);
 }
 
+/* Notes that x, and all kernels of its plan that have been launched, shall have O2 code. The caller
+ * holds `lock`. */
+static void want_for_plan(df_tiers *t, const df_plan *plan, const df_exec *x)
+{
+    for (uint32_t i = 0; i < plan->n_kernels; i++) {
+        df_exec *const y = plan->execs[i];
+        if (df_tier_for(t, y->kernel) != DF_TIER_AUTO) continue;
+        if (y == x || atomic_load_explicit(&y->launches, memory_order_relaxed) > 0)
+            df_tier_want_o2(t, df_entry_of(y));
+    }
+}
+
 /* Asks for O2 code of a loop whose launch waits for it: it is the next to be compiled. */
 static void ask_for_loop(df_tiers *t, df_exec *x)
 {
@@ -773,12 +805,15 @@ static void ask_for_loop(df_tiers *t, df_exec *x)
 
 /* For a launch that finds no code in tier AUTO: asks for O0 code, and waits for it when this is
  * faster than interpreting. */
-static const df_code *ask_for_o0(df_tiers *t, df_exec *x, double elements, df_waiter *w)
+static const df_code *ask_for_o0(df_tiers *t, const df_plan *plan, df_exec *x, double elements,
+                                 df_waiter *w)
 {
     pthread_mutex_lock(&t->lock);
     entry *const e = df_entry_of(x);
     forget_lost(t, e);
     if (df_exec_state(x, DF_OPT_O0) == STATE_NONE) tier_enqueue_entry(t, e, DF_OPT_O0);
+    if (atomic_load_explicit(&x->launches, memory_order_relaxed) >= LAUNCHES_FOR_O2 && !e->wants_o2)
+        want_for_plan(t, plan, x);
     pthread_mutex_unlock(&t->lock);
     return wait_or_interpret(t, x, elements, w);
 }
@@ -801,7 +836,7 @@ const df_code *df_tiers_code(df_tiers *t, const df_plan *plan, df_kern kernel, d
     df_tiers_check_fork(t);
     if (df_tier_for(t, x->kernel) != DF_TIER_AUTO) return code;
     note_work(t, x, elements);
-    if (!code) code = ask_for_o0(t, x, elements, w);
+    if (!code) code = ask_for_o0(t, plan, x, elements, w);
     if (code && launches >= LAUNCHES_FOR_O2 && df_exec_state(x, DF_OPT_O2) == STATE_NONE)
         ask_for_plan(t, plan, x);
     return code;
@@ -950,7 +985,7 @@ void df_tiers_destroy(df_tiers **out)
             next = e->next[level];
             df_counted_drop(&ref);
         }
-    for (entry *e; (e = df_variant_take(t)) != NULL;) {
+    for (entry *e; (e = df_variant_take(t)) != NULL || (e = df_tier_take_idle(t)) != NULL;) {
         df_counted *ref = &e->ref;
         df_counted_drop(&ref);
     }

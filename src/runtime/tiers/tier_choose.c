@@ -3,6 +3,10 @@
  * Choosing between the general code of a kernel and its variants, for each launch. A launch whose
  * numbers and extents equal those of many launches before it asks for a variant, which the compile
  * thread makes (tier_variant.c). A variant whose facts fail too often is given up.
+ *
+ * Launches count whatever ran them: interpreted ones, and those of O0 code, too. So the variants
+ * that a process asks for depend on its launches, and hardly on the time that compiling took. A
+ * later process, which has code from the start, then finds those it will ask for.
  */
 #include "runtime/tiers/tier_store.h"
 
@@ -141,6 +145,24 @@ static df_variant *find(df_tiers *t, df_exec *x, const df_call *c)
     return best;
 }
 
+/* Counts launch c, and asks for the variant that is due. v is the variant that fits now, or NULL.
+ * Returns the one that fits afterwards. */
+static df_variant *watch_launch(df_tiers *t, df_exec *x, const df_call *c, df_variant *v,
+                                bool *is_inside)
+{
+    const uint32_t n_made = atomic_load_explicit(&x->n_variants, memory_order_relaxed);
+    const df_number_slots numbers = numbers_of(x);
+    const bool is_best =
+        v && v->kind >= DF_VARIANT_ALL && (v->facts.num_mask || !(numbers.f32 | numbers.f64));
+    if (n_made >= DF_MAX_VARIANTS || is_best) return v;
+    const uint32_t after = t->variant_after << n_made;
+    const df_variant_kind kind = df_watch_launch(&x->watch, x->kernel, c, numbers, after);
+    if (kind == DF_VARIANT_NONE) return v;
+    enter(t, is_inside);
+    wish(t, x, c, kind, after);
+    return find(t, x, c);
+}
+
 const df_code *df_tiers_choose(df_tiers *t, df_exec *x, const df_code *general, const df_call *c,
                                bool *is_inside)
 {
@@ -150,19 +172,7 @@ const df_code *df_tiers_choose(df_tiers *t, df_exec *x, const df_code *general, 
         enter(t, is_inside);
         v = find(t, x, c);
     }
-    const uint32_t n_made = atomic_load_explicit(&x->n_variants, memory_order_relaxed);
-    const df_number_slots numbers = numbers_of(x);
-    const bool is_best =
-        v && v->kind >= DF_VARIANT_ALL && (v->facts.num_mask || !(numbers.f32 | numbers.f64));
-    if (n_made < DF_MAX_VARIANTS && !is_best && general == &df_entry_of(x)->code[DF_OPT_O2]) {
-        const uint32_t after = t->variant_after << n_made;
-        const df_variant_kind kind = df_watch_launch(&x->watch, x->kernel, c, numbers, after);
-        if (kind != DF_VARIANT_NONE) {
-            enter(t, is_inside);
-            wish(t, x, c, kind, after);
-            v = find(t, x, c);
-        }
-    }
+    v = watch_launch(t, x, c, v, is_inside);
     if (!v) return general;
     if (atomic_load_explicit(&v->n_missed, memory_order_relaxed) != 0)
         atomic_store_explicit(&v->n_missed, 0, memory_order_relaxed);
@@ -170,4 +180,12 @@ const df_code *df_tiers_choose(df_tiers *t, df_exec *x, const df_code *general, 
                           atomic_load_explicit(&t->inside, memory_order_relaxed) >> INSIDE_BITS,
                           memory_order_relaxed);
     return &v->code;
+}
+
+void df_tiers_watch(df_tiers *t, df_exec *x, const df_call *c, bool *is_inside)
+{
+    if (!x->may_vary || df_tier_for(t, x->kernel) != DF_TIER_AUTO ||
+        df_exec_state(x, DF_OPT_O0) == STATE_FAILED)
+        return;
+    (void)watch_launch(t, x, c, NULL, is_inside);
 }

@@ -10,6 +10,10 @@
  * kernel has code before all of its module have. So a module of O2 code ends when it has three
  * quarters of the work that waits: a kernel that dominates a step does not wait for its
  * neighbours. With several threads, a module has no more kernels than the share of one of them.
+ *
+ * Last come kernels that were launched often enough for O2 code, but only before they had code, and
+ * not since. This process may never need that code. A later process loads O0 code before the first
+ * launch, and would then ask for O2 code. So an idle thread makes it here, when code is kept.
  */
 #include "runtime/tiers/tier_store.h"
 
@@ -57,4 +61,34 @@ uint32_t df_tier_queue_take(df_tier_queue *q, df_opt level, uint32_t n_threads,
         if (level == DF_OPT_O2 && taken > 0 && taken >= 0.75 * waiting) break;
     }
     return n;
+}
+
+/* ---- idle threads ---- */
+
+void df_tier_add_idle(df_tiers *t, entry *e)
+{
+    if (!e->wants_o2 || !e->has_code[DF_OPT_O0] || df_exec_state(&e->exec, DF_OPT_O2) != STATE_NONE)
+        return;
+    df_counted_ref(&e->ref);
+    e->next_idle = NULL;
+    if (t->first_idle)
+        t->last_idle->next_idle = e;
+    else
+        t->first_idle = e;
+    t->last_idle = e;
+    t->n_pending++;
+}
+
+void df_tier_want_o2(df_tiers *t, entry *e)
+{
+    if (e->wants_o2 || !t->compiler || !t->compiler->recall) return;
+    e->wants_o2 = true;
+    df_tier_add_idle(t, e);
+}
+
+entry *df_tier_take_idle(df_tiers *t)
+{
+    entry *const e = t->first_idle;
+    if (e) t->first_idle = e->next_idle;
+    return e;
 }

@@ -56,12 +56,14 @@ struct entry {
     size_t storage_size;
     df_code code[2]; /* by df_opt */
     bool has_code[2];
-    bool was_sought;       /* kept code was looked for */
-    struct entry *next[2]; /* in the queue of a level */
-    double work;           /* instructions times elements of the last launch before O2 code was
+    bool was_sought;         /* kept code was looked for */
+    bool wants_o2;           /* it was launched often enough for O2 code, before it had any code */
+    struct entry *next[2];   /* in the queue of a level */
+    struct entry *next_idle; /* in the queue of idle compile threads */
+    double work;             /* instructions times elements of the last launch before O2 code was
                             * asked for; 0: not launched */
-    uint64_t batch;        /* number of the df_tiers_attach that created it */
-    uint32_t generation;   /* df_tiers.generation when it was queued last */
+    uint64_t batch;          /* number of the df_tiers_attach that created it */
+    uint32_t generation;     /* df_tiers.generation when it was queued last */
 
     /* The variant that is requested or being compiled. There is one at a time. NULL: none. */
     df_variant *wish;
@@ -102,6 +104,7 @@ struct df_tiers {
     df_tier_queue queue[2];         /* of each level */
     df_tier_job *first_job;         /* the queue of jobs: a few at most, the latest one last */
     entry *first_wish, *last_wish;  /* the queue of variants */
+    entry *first_idle, *last_idle;  /* kernels that get O2 code when nothing else is to be made */
     uint32_t n_pending;             /* jobs of the compile threads, queued or in progress */
     uint32_t generation;            /* incremented in a forked child */
     uint64_t n_batches;
@@ -187,6 +190,12 @@ void df_tier_queue_add(df_tier_queue *q, entry *e, df_opt level);
  * n_threads share the queue. */
 uint32_t df_tier_queue_take(df_tier_queue *q, df_opt level, uint32_t n_threads,
                             entry *out[DF_MAX_MODULE]);
+/* Notes that e shall have O2 code for later processes, which an idle thread makes. */
+void df_tier_want_o2(df_tiers *t, entry *e);
+/* Queues e for idle threads, if it shall have O2 code. Called when its O0 code is published. */
+void df_tier_add_idle(df_tiers *t, entry *e);
+/* Takes the next kernel for an idle thread, with the reference of the queue. NULL: none. */
+entry *df_tier_take_idle(df_tiers *t);
 
 /* ---- tier_code.c ---- */
 
