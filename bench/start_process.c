@@ -6,6 +6,7 @@
  * Programs whose start is timed, with the defaults of the library:
  *
  *   chain         ten elementwise operations on 1 M elements
+ *   floor         a loop in C over as many elements, on one thread, with a result as large
  *   mlp           a training step of network.h, 8 rows
  *   gpt2-forward  the loss of GPT-2 on 4 windows of 64 (train_models.h)
  *   gpt2          a training step of it
@@ -22,6 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "bench.h"
 #include "network.h"
@@ -36,6 +38,7 @@ typedef struct start_state {
     bool writes;         /* the file of weights */
     network net;         /* of mlp */
     deft_tensor *x, *y;  /* of chain */
+    float *floor[3];     /* of floor: two inputs and the result */
     deft_tensor *result; /* of chain and of GPT-2 */
     deft_nn *nn;         /* of GPT-2 */
     train_model *model;
@@ -94,6 +97,39 @@ static void chain_step(start_state *s)
     t = deft_exp(deft_neg(deft_sqrt(t)));
     deft_assign(s->result, deft_mul(deft_maximum(t, s->x), 0.5));
     bench_must(s->cx, deft_step_end(scope), "step");
+}
+
+/* ---- floor ---- */
+
+/* No library can avoid the time that the system takes for the pages of a result that is written for
+ * the first time. So this loop has its code from the start, and pages as large as those of deft. */
+static void floor_open(start_state *s)
+{
+    const size_t size = CHAIN * sizeof(float), huge = (size_t)2 << 20;
+    chain_open(s);
+    bench_must(s->cx, deft_wait(s->cx), "inputs");
+    for (int i = 0; i < 3; i++) s->floor[i] = i < 2 ? malloc(size) : aligned_alloc(huge, size);
+    if (!s->floor[0] || !s->floor[1] || !s->floor[2]) exit(1);
+    (void)madvise(s->floor[2], size, MADV_HUGEPAGE);
+    for (int i = 0; i < CHAIN; i++) {
+        s->floor[0][i] = (float)i / CHAIN;
+        s->floor[1][i] = 1 - (float)i / (2 * CHAIN);
+    }
+}
+
+static void floor_step(start_state *s)
+{
+    const float *const x = s->floor[0], *const y = s->floor[1];
+    float *const out = s->floor[2];
+    for (int i = 0; i < CHAIN; i++) {
+        const float t = fabsf(x[i] * y[i] + x[i] - y[i]);
+        out[i] = (t > x[i] ? t : x[i]) * 0.5f;
+    }
+}
+
+static double floor_number(start_state *s)
+{
+    return (double)s->floor[2][CHAIN / 2];
 }
 
 static double number_of_result(start_state *s)
@@ -189,6 +225,7 @@ static void gpt2_step(start_state *s)
 
 static const program programs[] = {
     { "chain", chain_open, chain_step, number_of_result },
+    { "floor", floor_open, floor_step, floor_number },
     { "mlp", mlp_open, mlp_step, mlp_number },
     { "gpt2-forward", forward_open, gpt2_step, number_of_result },
     { "gpt2", gpt2_open, gpt2_step, number_of_result },
