@@ -2,19 +2,17 @@
  *
  * Quicksort of keys with AVX-512, for keys of one size. keys_avx512.c sets LANES, KEY, and NAME(x).
  *
- * Each step divides the keys by a pivot, which is the middle of a sample. Where few keys equal the
- * pivot, it makes two parts: a register of 8 keys is put in order by one permutation, the lesser
- * keys first, and is stored at both ends of the room that is left. (Bramas, "A Novel Hybrid Quicksort
- * Algorithm Vectorized using AVX-512 on Intel Skylake", 2017, stores both parts likewise.) The
- * permutations are in a table, which pays for long arrays alone.
+ * Each step divides the keys by a pivot, which is the middle of a sample. Where few keys equal it,
+ * it makes two parts (keys512_halve.h).
  *
- * Where many keys equal the pivot, and in short arrays, it makes three: the lesser keys are
+ * Where many keys equal the pivot, and in short arrays, it makes three. The lesser keys are
  * compressed to the front of one array, the greater ones to the front of another. (Gueron and
  * Krasnov, "Fast Quicksort Implementation Using AVX Instructions", 2016.) Keys that equal the pivot
  * are only counted, so few distinct keys take few steps.
  *
  * A few registers of keys are sorted by a network.
  */
+#include "runtime/sort/keys512_halve.h"
 #include "runtime/sort/keys512_network.h"
 
 DF_INLINE MASK NAME(first_lanes)(int64_t n)
@@ -76,67 +74,6 @@ static int64_t NAME(split)(KEY *a, KEY *b, int64_t n, KEY pivot)
     NAME(fill)(a + x.below, n - x.below - x.above, pivot);
     memcpy(a + n - x.above, b, (size_t)x.above * sizeof *a);
     return x.below;
-}
-
-/* One step of a division in two: stores 8 keys, of which those below the pivot go to the front of the
- * room, and the others to its end. The room has 16 keys or more. Returns how many are below. */
-DF_INLINE int64_t NAME(store_eight)(EIGHT v, EIGHT pivot, KEY *front, KEY *end,
-                                    const __m256i *orders)
-{
-    const __mmask8 is_below = EIGHT_LESS(v, pivot);
-    const EIGHT parts = EIGHT_ORDER(orders[is_below], v);
-    EIGHT_STORE(front, parts);
-    EIGHT_STORE(end - 8, parts);
-    return __builtin_popcount(is_below);
-}
-
-/* Copies the keys that are less than the pivot to the front of `to`, and the others behind them.
- * Returns the number of the lesser keys. */
-static int64_t NAME(halve_few)(const KEY *a, KEY *to, int64_t n, KEY pivot, const __m256i *orders)
-{
-    const EIGHT p = EIGHT_BROADCAST(pivot);
-    int64_t i = 0, below = 0;
-    for (; i + 16 <= n; i += 8)
-        below += NAME(store_eight)(EIGHT_LOAD(a + i), p, to + below, to + below + n - i, orders);
-    for (; i < n; i++) {
-        const bool is_below = a[i] < pivot;
-        to[is_below ? below : below + n - i - 1] = a[i];
-        below += is_below;
-    }
-    return below;
-}
-
-/* Moves the keys of a that are less than the pivot before the others. Returns their number.
- *
- * A block of keys is taken out at each end, so that there is room. Then blocks are read where the
- * room is smaller, which leaves room for a block or more at both ends. */
-static int64_t NAME(halve)(KEY *a, int64_t n, KEY pivot, const __m256i *orders)
-{
-    enum { UNROLL = 8, SIZE = 8 * UNROLL };
-    const EIGHT p = EIGHT_BROADCAST(pivot);
-    KEY taken[3 * SIZE];
-    const int64_t n_last = SIZE + n % SIZE;
-    KEY *first = a + SIZE, *last = a + n - n_last; /* what is not read yet */
-    KEY *front = a, *end = a + n;                  /* the room, with what is not read yet */
-    memcpy(taken, a, SIZE * sizeof *a);
-    memcpy(taken + SIZE, last, (size_t)n_last * sizeof *a);
-    while (first < last) {
-        const bool at_front = first - front < end - last;
-        const KEY *const from = at_front ? first : last - SIZE;
-        first += at_front ? SIZE : 0;
-        last -= at_front ? 0 : SIZE;
-        EIGHT v[UNROLL];
-#pragma GCC unroll 8
-        for (int k = 0; k < UNROLL; k++) v[k] = EIGHT_LOAD(from + 8 * k);
-#pragma GCC unroll 8
-        for (int k = 0; k < UNROLL; k++) {
-            const int64_t below = NAME(store_eight)(v[k], p, front, end, orders);
-            front += below;
-            end -= 8 - below;
-        }
-    }
-    front += NAME(halve_few)(taken, front, SIZE + n_last, pivot, orders);
-    return front - a;
 }
 
 typedef struct NAME(middle) {

@@ -230,8 +230,7 @@ void df_tier_log(df_tiers *t, entry *e, const df_kernel_notes *told);
 entry *df_variant_take(df_tiers *t);
 /* Compiles the wish of e and publishes the variant. The caller must not hold `lock`. */
 void df_variant_make(df_tiers *t, entry *e);
-/* Drops variants, least recently used first, until `size` more bytes of general code fit or none is
- * left. */
+/* Drops the least recently used variants until `size` more bytes of general code fit, or all. */
 void df_variants_make_room(df_tiers *t, size_t size);
 /* Frees the retired variants when no run is inside. */
 void df_variants_sweep(df_tiers *t);
@@ -239,8 +238,7 @@ void df_variants_sweep(df_tiers *t);
 void df_variants_finish(df_tiers *t, entry *e);
 /* Frees v and its code at once. NULL is ignored. No run may be inside v. */
 void df_variant_destroy(df_tiers *t, df_variant *v);
-/* Takes v away from its kernel. v is freed later, when no run is inside. The caller holds
- * variant_lock. */
+/* Takes v away from its kernel. It is freed when no run is inside. Call it under variant_lock. */
 void df_variant_retire(df_tiers *t, df_variant *v);
 /* Whether a launch can still find v. */
 bool df_variant_is_live(const df_variant *v);
