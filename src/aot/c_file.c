@@ -212,7 +212,7 @@ deft_status c_file_write(program *p, df_str *out)
     put_runtime(out, rt_text_image_h, sizeof rt_text_image_h);
     if (program_has_products(p, false) || program_has_products(p, true))
         put_runtime(out, rt_text_product_c, sizeof rt_text_product_c);
-    put_runtime(out, rt_text_finite_h, sizeof rt_text_finite_h);
+    if (p->blocks.n > 0) put_runtime(out, rt_text_finite_h, sizeof rt_text_finite_h);
     put_runtime(out, rt_text_run_c, sizeof rt_text_run_c);
     df_str_put(out, "\n/* ---- kernels ---- */\n\n");
     for (uint32_t i = 0; i < (uint32_t)p->kernels.n; i++) {
