@@ -13,6 +13,8 @@
 #ifndef DF_AOT_CODE_H
 #define DF_AOT_CODE_H
 
+#include <string.h>
+
 #include "aot/program.h"
 #include "runtime/code/callees.h"
 
@@ -52,6 +54,14 @@ static inline void code_align(df_str *s, size_t to, char with)
 static inline void code_put_word(df_str *s, int64_t word, size_t bytes)
 {
     df_str_putn(s, (const char *)&word, bytes);
+}
+
+/* Appends a name to the names of a file. Returns where it begins among them. */
+static inline uint32_t code_put_name(df_str *names, const char *name)
+{
+    const uint32_t at = (uint32_t)names->n;
+    df_str_putn(names, name, strlen(name) + 1);
+    return at;
 }
 
 /* Appends a relocatable object. */

@@ -32,18 +32,11 @@ typedef struct file {
     df_str names, strings;
 } file;
 
-static uint32_t object_put_name(df_str *s, const char *name)
-{
-    const uint32_t at = (uint32_t)s->n;
-    df_str_putn(s, name, strlen(name) + 1);
-    return at;
-}
-
 static void put_section(file *f, uint32_t i, const char *name, uint32_t type, uint64_t flags,
                         const df_str *bytes, uint64_t align)
 {
     code_align(f->out, 64, 0);
-    f->section[i] = (Elf64_Shdr){ .sh_name = object_put_name(&f->names, name),
+    f->section[i] = (Elf64_Shdr){ .sh_name = code_put_name(&f->names, name),
                                   .sh_type = type,
                                   .sh_flags = flags,
                                   .sh_offset = f->out->n,
@@ -77,11 +70,11 @@ static void put_symbols(file *f, const code_writer *w, df_str *out)
     put_symbol(out, 0, local, SEC_TABLES, none);
     put_symbol(out, 0, local, SEC_BSS, none);
     (void)snprintf(other, sizeof other, "%s_workspace_bytes", name);
-    put_symbol(out, object_put_name(&f->strings, name), global, SEC_TEXT, w->function[0]);
-    put_symbol(out, object_put_name(&f->strings, other), global, SEC_TEXT, w->function[1]);
-    put_symbol(out, object_put_name(&f->strings, "memcpy"), outside, SHN_UNDEF, none);
-    put_symbol(out, object_put_name(&f->strings, "memmove"), outside, SHN_UNDEF, none);
-    put_symbol(out, object_put_name(&f->strings, "memset"), outside, SHN_UNDEF, none);
+    put_symbol(out, code_put_name(&f->strings, name), global, SEC_TEXT, w->function[0]);
+    put_symbol(out, code_put_name(&f->strings, other), global, SEC_TEXT, w->function[1]);
+    put_symbol(out, code_put_name(&f->strings, "memcpy"), outside, SHN_UNDEF, none);
+    put_symbol(out, code_put_name(&f->strings, "memmove"), outside, SHN_UNDEF, none);
+    put_symbol(out, code_put_name(&f->strings, "memset"), outside, SHN_UNDEF, none);
 }
 
 /* Undefined symbols that nothing refers to would still be asked for. They are made weak. */

@@ -46,18 +46,11 @@ typedef struct shared_file {
     uint32_t soname;
 } shared_file;
 
-static uint32_t shared_put_name(df_str *s, const char *name)
-{
-    const uint32_t at = (uint32_t)s->n;
-    df_str_putn(s, name, strlen(name) + 1);
-    return at;
-}
-
 static void begin_part(shared_file *f, uint32_t i, const char *name, uint32_t type, uint64_t flags,
                        uint64_t align)
 {
     code_align(f->out, align, 0);
-    f->part[i] = (Elf64_Shdr){ .sh_name = shared_put_name(&f->names, name),
+    f->part[i] = (Elf64_Shdr){ .sh_name = code_put_name(&f->names, name),
                                .sh_type = type,
                                .sh_flags = flags,
                                .sh_addr = flags & SHF_ALLOC ? f->out->n : 0,
@@ -132,7 +125,7 @@ static void shared_put_symbol(shared_file *f, const char *name, uint16_t section
                               uint64_t size)
 {
     const Elf64_Sym s = {
-        .st_name = *name ? shared_put_name(&f->strings, name) : 0,
+        .st_name = *name ? code_put_name(&f->strings, name) : 0,
         .st_info = *name ? ELF64_ST_INFO(STB_GLOBAL, section ? STT_FUNC : STT_NOTYPE) : 0,
         .st_shndx = section,
         .st_value = value,
@@ -165,7 +158,7 @@ static void shared_put_symbols(shared_file *f)
         shared_put_symbol(f, exported[i], PART_TEXT, (uint64_t)f->w->function[i].at,
                           (uint64_t)f->w->function[i].size);
     end_part(f, PART_SYMBOLS);
-    f->soname = shared_put_name(&f->strings, file);
+    f->soname = code_put_name(&f->strings, file);
     begin_part(f, PART_STRINGS, ".dynstr", SHT_STRTAB, SHF_ALLOC, 1);
     df_str_putn(f->out, f->strings.at ? f->strings.at : "", f->strings.n);
     end_part(f, PART_STRINGS);

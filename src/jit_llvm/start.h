@@ -17,7 +17,7 @@
 /* What deft-llvm-code.so exports, under the name DF_LLVM_CODE_SYMBOL. */
 typedef struct df_llvm_code {
     df_plugin_cpu_fn make; /* creates a compiler */
-    bool (*loaded)(void);  /* df_llvm_gate_open, which it calls */
+    bool (*loaded)(void);  /* opens the gate, gives memory back */
     void (*forked)(void);  /* df_llvm_gate_forked */
 } df_llvm_code;
 
