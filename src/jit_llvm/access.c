@@ -646,6 +646,10 @@ static void store_in_turn(df_gen *g, uint32_t access, LLVMValueRef a, LLVMValueR
         }
         LLVMValueRef v = LLVMBuildShuffleVector(g->b, a, b, LLVMConstVector(lane, g->w), "");
         LLVMValueRef p = half_address(g, access, half, size), mask = half_mask(g, half);
+        if (g->is_streaming) {
+            df_stream_store(g, v, p, size);
+            continue;
+        }
         g->mask = mask;
         df_access_store_unit(g, v, p, size);
         g->mask = kept;

@@ -208,6 +208,7 @@ struct df_gen {
     /* MAP: whether results go around the caches (i1); NULL: never. And whether the body that is
      * being written stores them in that way. */
     LLVMValueRef streams;
+    bool streams_twos; /* these results alternate: twos.c writes their loop */
     bool is_streaming;
     /* ROW: whether loads prefetch (i1); NULL: never. And whether they do in the body that is being
      * written. */

@@ -58,7 +58,7 @@ static void scan_loop(df_gen *g)
 static void plain_lanes(df_gen *g)
 {
     const df_lanes l = df_lanes_cut(g, df_gen_i64(g, 0), g->length);
-    df_twos_lanes(g, &l);
+    df_stream_lanes(g, &l, false);
 }
 
 /* A stage of a ROW kernel without reductions. */
@@ -202,6 +202,7 @@ static void prologue(df_gen *g)
     memset(g->pair_mask, 0, sizeof g->pair_mask);
     g->gather = g->gathered = NULL;
     g->streams = g->fetches = NULL;
+    g->streams_twos = false;
     g->is_streaming = g->is_fetching = g->is_jammed = g->are_twos = false;
     g->in_regs = false;
 }

@@ -17,8 +17,9 @@ typedef struct df_cpu_options {
     uint64_t max_cached;    /* bytes that the allocator caches; 0: 1 GiB */
     uint64_t max_code;      /* bytes of the kernel cache; 0: 256 MiB */
     uint32_t variant_after; /* as in df_tiers_create */
-    uint64_t
-        stream_bytes; /* launches that move more write around the caches; 0: 15/16 of the last */
+    /* Launches that move more write around the caches; 0: 15/16 of the last one. */
+    uint64_t stream_bytes;
+    uint64_t last_cache;             /* bytes of the last cache; 0: of this machine's */
     const df_compiler *compiler;     /* copied; NULL: interpreter only */
     bool use_blas;                   /* fast mode may open a BLAS */
     const df_naming_options *naming; /* NULL: compiled code gets no names */

@@ -118,9 +118,12 @@ size_t oracle_open(oracle_path *path, size_t n)
                                           .log = p.log,
                                           .log_hook = p.log || getenv("DEFT_LOG") ? log_line : NULL,
                                           .log_user = (void *)(uintptr_t)p.name };
-        if (p.streams) setenv("DEFT_STREAM_BYTES", "1", 1);
+        if (p.streams) {
+            setenv("DEFT_STREAM_BYTES", "1", 1);
+            setenv("DEFT_LAST_CACHE", "1099511627776", 1); /* results of no operand stream, too */
+        }
         deft_status st = deft_runtime_create(&ro, &p.rt);
-        if (p.streams) unsetenv("DEFT_STREAM_BYTES");
+        if (p.streams) unsetenv("DEFT_STREAM_BYTES"), unsetenv("DEFT_LAST_CACHE");
         if (st != DEFT_OK) give_up(&p, "runtime_create", st);
         const char *const compiler = deft_runtime_compiler(p.rt);
         if (p.tier != DEFT_TIER_INTERPRET && !strncmp(compiler, "interpreter", 11)) {

@@ -556,7 +556,9 @@ Test(runtime, donation_takes_the_input_over)
  * limit. */
 static uint64_t streamed(uint64_t limit, int64_t n, bool in_place)
 {
-    const df_cpu_options o = { .n_threads = 2, .tier = DF_TIER_INTERP, .stream_bytes = limit };
+    const df_cpu_options o = {
+        .n_threads = 2, .tier = DF_TIER_INTERP, .stream_bytes = limit, .last_cache = 1 << 20
+    };
     df_device *dev = NULL;
     cr_assert_eq(df_cpu_create(NULL, &df_mem_system, NULL, &o, &dev), DEFT_OK);
     df_buffer *mine = make_buffer(dev->allocator, n * 4);
@@ -603,7 +605,9 @@ Test(runtime, large_results_go_around_the_caches)
 static uint64_t streamed_pair(int64_t shift, bool reads)
 {
     enum { N = 1000 };
-    const df_cpu_options o = { .n_threads = 1, .tier = DF_TIER_INTERP, .stream_bytes = 1 };
+    const df_cpu_options o = {
+        .n_threads = 1, .tier = DF_TIER_INTERP, .stream_bytes = 1, .last_cache = 1 << 20
+    };
     df_device *dev = NULL;
     cr_assert_eq(df_cpu_create(NULL, &df_mem_system, NULL, &o, &dev), DEFT_OK);
     kb b;

@@ -26,21 +26,26 @@ static deft_status counted(df_device *dev, df_diag *d, const df_plan *p, const d
     return st;
 }
 
-/* limit: the bytes from which launches stream. */
-static void open_rig(const char *limit)
+/* limit: the bytes from which launches stream. cache: those of the last cache. One that is larger
+ * than 32 MiB for each processor is shared with others. */
+static void open_rig(const char *limit, const char *cache)
 {
     const deft_runtime_options o = {
         .size = sizeof o, .n_threads = 2, .tier = DEFT_TIER_FULL, .variant_launches = 2
     };
     setenv("DEFT_STREAM_BYTES", limit, 1);
+    setenv("DEFT_LAST_CACHE", cache, 1);
     rig_open(&r, &o, NULL);
     real_run = r.rt->dev->run;
     r.rt->dev->run = counted;
 }
 
+#define OWN_CACHE "33554432"
+#define SHARED_CACHE "1099511627776"
+
 static void set_up(void)
 {
-    open_rig("1");
+    open_rig("1", OWN_CACHE);
 }
 
 static void tear_down(void)
@@ -123,6 +128,100 @@ Test(stream, halves_of_any_length_and_any_start)
             cr_expect_eq(streamed(), 1, "%lld", (long long)n);
             OK(&r, deft_scope_end(scope));
         }
+}
+
+static double *parts(int64_t n, int seed)
+{
+    double *const v = malloc(sizeof *v * (size_t)(2 * n + 1));
+    for (int64_t i = 0; i < 2 * n; i++) v[i] = (double)((i * 37 + seed) % 1001) / 8;
+    return v;
+}
+
+/* x y + x in c128, and the same rounded to c64, from element `skip` of x. */
+static void expect_complex(int64_t n, int64_t skip)
+{
+    double *const v = parts(n + skip, 3), *const w = parts(n, 4), *const want = parts(n, 0);
+    const double *const from = v + 2 * skip;
+    float *const narrow = malloc(sizeof *narrow * (size_t)(2 * n));
+    const size_t size = sizeof *v * (size_t)(2 * n);
+    const deft_scope scope = deft_scope_begin(r.cx);
+    deft_tensor *const all =
+        deft_from(r.cx, DEFT_SHAPE(n + skip), DEFT_C128, v, sizeof *v * (size_t)(2 * (n + skip)));
+    deft_tensor *const x = deft_slice(all, DEFT_R(skip, n + skip));
+    deft_tensor *const y = deft_from(r.cx, DEFT_SHAPE(n), DEFT_C128, w, size);
+    for (int64_t i = 0; i < 2 * n; i += 2) {
+        want[i] = from[i] * w[i] - from[i + 1] * w[i + 1] + from[i];
+        want[i + 1] = from[i] * w[i + 1] + from[i + 1] * w[i] + from[i + 1];
+    }
+    streamed();
+    deft_tensor *const z = deft_add(deft_mul(x, y), x);
+    OK(&r, deft_read(deft_cast(z, DEFT_C64), DEFT_C64, narrow, size / 2));
+    for (int64_t i = 0; i < 2 * n; i++)
+        cr_assert_eq(narrow[i], (float)want[i], "%lld from %lld: %lld", (long long)n,
+                     (long long)skip, (long long)i);
+    double *const got = parts(n, 1);
+    OK(&r, deft_read(z, DEFT_C128, got, size));
+    cr_expect(memcmp(got, want, size) == 0, "%lld from %lld", (long long)n, (long long)skip);
+    cr_expect_eq(streamed(), 2, "%lld from %lld", (long long)n, (long long)skip);
+    OK(&r, deft_scope_end(scope));
+    free(v), free(w), free(want), free(got), free(narrow);
+}
+
+Test(stream, complex_numbers_of_any_length_and_any_start)
+{
+    static const int64_t lengths[] = { 1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 33, 64, 100, 4097 };
+    for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++)
+        for (int64_t skip = 0; skip < 10; skip++) expect_complex(lengths[k], skip);
+}
+
+/* Memory of the caller, and rows whose ends other rows follow. Where the parts of one number may
+ * belong to two vectors, results go through the caches. */
+Test(stream, complex_numbers_at_any_address_of_the_caller)
+{
+    enum { ROWS = 3, WIDE = 70, ROOM = 2 * ROWS * WIDE };
+    static float memory[ROOM + 64], v[ROOM], want[ROOM];
+    for (int i = 0; i < ROOM; i++) v[i] = (float)(i * 7 % 101);
+    for (int at = 0; at < 20; at++)
+        for (int64_t n = 1; n < WIDE; n += 6) {
+            float *const to = memory + at;
+            const size_t size = sizeof *to * 2 * ROWS * (size_t)n;
+            const deft_scope step = deft_step_begin(r.cx);
+            deft_tensor *const x = deft_from(r.cx, DEFT_SHAPE(ROWS, WIDE), DEFT_C64, v, sizeof v);
+            deft_tensor *const y =
+                deft_wrap_mut(r.cx, DEFT_SHAPE(ROWS, n), DEFT_C64, to, size, NULL);
+            memset(memory, 0, sizeof memory);
+            memset(want, 0, sizeof want);
+            for (int64_t i = 0; i < 2 * ROWS * n; i++) {
+                const float a = v[i / (2 * n) * 2 * WIDE + i % (2 * n)];
+                want[i] = a + a;
+            }
+            streamed();
+            deft_tensor *const part = deft_slice(x, DEFT_FULL, DEFT_R(0, n));
+            deft_assign(y, deft_add(part, part));
+            OK(&r, deft_step_end(step));
+            cr_expect_eq(streamed(), (uintptr_t)to % 8 == 0, "%d, %lld", at, (long long)n);
+            cr_expect(memcmp(to, want, sizeof want) == 0, "%d, %lld", at, (long long)n);
+        }
+}
+
+/* Only where the last cache is shared with other processors. */
+Test(stream, results_of_no_operand)
+{
+    for (int shared = 0; shared < 2; shared++) {
+        rig_close(&r);
+        open_rig("1", shared ? SHARED_CACHE : OWN_CACHE);
+        for (int64_t n = 1; n < 300; n += n < 70 ? 1 : 23) {
+            float want[300], first = 3; /* read: 4 bytes */
+            const deft_scope scope = deft_scope_begin(r.cx);
+            deft_tensor *one = rig_vector(&r, 1, &first);
+            for (int64_t i = 0; i < n; i++) want[i] = 9;
+            streamed();
+            rig_expect(&r, deft_mul(deft_expand(one, DEFT_SHAPE(n)), 3), n, want);
+            cr_expect_eq(streamed(), n <= 2 || shared, "%lld", (long long)n);
+            deft_drop(&one);
+            OK(&r, deft_scope_end(scope));
+        }
+    }
 }
 
 /* Rows that begin anywhere in a line, and rows that are one part of wider ones. */
@@ -403,7 +502,7 @@ Test(stream, both_parts_of_complex_operands_count)
     for (int i = 0; i < N; i++) want[i] = v[2 * i] * v[2 * i] - v[2 * i + 1] * v[2 * i + 1];
     for (int streams = 0; streams < 2; streams++) {
         rig_close(&r);
-        open_rig(streams ? "199000" : "201000");
+        open_rig(streams ? "199000" : "201000", OWN_CACHE);
         deft_tensor *x = deft_from(r.cx, DEFT_SHAPE(N), DEFT_C64, v, N * 8);
         deft_tensor *y = deft_from(r.cx, DEFT_SHAPE(N), DEFT_C64, v, N * 8);
         rig_expect(&r, deft_real(deft_mul(x, y)), N, want);
@@ -491,4 +590,21 @@ Test(stream, a_softmax_and_short_rows_do_not_prefetch)
     OK(&r, deft_scope_end(scope));
     free(v);
     free(got);
+}
+
+Test(stream, long_rows_prefetch_from_memory_where_the_last_cache_is_shared)
+{
+    enum { LIMIT = 20000, MOST = LIMIT / 4 + 10 };
+    rig_close(&r);
+    open_rig("20000", SHARED_CACHE);
+    for (int64_t n = LIMIT / 4 - 10; n <= MOST; n += 20) {
+        float *const v = numbers(n, 3), sum = 0;
+        for (int64_t i = 0; i < n; i++) sum += v[i] = (float)(i % 7);
+        deft_tensor *x = rig_vector(&r, n, v);
+        fetched();
+        rig_expect(&r, deft_sum(x, DEFT_ALL_AXES, 0), 1, &sum);
+        cr_expect_eq(fetched(), n == MOST, "%lld", (long long)n);
+        deft_drop(&x);
+        free(v);
+    }
 }

@@ -153,7 +153,7 @@ void cli_doctor_print(FILE *f)
         "DEFT_PLUGIN_DIR",    "DEFT_TRACE_DIR", "DEFT_TRACE_INPUTS", "DEFT_VARIANTS",
         "DEFT_PERF",          "DEFT_GDB",       "DEFT_STATS",        "DEFT_CUDA_DRIVER",
         "DEFT_CUDA_BLOCKING", "DEFT_NVRTC",     "DEFT_CUBLASLT",     "DEFT_CUDA_TABLE",
-        "DEFT_STREAM_BYTES"
+        "DEFT_STREAM_BYTES",  "DEFT_LAST_CACHE"
     };
     char line[256];
     fprintf(f, "deft       %s, build %s\n", deft_version(), DF_BUILD_ID);

@@ -85,6 +85,26 @@ void df_kernel_copy(df_kernel *to, const df_kernel *k, void *storage)
     to->key.bytes = copy_array(&at, k->key.bytes, k->key.n);
 }
 
+/* Whether results go through the access, to elements that are apart along INNER. */
+static bool stores_apart(const df_kernel *k, const df_access *a)
+{
+    const int last = k->n_axes - 1;
+    return a->kind == DF_ACCESS_STORE && last >= 0 && k->role[last] == DF_AXIS_INNER &&
+           a->step[last] == DF_STEP_ANY && deft_dtype_size((deft_dtype)a->dtype) >= 4;
+}
+
+uint32_t df_kernel_streamed_twos(const df_kernel *k)
+{
+    uint32_t first = DF_NONE, n = 0;
+    if (k->mode != DF_MODE_MAP || df_kernel_has_tiles(k)) return DF_NONE;
+    for (uint32_t a = 0; a < k->n_access; a++)
+        if (k->access[a].kind == DF_ACCESS_STORE && n++ == 0) first = a;
+    if (n != 2 || first + 1 == k->n_access) return DF_NONE;
+    const df_access *const one = &k->access[first], *const other = one + 1;
+    const bool are_alike = one->dtype == other->dtype && one->same_as == other->same_as;
+    return are_alike && stores_apart(k, one) && stores_apart(k, other) ? first : DF_NONE;
+}
+
 bool df_kernel_has_tiles(const df_kernel *k)
 {
     for (uint32_t a = 0; k->mode == DF_MODE_MAP && a < k->n_access; a++)

@@ -120,8 +120,8 @@ void df_gen_elements(df_gen *g, LLVMValueRef from, LLVMValueRef to, bool gathers
 bool df_twos_pay(const df_gen *g);
 /* Whether they do (i1). Such code is written with g->are_twos. */
 LLVMValueRef df_twos_hold(df_gen *g);
-/* As df_lanes_loop. The loop is written twice where df_twos_pay. */
-void df_twos_lanes(df_gen *g, const df_lanes *l);
+/* Whether such a body of MAP has two results that may alternate, and no others. */
+bool df_twos_may_stream(const df_gen *g);
 
 /* ---- words.c ---- */
 
@@ -132,9 +132,10 @@ void df_words_store(df_gen *g, uint32_t access, LLVMValueRef even, LLVMValueRef 
 
 /* ---- stream.c ---- */
 
-/* As df_twos_lanes. Where g->streams holds, results are stored around the caches. is_block: the
- * elements are a part of [g->i0, g->i1_), whose other parts are written in the same way. What is
- * written then begins and ends at a whole vector in memory, which may be one vector later. */
+/* As df_lanes_loop. The loop is written twice where df_twos_pay. Where g->streams holds, results
+ * are stored around the caches. is_block: the elements are a part of [g->i0, g->i1_), whose other
+ * parts are written in the same way. What is written then begins and ends at a whole vector in
+ * memory, which may be one vector later. */
 void df_stream_lanes(df_gen *g, const df_lanes *l, bool is_block);
 
 /* ---- inside.c ---- */

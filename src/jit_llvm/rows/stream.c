@@ -20,7 +20,9 @@
  * Non-temporal stores write aligned vectors. The elements before the first of them and after the
  * last are computed by one masked vector each, in one loop of two iterations. The body is not
  * written several times for neighbouring vectors, because such a loop waits for memory. Only where
- * two elements share a word (words.c), it is written twice.
+ * two elements share a word (words.c), it is written twice. Results that alternate, as the parts of
+ * complex numbers do (twos.c), are stored as two vectors. Their operands are prefetched: a b + a of
+ * 16 M c64 takes 16.8 instead of 20.7 ms on an Intel server, and 25.6 through the caches.
  *
  * On x86 these stores are not ordered with later ones. So each call ends with a fence, and whoever
  * learns that the call has returned also finds its results. On AArch64 the instruction is a mere
@@ -32,24 +34,14 @@ enum {
     LONG_BODY = 48, /* instructions. A longer body does not wait for memory */
 };
 
-/* The first store that may stream; DF_NONE: there is none. */
-static uint32_t first_stream(const df_gen *g)
+/* The first store that may stream, but as one of two results that alternate; DF_NONE: there is
+ * none. */
+static uint32_t first_plain(const df_gen *g)
 {
     for (uint32_t i = 0; i < g->k->n_ins; i++)
         if (g->k->ins[i].op == DF_K_store && df_access_may_stream(g->k, (uint32_t)g->k->ins[i].imm))
             return (uint32_t)g->k->ins[i].imm;
     return DF_NONE;
-}
-
-static bool reads_lanes(const df_gen *g)
-{
-    for (uint32_t a = 0; a < g->k->n_access; a++) {
-        const df_access *x = &g->k->access[a];
-        if (x->kind != DF_ACCESS_STORE && df_access_is_strided(x->kind) &&
-            x->step[g->vec_axis] != DF_STEP_ZERO)
-            return true;
-    }
-    return false;
 }
 
 /* Whether a tile is copied to memory behind the rows of a block, which then have to fill it. */
@@ -60,16 +52,17 @@ static bool stores_tiles(const df_gen *g)
     return false;
 }
 
-static bool stream_pays(const df_gen *g)
+static bool body_waits(const df_gen *g)
 {
-    return !stores_tiles(g) && g->level != DF_OPT_O0 && g->w > 1 && g->t->arch == DF_ARCH_X86_64 &&
-           !g->has_inside && g->vec_axis >= 0 && df_gen_body_size(g) <= LONG_BODY &&
-           first_stream(g) != DF_NONE && reads_lanes(g);
+    return g->level != DF_OPT_O0 && g->w > 1 && g->t->arch == DF_ARCH_X86_64 && !g->has_inside &&
+           g->vec_axis >= 0 && df_gen_body_size(g) <= LONG_BODY;
 }
 
 void df_stream_begin(df_gen *g)
 {
-    if (!stream_pays(g)) return;
+    if (!body_waits(g)) return;
+    g->streams_twos = df_twos_may_stream(g);
+    if (!g->streams_twos && (stores_tiles(g) || first_plain(g) == DF_NONE)) return;
     LLVMValueRef at = df_gen_at(g, g->i64, LLVMGetParam(g->fn, 0), df_gen_i64(g, DF_STREAMS_WORD));
     LLVMValueRef word = LLVMBuildLoad2(g->b, g->i64, at, "");
     g->streams = LLVMBuildICmp(g->b, LLVMIntNE, word, df_gen_i64(g, 0), "");
@@ -108,14 +101,16 @@ static void write_ends(df_gen *g, LLVMValueRef from, LLVMValueRef first, LLVMVal
     df_loop_end(g, &l);
 }
 
-/* The first lane from `from` on at which a vector of results may be stored, but `to` at most. */
+/* The first lane from `from` on at which a vector of results may be stored, but `to` at most. A
+ * lane of results that alternate has two elements, and fills its share of two vectors. */
 static LLVMValueRef first_whole(df_gen *g, LLVMValueRef from, LLVMValueRef to)
 {
-    const uint32_t lanes = g->w * stream_copies(g);
-    const uint32_t access = first_stream(g);
-    const uint32_t size = df_bytes_of((deft_dtype)g->k->access[access].dtype);
+    const uint32_t parts = g->streams_twos ? 2 : 1;
+    const uint32_t lanes = g->w * stream_copies(g) / parts;
+    const uint32_t access = parts == 2 ? df_kernel_streamed_twos(g->k) : first_plain(g);
+    const uint32_t size = parts * df_bytes_of((deft_dtype)g->k->access[access].dtype);
     LLVMValueRef at = LLVMBuildPtrToInt(g->b, g->acc[access].at, g->i64, "");
-    LLVMValueRef past = LLVMBuildUDiv(g->b, at, df_gen_i64(g, size), ""); /* in elements */
+    LLVMValueRef past = LLVMBuildUDiv(g->b, at, df_gen_i64(g, size), ""); /* in lanes */
     past = LLVMBuildAdd(g->b, past, from, "");
     LLVMValueRef rest =
         LLVMBuildAnd(g->b, LLVMBuildNeg(g->b, past, ""), df_gen_i64(g, lanes - 1), "");
@@ -133,7 +128,9 @@ static void stream_row(df_gen *g, LLVMValueRef from, LLVMValueRef to)
     df_loop l;
     df_loop_begin(g, &l, first, whole, df_gen_i64(g, lanes), 0);
     g->is_streaming = true;
+    if (g->streams_twos) df_fetch_vector(g, 0);
     df_lanes_body(g, l.i, NULL, n_copies);
+    if (g->streams_twos) df_fetch_end(g);
     g->is_streaming = false;
     df_loop_end(g, &l);
     write_ends(g, from, first, whole, to);
@@ -146,10 +143,45 @@ static LLVMValueRef whole_end(df_gen *g, LLVMValueRef end, LLVMValueRef of_row)
     return LLVMBuildSelect(g->b, is_last, end, first_whole(g, end, g->i1_), "");
 }
 
+/* The loop for a body in twos. */
+static void loop_in_twos(df_gen *g, const df_lanes *l)
+{
+    if (!g->streams_twos) {
+        df_lanes_loop(g, l);
+        return;
+    }
+    df_if around, through;
+    df_if_begin(g, &around, g->streams);
+    stream_row(g, l->from, l->to);
+    df_if_end(g, &around);
+    df_if_begin(g, &through, LLVMBuildNot(g->b, g->streams, ""));
+    df_lanes_loop(g, l);
+    df_if_end(g, &through);
+}
+
+/* The loop over the lanes: in twos where df_twos_hold is true, and one by one where it is not. */
+static void twos_or_ones(df_gen *g, const df_lanes *l)
+{
+    if (!df_twos_pay(g)) {
+        df_lanes_loop(g, l);
+        return;
+    }
+    df_if twos, other;
+    LLVMValueRef is = df_twos_hold(g);
+    df_if_begin(g, &twos, is);
+    g->are_twos = true;
+    loop_in_twos(g, l);
+    g->are_twos = false;
+    df_if_end(g, &twos);
+    df_if_begin(g, &other, LLVMBuildNot(g->b, is, ""));
+    df_lanes_loop(g, l);
+    df_if_end(g, &other);
+}
+
 void df_stream_lanes(df_gen *g, const df_lanes *l, bool is_block)
 {
-    if (!g->streams) {
-        df_twos_lanes(g, l);
+    if (!g->streams || g->streams_twos) {
+        twos_or_ones(g, l);
         return;
     }
     df_if around, through;
@@ -160,7 +192,7 @@ void df_stream_lanes(df_gen *g, const df_lanes *l, bool is_block)
         stream_row(g, l->from, l->to);
     df_if_end(g, &around);
     df_if_begin(g, &through, LLVMBuildNot(g->b, g->streams, ""));
-    df_twos_lanes(g, l);
+    twos_or_ones(g, l);
     df_if_end(g, &through);
 }
 

@@ -65,20 +65,10 @@ LLVMValueRef df_twos_hold(df_gen *g)
     return is;
 }
 
-void df_twos_lanes(df_gen *g, const df_lanes *l)
+bool df_twos_may_stream(const df_gen *g)
 {
-    if (!df_twos_pay(g)) {
-        df_lanes_loop(g, l);
-        return;
-    }
-    df_if twos, other;
-    LLVMValueRef is = df_twos_hold(g);
-    df_if_begin(g, &twos, is);
-    g->are_twos = true;
-    df_lanes_loop(g, l);
-    g->are_twos = false;
-    df_if_end(g, &twos);
-    df_if_begin(g, &other, LLVMBuildNot(g->b, is, ""));
-    df_lanes_loop(g, l);
-    df_if_end(g, &other);
+    if (df_kernel_streamed_twos(g->k) == DF_NONE || !df_twos_pay(g)) return false;
+    for (uint32_t i = 0; i < g->k->n_ins; i++)
+        if (df_access_begins_twos(g, i)) return true;
+    return false;
 }

@@ -150,6 +150,7 @@ static deft_status runtime_open(deft_runtime *r, const deft_runtime_options *o, 
         .variant_after =
             o->variant_launches ? o->variant_launches : (uint32_t)df_env_int("DEFT_VARIANTS", 0),
         .stream_bytes = (uint64_t)df_env_int("DEFT_STREAM_BYTES", 0),
+        .last_cache = (uint64_t)df_env_int("DEFT_LAST_CACHE", 0),
         .compiler = r->has_compiler ? &r->compiler : NULL,
         .use_blas = true,
         .naming = &naming,

@@ -25,9 +25,12 @@ typedef struct df_executor {
     df_blas *_Atomic blas; /* NULL: not opened, or there is none */
     const df_gemm_kernel *_Atomic gemm[2]; /* f32, f64; NULL: the tiles in C */
     df_bf16_use bf16;
-    double stream_bytes;          /* launches that move more may stream (exec_stream.c) */
-    double near_bytes, far_bytes; /* of the second and the last cache; infinity: not known */
-    bool measure;                 /* fill in the times of df_run_stats */
+    double stream_bytes; /* launches that move more may stream (exec_stream.c) */
+    double near_bytes;   /* of the second cache; infinity: not known */
+    double
+        far_bytes;   /* of the last cache, or what this process may count on; infinity: not known */
+    bool shares_far; /* other processors use the last cache, too */
+    bool measure;    /* fill in the times of df_run_stats */
     struct df_spent *spent;       /* counts the time of launches; borrowed; may be NULL */
     df_run_layout *_Atomic frame; /* run layout of the last run, for the next; NULL: none */
 } df_executor;
