@@ -65,7 +65,7 @@ enum { MOST_VECTOR_BYTES = 64 };
  * others.
  *
  * On an Intel server, whose processors share one large cache, loads prefetch when the launch reads
- * more than twice the part that the process may count on. GB/s of a sum of f64 on one thread and on
+ * more than 1.5 times the part that the process may count on. GB/s of a sum of f64 on one thread and on
  * two of a guest with 2 MiB and 64 MiB:
  *
  *   MB           32      64     128     192     256     384     512
@@ -73,7 +73,7 @@ enum { MOST_VECTOR_BYTES = 64 };
  *   prefetched 27 57   26 53   22 48   20 40   18 35   17 33   18 32 */
 #define LEAST_FETCH 1.5
 #define MOST_FETCH 0.375
-#define LEAST_FETCH_BEYOND 2
+#define LEAST_FETCH_BEYOND 1.5
 
 static const df_access *stream_access(const df_seg_run *s, uint32_t i)
 {
