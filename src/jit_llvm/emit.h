@@ -61,6 +61,7 @@ typedef struct df_llvm_target {
     bool has_fma;          /* llvm.fma is an instruction, not a call */
     bool keep_frames;      /* code keeps frame pointers, as df_host.keep_frames asks */
     bool has_f16;          /* conversions between f16 and f32 are instructions */
+    bool has_f16_math;     /* sums, products and quotients of f16, too (AVX-512 FP16) */
     bool has_products;     /* an instruction adds products of 16-bit integers to 32-bit ones */
     char triple[96];
     char cpu[64];

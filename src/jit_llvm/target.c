@@ -151,6 +151,7 @@ static void init_host(df_llvm_target *out)
             out->vector_bytes = 64;
             out->mask_bytes = true;
         }
+        out->has_f16_math = out->mask_bytes && has(features, "avx512fp16");
         out->has_products = out->mask_bytes && has(features, "avx512vnni");
         out->slow_mask_stores = has_slow_mask_stores(out);
         const bool is_zen = strncmp(out->cpu, "znver", 5) == 0;

@@ -65,8 +65,8 @@ enum { MOST_VECTOR_BYTES = 64 };
  * others.
  *
  * On an Intel server, whose processors share one large cache, loads prefetch when the launch reads
- * more than 1.5 times the part that the process may count on. GB/s of a sum of f64 on one thread and on
- * two of a guest with 2 MiB and 64 MiB:
+ * more than 1.5 times the part that the process may count on. GB/s of a sum of f64 on one thread
+ * and on two of a guest with 2 MiB and 64 MiB:
  *
  *   MB           32      64     128     192     256     384     512
  *   without    29 58   28 57   20 43   17 36   16 32   16 30   16 31
