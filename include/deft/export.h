@@ -55,7 +55,8 @@ typedef struct deft_export_options {
  *   - inputs of the call;
  *   - tensors from outside that are passed: outside0, ...;
  *   - parameters of the capture, by their names;
- *   - draws of random numbers: seed0, draw0, ...;
+ *   - generators of random numbers, each with its seed and the number of its first draw: seed0,
+ *     draw0, ...; the header of the export says how many draws a call takes;
  *   - outputs;
  *   - new values of assigned tensors, NAME_new, each of which may be the array with the old value;
  *   - workspace and threads.

@@ -71,23 +71,35 @@ uint32_t program_add_buf(program *p, uint32_t kind, uint32_t index)
 
 /* ---- numbers ---- */
 
-uint32_t program_number_parameter(const program *p, uint32_t arg)
+uint32_t program_number(const program *p, uint32_t arg)
 {
-    for (uint32_t i = 0; i < p->o->n_numbers; i++)
-        if (p->o->number[i].arg == arg) return p->first_number + i;
-    return DF_NONE;
+    uint32_t i = 0;
+    while (i < p->o->n_numbers && p->o->number[i].arg != arg) i++;
+    return i < p->o->n_numbers ? i : DF_NONE;
 }
 
-deft_status program_use_number(program *p, uint32_t given, deft_dtype t, aot_num *out)
+uint32_t program_as_dtype(deft_dtype t)
 {
+    return t == DEFT_F64    ? AOT_AS_F64
+           : t == DEFT_F32  ? AOT_AS_F32
+           : t == DEFT_F16  ? AOT_AS_F16
+           : t == DEFT_BF16 ? AOT_AS_BF16
+                            : AOT_AS_INTEGER;
+}
+
+deft_status program_use_number(program *p, uint32_t number, deft_dtype t, aot_num *out)
+{
+    const uint32_t given = p->number[number];
     parameter *const a = &p->params.at[given];
-    if (a->dtype != DEFT_N_DTYPES && df_is_float(a->dtype) != df_is_float(t))
-        return df_fail(p->d, DEFT_E_ARG, "export: %s is used as a float and as an integer",
-                       a->name);
-    a->dtype = t;
-    *out = (aot_num){ .slot = AOT_NONE,
+    if (!a->is_integer && !df_is_float(t))
+        return df_fail(p->d, DEFT_E_ARG, "export: %s is a float, and is used as %s", a->name,
+                       deft_dtype_name(t));
+    a->used_as |= 1u << t;
+    *out = (aot_num){ .bits = p->o->number[number].add,
+                      .slot = AOT_NONE,
                       .parameter = given,
-                      .is_float = df_is_float(t),
-                      .bytes = (uint32_t)deft_dtype_size(t) };
+                      .as = program_as_dtype(t),
+                      .bytes = (uint32_t)deft_dtype_size(t),
+                      .is_integer = a->is_integer };
     return DEFT_OK;
 }

@@ -173,11 +173,11 @@ static deft_status import_numbers(const segments *s, const df_seg *seg, const df
         const bool is_slot = seg->num[i] & DF_NUM_IS_SLOT;
         const uint32_t slot =
             is_slot ? m->slot[s->b->slot0 + (seg->num[i] & ~DF_NUM_IS_SLOT)] : AOT_NONE;
-        const uint32_t given = is_slot ? DF_NONE : program_number_parameter(p, seg->num[i]);
+        const uint32_t given = is_slot ? DF_NONE : program_number(p, seg->num[i]);
         if (is_slot && p->is_open.at[slot]) {
             const deft_dtype t = (deft_dtype)seg->num_dtype[i];
             out.slot = slot;
-            out.is_float = df_is_float(t);
+            out.as = program_as_dtype(t);
             out.bytes = (uint32_t)deft_dtype_size(t);
         } else if (given != DF_NONE) {
             TRY(program_use_number(p, given, number_dtype(k, i), &out));

@@ -100,8 +100,9 @@ static void put_arrays(const program *p, df_str *out)
     df_str_put(out, "static const aot_num image_nums[] = {\n");
     for (size_t i = 0; i < p->nums.n; i++) {
         const aot_num *const n = &p->nums.at[i];
-        df_str_fmt(out, "    { UINT64_C(%llu), %uu, %uu, %uu, %uu },\n",
-                   (unsigned long long)n->bits, n->slot, n->parameter, n->is_float, n->bytes);
+        df_str_fmt(out, "    { UINT64_C(%llu), %uu, %uu, %uu, %uu, %uu, 0 },\n",
+                   (unsigned long long)n->bits, n->slot, n->parameter, n->as, n->bytes,
+                   n->is_integer);
     }
     df_str_put(out, p->nums.n ? "};\n" : "    { 0 } };\n");
     df_str_put(out, "static const uint32_t image_list[] = {");

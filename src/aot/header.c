@@ -27,8 +27,13 @@ static void put_parameter_note(const program *p, const parameter *a, df_str *out
         return;
     }
     if (a->kind == PARAM_NUMBER) {
-        df_str_fmt(out, "a number, used as %s\n",
-                   a->dtype == DEFT_N_DTYPES ? "nothing" : deft_dtype_name(a->dtype));
+        df_str_put(out, "a number, used as");
+        for (uint32_t t = 0, n = 0; t < DEFT_N_DTYPES; t++)
+            if (a->used_as >> t & 1)
+                df_str_fmt(out, "%s %s", n++ ? "," : "", deft_dtype_name((deft_dtype)t));
+        if (!a->used_as) df_str_put(out, " nothing");
+        if (a->n_draws > 0) df_str_fmt(out, "; a call takes %u, from this one on", a->n_draws);
+        df_str_put(out, "\n");
         return;
     }
     df_str_put(out, signature_dtype(p, a));

@@ -62,11 +62,14 @@ uint32_t program_end_of(program *p, uint32_t begin, uint32_t bytes);
 /* A new buffer. */
 uint32_t program_add_buf(program *p, uint32_t kind, uint32_t index);
 
-/* The parameter that gives an argument of the trace; DF_NONE: it is a constant. */
-uint32_t program_number_parameter(const program *p, uint32_t arg);
+/* Which number of the options gives an argument of the trace; DF_NONE: it is a constant. */
+uint32_t program_number(const program *p, uint32_t arg);
 
-/* Fills in a number that is parameter `given`, as dtype t. */
-deft_status program_use_number(program *p, uint32_t given, deft_dtype t, aot_num *out);
+/* How a number becomes dtype t: AOT_AS_... */
+uint32_t program_as_dtype(deft_dtype t);
+
+/* Fills in a number of the options, as dtype t. */
+deft_status program_use_number(program *p, uint32_t number, deft_dtype t, aot_num *out);
 
 /* ---- blocks.c ---- */
 

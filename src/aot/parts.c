@@ -146,17 +146,12 @@ static deft_status write_cells(const parts *f)
     for (uint32_t c = 0; c < plan->n_cells; c++) {
         const df_cell *const cell = &plan->cells[c];
         if (cell->kind != DF_CELL_ARG && cell->kind != DF_CELL_CONST) continue;
-        const uint32_t given =
-            cell->kind == DF_CELL_ARG ? program_number_parameter(p, cell->from) : DF_NONE;
+        const uint32_t given = cell->kind == DF_CELL_ARG ? program_number(p, cell->from) : DF_NONE;
         const int64_t bytes = p->values.at[parts_slot(f, cell->bytes)];
         aot_num out = { .slot = AOT_NONE, .parameter = AOT_NONE, .bits = cell->bits };
         if (cell->kind == DF_CELL_ARG) out.bits = (uint64_t)p->t->args[cell->from];
         if (given != DF_NONE) {
             const deft_dtype t = argument_dtype(p, cell->from);
-            if (df_is_half(t))
-                return df_fail(p->d, DEFT_E_ARG,
-                               "export: %s is used as %s, and cannot be a parameter",
-                               p->params.at[given].name, deft_dtype_name(t));
             TRY(program_use_number(p, given, t, &out));
         }
         PUSH(p, nums, out);

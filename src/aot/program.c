@@ -196,6 +196,32 @@ static bool program_is_written(const program *p, uint32_t input)
     return false;
 }
 
+static deft_status add_number_parameters(program *p)
+{
+    deft_status st = DEFT_OK;
+    parameter *a;
+    p->number = df_arena_new(&p->arena, uint32_t, p->o->n_numbers + 1u);
+    if (!p->number) return df_fail_mem(p->d, "export", sizeof *p->number);
+    for (uint32_t i = 0; i < p->o->n_numbers; i++) {
+        const df_aot_number *const x = &p->o->number[i];
+        uint32_t k = 0;
+        while (k < i && strcmp(p->o->number[k].name, x->name) != 0) k++;
+        if (k == i) {
+            TRY(add_parameter(p, PARAM_NUMBER, x->name, "number", i, &a));
+            a->is_integer = x->is_integer;
+            a->n_draws = x->n_draws;
+            p->number[i] = (uint32_t)p->params.n - 1;
+            continue;
+        }
+        if (x->is_integer != p->o->number[k].is_integer)
+            TRY(df_fail(p->d, DEFT_E_ARG, "export: %s is used as a float and as an integer",
+                        x->name));
+        p->number[i] = p->number[k];
+    }
+done:
+    return st;
+}
+
 static deft_status add_arrays(maker *m)
 {
     deft_status st = DEFT_OK;
@@ -218,11 +244,7 @@ static deft_status add_arrays(maker *m)
         a->input = i;
         m->input[i] = (uint32_t)p->params.n - 1;
     }
-    p->first_number = (uint32_t)p->params.n;
-    for (uint32_t i = 0; i < p->o->n_numbers; i++) {
-        TRY(add_parameter(p, PARAM_NUMBER, p->o->number[i].name, "number", i, &a));
-        a->dtype = DEFT_N_DTYPES;
-    }
+    TRY(add_number_parameters(p));
     for (uint32_t k = 0; k < p->t->n_roots; k++) {
         const uint32_t r = p->o->root_order ? p->o->root_order[k] : k;
         m->output[r] = DF_NONE;
@@ -246,7 +268,7 @@ bool program_has_products(const program *p, bool of_f64)
 
 bool program_is_double(const parameter *a)
 {
-    return a->kind == PARAM_NUMBER && a->dtype != DEFT_N_DTYPES && df_is_float(a->dtype);
+    return a->kind == PARAM_NUMBER && !a->is_integer;
 }
 
 /* Appends the steps of the plan, whose temporaries are the arena. */

@@ -24,7 +24,9 @@ typedef struct parameter {
     char name[64];
     uint32_t node;    /* of an array: the node with its dtype and extents */
     uint32_t input;   /* INPUT, INOUT: ordinal of the trace's input */
-    deft_dtype dtype; /* NUMBER */
+    uint32_t used_as; /* NUMBER: bit t is set when it is used as dtype t */
+    bool is_integer;  /* NUMBER: an int64_t, else a double */
+    uint32_t n_draws; /* NUMBER: it is the first of so many draws; 0: it is something else */
     uint32_t may_be;  /* OUTPUT: the parameter that it may be the same array as, or DF_NONE */
 } parameter;
 
@@ -58,9 +60,9 @@ typedef struct program {
     DF_VEC(const df_kernel *) kernels; /* those of all plans, each once */
     df_str data;                       /* linked arrays, each aligned to 64 bytes */
     uint32_t arena_slot;
-    uint32_t n_extents;    /* parameters that are extents; they come first */
-    uint32_t first_number; /* the first parameter that is a number */
-    int64_t *probed;       /* extents.c; NULL where no extent is open */
+    uint32_t n_extents; /* parameters that are extents; they come first */
+    uint32_t *number;   /* per number of the options: its parameter */
+    int64_t *probed;    /* extents.c; NULL where no extent is open */
 } program;
 
 /* Makes the program of t. On failure too, program_finish frees it. */

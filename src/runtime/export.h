@@ -22,10 +22,15 @@ typedef struct df_aot_open_axis {
     uint32_t input, axis;
 } df_aot_open_axis;
 
-/* A number of the trace that is a parameter: a double where it is a float, else an int64_t. */
+/* A number of the trace that is a parameter. Numbers of one name are one parameter. */
 typedef struct df_aot_number {
     const char *name;
-    uint32_t arg; /* index in df_trace.args */
+    uint32_t arg;    /* index in df_trace.args */
+    bool is_integer; /* the parameter is an int64_t, else a double */
+    /* The number is the sum of the parameter, which is an integer, and this: the number of a draw
+     * after the first one. */
+    uint64_t add;
+    uint32_t n_draws; /* the parameter is the first of so many draws; 0: it is something else */
 } df_aot_number;
 
 typedef struct df_aot_options {

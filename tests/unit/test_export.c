@@ -88,8 +88,9 @@ static deft_status decay(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft
                          size_t n_out, void *user)
 {
     (void)n_in, (void)n_out, (void)user;
+    deft_tensor *const half = deft_mul(deft_cast(in[0], DEFT_F16), deft_param_f(cx, "keep"));
     deft_assign(state, deft_add(deft_mul(state, deft_param_f(cx, "keep")), in[0]));
-    out[0] = deft_sum(state, DEFT_ALL_AXES, 0);
+    out[0] = deft_add(deft_sum(state, DEFT_ALL_AXES, 0), deft_sum(half, DEFT_ALL_AXES, 0));
     return DEFT_OK;
 }
 
@@ -580,7 +581,7 @@ static void expect_mistake(deft_capture *c, const char *at, deft_export_options 
 
 Test(export, mistakes_are_named)
 {
-    const deft_export_extent third = { "n", 0, 2 };
+    const deft_export_extent first = { "n", 0, 0 }, third = { "n", 0, 2 };
     deft_export_options o = { 0 };
     deft_tensor *in[1] = { rig_range(&r, 10, 0) }, *out;
     deft_capture *c = deft_capture_create(r.cx, sorted, NULL), *d;
@@ -601,7 +602,6 @@ Test(export, mistakes_are_named)
     expect_mistake(d, path, o, DEFT_E_ARG, "has no axis 2");
     cr_assert_eq(deft_export(NULL, path, NULL), DEFT_E_ARG);
     deft_capture_destroy(&d);
-    const deft_export_extent first = { "n", 0, 0 };
     d = deft_capture_create(r.cx, shortened, NULL);
     OK(&r, deft_capture_call(d, in, 1, &out, 1));
     o = (deft_export_options){ .extents = &first, .n_extents = 1 };

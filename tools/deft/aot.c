@@ -187,7 +187,11 @@ static int find_numbers(cli_program *p, const aot_options *o, df_aot_number *out
             return cli_fail(CLI_USAGE, "--number=%s: must be NAME=%%N, where %%N is a num",
                             o->number[i]);
         name[at - o->number[i]] = '\0';
-        out[i] = (df_aot_number){ name, p->trace->nodes[node].arg };
+        out[i] = (df_aot_number){
+            .name = name,
+            .arg = p->trace->nodes[node].arg,
+            .is_integer = !df_is_float((deft_dtype)p->trace->nodes[node].dtype),
+        };
     }
     return CLI_OK;
 }

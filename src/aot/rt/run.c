@@ -397,14 +397,34 @@ static int64_t aot_lay_out(run *r, char *base)
 
 /* ---- arguments ---- */
 
-static uint64_t bits_of_float(double v, uint32_t bytes)
+/* The half next to v, and of two the even one. */
+static uint64_t aot_bits_of_half(double v, int is_bf16)
+{
+    const int64_t fraction = is_bf16 ? 7 : 10, least = is_bf16 ? -126 : -14;
+    const uint64_t infinite = is_bf16 ? 0x7F80 : 0x7C00, nan = infinite | infinite >> 1;
+    uint64_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    const int64_t field = (int64_t)(bits >> 52 & 2047);
+    const int64_t e = field - 1023 < least ? least : field - 1023;
+    const int64_t drop = 52 - fraction + (e - (field ? field - 1023 : -1022));
+    const uint64_t sign = bits >> 63 << 15;
+    const uint64_t low = bits & ((UINT64_C(1) << 52) - 1), m = low | (uint64_t)(field > 0) << 52;
+    if (field == 2047 && low) return nan | sign;
+    if (drop > 54) return sign;
+    const uint64_t odd = m >> drop & 1, half = UINT64_C(1) << (drop - 1);
+    const uint64_t all = ((uint64_t)(e - least) << fraction) + ((m + half - 1 + odd) >> drop);
+    return (all < infinite ? all : infinite) | sign;
+}
+
+static uint64_t aot_bits_of_float(double v, uint32_t as)
 {
     const float f = (float)v;
     uint64_t bits = 0;
     uint32_t word;
     memcpy(&word, &f, sizeof word);
     memcpy(&bits, &v, sizeof bits);
-    return bytes == 4 ? word : bits;
+    if (as == AOT_AS_F16 || as == AOT_AS_BF16) return aot_bits_of_half(v, as == AOT_AS_BF16);
+    return as == AOT_AS_F32 ? word : bits;
 }
 
 static uint64_t aot_number_of(const run *r, const aot_num *n)
@@ -412,15 +432,17 @@ static uint64_t aot_number_of(const run *r, const aot_num *n)
     if (n->slot == AOT_NONE && n->parameter == AOT_NONE) return n->bits;
     const uint64_t given =
         n->slot != AOT_NONE ? (uint64_t)r->slots[n->slot] : r->args[n->parameter];
+    const uint64_t sum = given + n->bits;
     double v;
     memcpy(&v, &given, sizeof v);
-    if (n->is_float && n->slot != AOT_NONE) {
+    if (n->as == AOT_AS_INTEGER)
+        return n->bytes == 8 ? sum : sum & ((UINT64_C(1) << 8 * n->bytes) - 1);
+    if (n->slot != AOT_NONE && n->as == AOT_AS_F32) {
         const float f = (float)(int64_t)given; /* rounded once */
-        return n->bytes == 4 ? bits_of_float((double)f, 4)
-                             : bits_of_float((double)(int64_t)given, 8);
+        return aot_bits_of_float((double)f, n->as);
     }
-    if (n->is_float) return bits_of_float(v, n->bytes);
-    return n->bytes == 8 ? given : given & ((UINT64_C(1) << 8 * n->bytes) - 1);
+    if (n->slot != AOT_NONE || n->is_integer) v = (double)(int64_t)given;
+    return aot_bits_of_float(v, n->as);
 }
 
 static char *aot_address(const run *r, const aot_bind *b)
@@ -567,7 +589,7 @@ static int64_t aot_share(int64_t n, int64_t part, int64_t parts, int64_t grain)
 static void segment_share(const run *r, const run_seg *s, int64_t part, int64_t parts)
 {
     const aot_seg *const g = s->seg;
-    if (g->kind == AOT_SEG_PRODUCT || s->n_outer <= 0 || s->n_inner <= 0) return;
+    if (g->kind != AOT_SEG_KERNEL || s->n_outer <= 0 || s->n_inner <= 0) return;
     const aot_kernel *const fn = &r->level->kernels[3 * g->kernel];
     aot_kargs a = s->args;
     a.fault = (int64_t *)(void *)area_of(r, part);
@@ -630,7 +652,7 @@ static double launch_ps(const run *r, const aot_launch *l)
     double sum = 0;
     for (uint32_t i = l->first; i < l->first + l->n - l->n_after; i++) {
         const run_seg *const s = &r->segs[i];
-        if (s->seg->kind == AOT_SEG_PRODUCT) continue;
+        if (s->seg->kind != AOT_SEG_KERNEL) continue;
         const double elements =
             (double)s->n_outer * (double)s->n_inner * (double)(s->n_red > 0 ? s->n_red : 1);
         sum += elements * s->seg->picoseconds;

@@ -184,33 +184,76 @@ done:
 
 /* ---- numbers ---- */
 
-static deft_status find_numbers(export_work *w)
+/* Adds a number of the trace, whose name is found here. Its parameter is that of number `same`, or,
+ * where that is DF_NONE, a new one with a name of its own. */
+static deft_status add_number(export_work *w, const char *name, uint32_t same, df_aot_number x)
 {
+    const uint32_t n = w->aot.n_numbers;
+    if (same != DF_NONE) {
+        x.name = w->number[same].name;
+    } else {
+        bool is_known = false;
+        char *const own = df_arena_alloc(&w->arena, MOST_NAME, 1);
+        if (!own) return df_fail_mem(w->d, "export", MOST_NAME);
+        for (uint32_t k = 0; k < n; k++) is_known |= strcmp(w->number[k].name, name) == 0;
+        if (is_known)
+            (void)snprintf(own, MOST_NAME, "%.40s_%u", name, n);
+        else
+            (void)snprintf(own, MOST_NAME, "%.60s", name);
+        x.name = own;
+    }
+    w->number[n] = x;
+    w->aot.n_numbers++;
+    return DEFT_OK;
+}
+
+/* The numbers of the function that are one parameter of the capture are one parameter. */
+static deft_status find_parameters(export_work *w)
+{
+    deft_status st = DEFT_OK;
     const recording *const r = w->r;
     const deft_capture *const c = r->capture;
-    uint32_t n = 0;
-    for (size_t i = 0; i < r->numbers.n; i++) {
+    for (uint32_t i = 0; i < r->numbers.n; i++) {
         const number_note *const note = &r->numbers.at[i];
-        char *const name = df_arena_alloc(&w->arena, MOST_NAME, 1);
-        if (!name) return df_fail_mem(w->d, "export", MOST_NAME);
-        if (note->is_layers)
-            (void)snprintf(name, MOST_NAME, "layer%u", n);
-        else
-            (void)snprintf(name, MOST_NAME, "%.50s", c->params.at[note->from].name);
-        for (uint32_t k = 0; k < n; k++)
-            if (strcmp(w->number[k].name, name) == 0)
-                (void)snprintf(name, MOST_NAME, "%.40s_%u", w->number[k].name, n);
-        w->number[n++] = (df_aot_number){ name, note->at };
+        char name[MOST_NAME];
+        uint32_t same = 0;
+        while (same < i && (r->numbers.at[same].from != note->from ||
+                            r->numbers.at[same].is_layers != note->is_layers))
+            same++;
+        (void)snprintf(name, sizeof name, "layer%u", i);
+        const bool is_integer =
+            note->is_layers ? !df_is_float(note->dtype) : c->params.at[note->from].is_int;
+        TRY(add_number(w, note->is_layers ? name : c->params.at[note->from].name,
+                       same < i ? same : DF_NONE,
+                       (df_aot_number){ .arg = note->at, .is_integer = is_integer }));
     }
-    for (size_t i = 0; i < r->draws.n; i++)
-        for (uint32_t k = 0; k < 2; k++) {
-            char *const name = df_arena_alloc(&w->arena, MOST_NAME, 1);
-            if (!name) return df_fail_mem(w->d, "export", MOST_NAME);
-            (void)snprintf(name, MOST_NAME, "%s%zu", k ? "draw" : "seed", i);
-            w->number[n++] = (df_aot_number){ name, r->draws.at[i].at + k };
-        }
-    w->aot.n_numbers = n;
-    return DEFT_OK;
+done:
+    return st;
+}
+
+/* Each generator has a seed, and the number of its first draw. */
+static deft_status find_draws(export_work *w)
+{
+    deft_status st = DEFT_OK;
+    const recording *const r = w->r;
+    const uint32_t first = w->aot.n_numbers;
+    for (uint32_t i = 0; i < r->draws.n; i++) {
+        const draw_note *const note = &r->draws.at[i];
+        char seed[MOST_NAME], draw[MOST_NAME];
+        uint32_t k = 0;
+        while (k < i && r->draws.at[k].rng != note->rng) k++;
+        const uint32_t same = k < i ? first + 2 * k : DF_NONE;
+        (void)snprintf(seed, sizeof seed, "seed%u", note->rng);
+        (void)snprintf(draw, sizeof draw, "draw%u", note->rng);
+        TRY(add_number(w, seed, same, (df_aot_number){ .arg = note->at, .is_integer = true }));
+        TRY(add_number(w, draw, same == DF_NONE ? DF_NONE : same + 1,
+                       (df_aot_number){ .arg = note->at + 1,
+                                        .is_integer = true,
+                                        .add = note->draw,
+                                        .n_draws = (uint32_t)r->rngs.at[note->rng].n }));
+    }
+done:
+    return st;
 }
 
 /* ---- extents ---- */
@@ -359,7 +402,8 @@ static deft_status export_recording(export_work *w, const char *path)
     put_in_order(w, w->root_order, w->t.n_roots, root_rank);
     TRY(find_inputs(w));
     TRY(find_results(w));
-    TRY(find_numbers(w));
+    TRY(find_parameters(w));
+    TRY(find_draws(w));
     TRY(find_extents(w));
     TRY(w->o.as_trace ? make_trace(w, path) : make_files(w, path));
 done:
