@@ -11,7 +11,7 @@
  * in freestanding C. It is compiled when deft is built, for objects, and is copied as text into
  * exported C files.
  *
- * Operators that are routines, such as sort, cannot be exported, and are refused by name.
+ * Routines, such as sort, have code of their own there (rt/routine.c), which is small and plain.
  */
 #ifndef DF_AOT_AOT_H
 #define DF_AOT_AOT_H

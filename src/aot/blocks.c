@@ -264,15 +264,119 @@ static deft_status import_product(const segments *s, const df_seg *seg, aot_seg 
     return p->st;
 }
 
+static uint32_t routine_op(const df_seg *seg)
+{
+    if (df_op_scatters((df_op)seg->op)) return AOT_ADD + df_scatter_how_of((df_op)seg->op);
+    return seg->op == DF_OP_argsort ? AOT_ARGSORT
+           : seg->op == DF_OP_sort  ? AOT_SORT
+           : seg->op == DF_OP_topk  ? AOT_TOPK
+           : seg->op == DF_OP_which ? AOT_WHICH
+                                    : AOT_COMPRESS;
+}
+_Static_assert(AOT_MAX - AOT_ADD == DF_SCATTER_MAX && AOT_SET - AOT_ADD == DF_SCATTER_SET &&
+                   AOT_MUL - AOT_ADD == DF_SCATTER_MUL && AOT_MIN - AOT_ADD == DF_SCATTER_MIN,
+               "the order of df_scatter_how");
+_Static_assert((int)AOT_MOST_RANK == (int)DEFT_MAX_RANK, "the ranks of routines");
+
+static uint32_t kind_of_element(deft_dtype t)
+{
+    return t == DEFT_F16     ? AOT_F16
+           : t == DEFT_BF16  ? AOT_BF16
+           : df_is_float(t)  ? AOT_FLOAT
+           : df_is_signed(t) ? AOT_SIGNED
+                             : AOT_UNSIGNED;
+}
+
+static void set_types(aot_routine *out, deft_dtype a, deft_dtype b)
+{
+    out->a_kind = kind_of_element(a);
+    out->a_bytes = (uint32_t)deft_dtype_size(a);
+    out->b_kind = kind_of_element(b);
+    out->b_bytes = (uint32_t)deft_dtype_size(b);
+}
+
+/* Appends the lists of a routine that combines values at indices. Its axes are those of the values
+ * (df_bind_scatter). */
+static void list_scatter(const segments *s, const df_seg *seg, aot_routine *out)
+{
+    const block *const b = s->b;
+    const uint32_t axis = seg->attr, n_index = seg->n_index;
+    const bool slices = df_op_scatters_slices((df_op)seg->op);
+    df_slot index[DEFT_MAX_RANK], result[DEFT_MAX_RANK];
+    for (uint32_t i = 0; i < seg->n_batch; i++) {
+        const bool indexed = slices ? i >= axis && i < axis + n_index : i == axis;
+        const uint32_t at = !slices || i < axis ? i : i + 1 - n_index; /* in the result */
+        index[i] = result[i] = (df_slot){ DF_NONE };
+        if (!indexed) result[i] = seg->c.stride[at];
+        if (!slices) index[i] = seg->a.stride[i];
+        if (slices && indexed) index[i] = seg->a.stride[i - axis];
+    }
+    out->list = list_slots(b, seg->batch, seg->n_batch);
+    (void)list_slots(b, index, seg->n_batch);
+    (void)list_slots(b, seg->b.stride, seg->n_batch);
+    (void)list_slots(b, result, seg->n_batch);
+    out->step = block_slot(b, seg->c.stride[axis]);
+    set_types(out, seg->a_dtype, seg->dtype);
+}
+
+/* The same for an order, or for positions. */
+static void list_order(const segments *s, const df_seg *seg, aot_routine *out)
+{
+    const block *const b = s->b;
+    out->list = list_slots(b, seg->batch, seg->n_batch);
+    for (int i = 0; i < 3; i++) (void)list_slots(b, seg->a.stride, seg->n_batch);
+    out->step = block_slot(b, seg->a.stride[seg->n_batch]);
+    if (seg->op == DF_OP_topk) out->first = block_slot(b, seg->k);
+    set_types(out, seg->dtype, seg->op == DF_OP_compress ? seg->b_dtype : DEFT_BOOL);
+    if (seg->op == DF_OP_compress) out->b_step = block_slot(b, seg->b.stride[0]);
+}
+
+static deft_status import_routine(const segments *s, const df_seg *seg, aot_seg *out)
+{
+    program *const p = s->b->m->p;
+    const bool scatters = df_op_scatters((df_op)seg->op);
+    aot_routine x = { .op = routine_op(seg),
+                      .rank = seg->n_batch,
+                      .n = block_slot(s->b, seg->n),
+                      .m = block_slot(s->b, seg->m),
+                      .first = AOT_NONE,
+                      .step = AOT_NONE,
+                      .b_step = AOT_NONE };
+    if (!scatters && seg->op != DF_OP_which && seg->attr & DF_ORDER_DESCENDING)
+        x.flags |= AOT_DESCENDING;
+    if (seg->op == DF_OP_which && seg->attr & DF_WHICH_ZEROS) x.flags |= AOT_ZEROS;
+    if (seg->op == DF_OP_topk && p->is_open.at[x.n] && block_slot(s->b, seg->k) != AOT_NONE &&
+        p->values.at[block_slot(s->b, seg->k)] != 0)
+        return df_fail(p->d, DEFT_E_ARG,
+                       "export: topk takes the positions from %lld on of an axis whose extent is "
+                       "open; the program does not say how they follow from it",
+                       (long long)p->values.at[block_slot(s->b, seg->k)]);
+    if (scatters)
+        list_scatter(s, seg, &x);
+    else
+        list_order(s, seg, &x);
+    out->operand = (uint32_t)p->binds.n;
+    const deft_dtype result = scatters ? seg->dtype : df_bind_routine_dtype(seg);
+    import_bind(s, &seg->a, 0, AOT_ACCESS_LOAD, 0, scatters ? seg->a_dtype : seg->dtype);
+    if (scatters || seg->op == DF_OP_compress)
+        import_bind(s, &seg->b, 0, AOT_ACCESS_LOAD, 0, scatters ? seg->dtype : seg->b_dtype);
+    else
+        PUSH(p, binds, ((aot_bind){ .buf = AOT_NONE }));
+    import_bind(s, &seg->c, 0, AOT_ACCESS_STORE, 0, result);
+    PUSH(p, routines, x);
+    return p->st;
+}
+
 static deft_status import_segment(const segments *s, const df_seg *seg)
 {
     deft_status st = DEFT_OK;
     program *const p = s->b->m->p;
     aot_seg out = { .kind = AOT_SEG_KERNEL, .kernel = AOT_NONE, .c_access = AOT_NONE };
-    if (seg->kind == DF_SEG_ROUTINE)
-        return df_fail(p->d, DEFT_E_ARG,
-                       "export: %s needs libdeft, and cannot be part of an exported program",
-                       df_op_infos[seg->op].name);
+    if (seg->kind == DF_SEG_ROUTINE) {
+        out.kind = AOT_SEG_ROUTINE;
+        out.routine = (uint32_t)p->routines.n;
+        TRY(import_routine(s, seg, &out));
+    }
     if (seg->kernel.i != DF_NONE) TRY(import_kernel(s, seg, &out));
     if (seg->kind == DF_SEG_MATMUL) {
         out.kind = AOT_SEG_PRODUCT;

@@ -89,6 +89,7 @@ static void put_arrays(const program *p, df_str *out)
     ROWS(rows, "aot_row", "image_rows");
     ROWS(blocks, "aot_blocks", "image_blocks");
     ROWS(pieces, "aot_piece", "image_pieces");
+    ROWS(routines, "aot_routine", "image_routines");
     df_str_put(out, "static const aot_guard image_guards[] = {\n");
     for (size_t i = 0; i < p->guards.n; i++) {
         const aot_guard *const g = &p->guards.at[i];
@@ -136,10 +137,12 @@ static void put_image(const program *p, df_str *out)
         "    .list = image_list, .segs = image_segs, .launches = image_launches,\n"
         "    .steps = image_steps, .loops = image_loops, .roots = image_roots,\n"
         "    .rows = image_rows, .blocks = image_blocks, .pieces = image_pieces,\n"
+        "    .routines = image_routines, .routine = %s,\n"
         "    .levels = image_levels, .data = (const char *)image_data,\n"
         "    .level = &image_level,\n",
         program_has_products(p, false) ? "deft_aot_product" : "NULL",
-        program_has_products(p, true) ? "deft_aot_product" : "NULL");
+        program_has_products(p, true) ? "deft_aot_product" : "NULL",
+        p->routines.n > 0 ? "deft_aot_routine" : "NULL");
     df_str_fmt(out,
                "    .n_values = %zu, .n_slots = %zu, .n_guards = %zu, .n_bufs = %zu,\n"
                "    .n_segs = %zu, .n_steps = %zu, .n_roots = %zu, .n_levels = 1,\n"
@@ -213,6 +216,7 @@ deft_status c_file_write(program *p, df_str *out)
     put_runtime(out, rt_text_image_h, sizeof rt_text_image_h);
     if (program_has_products(p, false) || program_has_products(p, true))
         put_runtime(out, rt_text_product_c, sizeof rt_text_product_c);
+    if (p->routines.n > 0) put_runtime(out, rt_text_routine_c, sizeof rt_text_routine_c);
     if (p->blocks.n > 0) put_runtime(out, rt_text_finite_h, sizeof rt_text_finite_h);
     put_runtime(out, rt_text_run_c, sizeof rt_text_run_c);
     df_str_put(out, "\n/* ---- kernels ---- */\n\n");

@@ -42,6 +42,7 @@ typedef struct code_writer {
     const char *levels;         /* with ',' between them */
     int64_t math[DF_N_CALLEES]; /* where a function of libm is in the text; -1: not yet */
     int64_t run, workspace;     /* of the runtime part */
+    int64_t routine;            /* of it; -1: the program has no routines */
     int64_t image;              /* in the tables */
     code_function function[CODE_FUNCTIONS];
 } code_writer;

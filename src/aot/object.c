@@ -301,10 +301,14 @@ static void object_put_image(code_writer *w, uint32_t n_levels, const int64_t *p
     const int64_t array[] = { ARRAY(values),   ARRAY(slots),  ARRAY(guards), ARRAY(bufs),
                               ARRAY(binds),    ARRAY(nums),   ARRAY(list),   ARRAY(segs),
                               ARRAY(launches), ARRAY(steps),  ARRAY(loops),  ARRAY(roots),
-                              ARRAY(rows),     ARRAY(blocks), ARRAY(pieces) };
+                              ARRAY(rows),     ARRAY(blocks), ARRAY(pieces), ARRAY(routines) };
     const int64_t data = put_array(w, p->data.at, p->data.n);
     w->image = (int64_t)w->tables.n;
     for (size_t i = 0; i < DF_LEN(array); i++) put_address(w, SYM_RODATA, array[i]);
+    if (w->routine != NO_PLACE)
+        put_address(w, SYM_TEXT, w->routine);
+    else
+        code_put_word(&w->tables, 0, 8);
     put_address(w, SYM_TABLES, levels_at);
     put_address(w, SYM_RODATA, data);
     put_address(w, SYM_BSS, 0);
@@ -322,8 +326,8 @@ static void object_put_image(code_writer *w, uint32_t n_levels, const int64_t *p
     df_str_putn(&w->tables, (const char *)&counts + offsetof(aot_image, n_values),
                 sizeof counts - offsetof(aot_image, n_values));
 }
-_Static_assert(offsetof(aot_image, n_values) == 18 * sizeof(void *),
-               "put_image writes 18 addresses");
+_Static_assert(offsetof(aot_image, n_values) == 20 * sizeof(void *),
+               "put_image writes 20 addresses");
 _Static_assert(sizeof(aot_level) == 32, "put_image writes four words");
 
 /* ---- the exported functions ---- */
@@ -442,6 +446,11 @@ static deft_status object_write_all(code_writer *w, df_str *object, df_str *shar
     TRY(w->st);
     w->run = at[0];
     w->workspace = at[1];
+    const char *const routine[DF_CODE_PIECES] = { "deft_aot_routine" };
+    at[0] = NO_PLACE;
+    if (w->p->routines.n > 0) add_elf(w, rt_routine, sizeof rt_routine, routine, at);
+    TRY(w->st);
+    w->routine = at[0];
     TRY(add_levels(w, n, product, kernels, needs));
     object_put_image(w, n, product, kernels, needs);
     w->function[0] = put_run(w);

@@ -361,6 +361,7 @@ void program_finish(program *p)
     df_vec_finish(p->mem, &p->rows);
     df_vec_finish(p->mem, &p->blocks);
     df_vec_finish(p->mem, &p->pieces);
+    df_vec_finish(p->mem, &p->routines);
     df_vec_finish(p->mem, &p->kernels);
     df_str_finish(&p->data);
     df_arena_finish(&p->arena);

@@ -57,6 +57,7 @@ typedef struct program {
     DF_VEC(aot_row) rows;
     DF_VEC(aot_blocks) blocks;
     DF_VEC(aot_piece) pieces;
+    DF_VEC(aot_routine) routines;
     DF_VEC(const df_kernel *) kernels; /* those of all plans, each once */
     df_str data;                       /* linked arrays, each aligned to 64 bytes */
     uint32_t arena_slot;

@@ -12,6 +12,8 @@
  * A way is c, shared, or the level of processors of an object, or `turns`: each program one of
  * these. A function follows from its seed alone. When one fails, the shortest beginning of it that
  * fails is shown, too.
+ *
+ * Why this file is long: generator, caller and shrinker of one kind of program.
  */
 #include "../support/budget.h"
 #include "../support/oracle.h"
@@ -131,6 +133,49 @@ static deft_tensor *in_dtype(deft_ctx *cx, deft_tensor *a, deft_tensor *c, uint6
     return deft_cast(a, DEFT_F32);
 }
 
+/* A sort, positions, or values that meet elements at indices, in some dtype. x: the inputs. */
+static deft_tensor *routine(deft_ctx *cx, deft_tensor *a, deft_tensor *c, deft_tensor *const *x,
+                            uint64_t *seed)
+{
+    static const deft_dtype types[] = { DEFT_F32, DEFT_F16, DEFT_BF16, DEFT_F64,
+                                        DEFT_I8,  DEFT_I32, DEFT_I64,  DEFT_U8 };
+    const deft_dtype t = types[pick(seed, LEN(types))];
+    const deft_scatter_how how = (deft_scatter_how)pick(seed, 5);
+    const bool largest = pick(seed, 2);
+    deft_tensor *at = x[IN_INDEX], *k, *v = deft_cast(c, t), *const u = deft_cast(a, t);
+    if (pick(seed, 3) == 0) at = deft_cast(at, DEFT_I32);
+    deft_tensor *const whole = deft_cast(c, DEFT_I32);
+    deft_tensor *const each = deft_bitwise_and(whole, deft_const_i(cx, 3));
+    switch (pick(seed, 12)) {
+    case 0: v = deft_sort(u, (int)pick(seed, 2), largest); break;
+    case 1: v = deft_argsort(u, (int)pick(seed, 2), largest); break;
+    case 2:
+        k = deft_topk(u, 2, 1, largest, &v);
+        k = deft_add(deft_cast(k, DEFT_F32), deft_sum(v, DEFT_AXES(1), 1));
+        v = deft_mul(deft_sum(k, DEFT_AXES(1), 1), a);
+        break;
+    case 3: v = deft_index_add(u, at, v, 0); break;
+    case 4: v = deft_index_copy(u, at, v, 0); break;
+    case 5: v = deft_index_reduce(u, at, v, 0, how, largest); break;
+    case 6: v = deft_scatter_add(u, each, v, 1); break;
+    case 7: v = deft_scatter(u, each, v, 1); break;
+    case 8: v = deft_scatter_reduce(u, each, v, 1, how, largest); break;
+    case 9:
+        v = deft_nonzero(deft_slice(u, DEFT_FULL, DEFT_AT(1)), WIDTH, &k);
+        v = deft_add(deft_add(a, deft_reshape(v, DEFT_SHAPE(WIDTH))), k);
+        break;
+    case 10:
+        v = deft_gt(deft_slice(c, DEFT_FULL, DEFT_AT(2)), number(cx, 0));
+        v = deft_compress(deft_slice(u, DEFT_FULL, DEFT_AT(1)), v, WIDTH, &k);
+        v = deft_add(deft_add(a, v), k);
+        break;
+    default:
+        /* It computes the number of its steps from an extent, which is not an open one here. */
+        v = deft_searchsorted(deft_sort(deft_max(u, DEFT_AXES(0), 0), 0, false), v, largest);
+    }
+    return deft_tanh(deft_cast(v, DEFT_F32));
+}
+
 /* Appends one operation. x: the inputs of the function. */
 static void put_op(deft_ctx *cx, side *s, pool *p, deft_tensor *const *x, uint64_t *seed)
 {
@@ -138,7 +183,7 @@ static void put_op(deft_ctx *cx, side *s, pool *p, deft_tensor *const *x, uint64
     deft_tensor *const v = s->outside[1], *const w = pick(seed, 2) ? s->outside[0] : x[IN_WEIGHTS];
     deft_tensor *t, *made[3];
     uint64_t own = oracle_next(seed);
-    switch (pick(seed, 30)) {
+    switch (pick(seed, 36)) {
     case 0: put_a(p, &own, deft_add(a, deft_mul(c, deft_param_f(cx, "rate")))); return;
     case 1: put_a(p, &own, deft_mul(a, b)); return;
     case 2: put_a(p, &own, deft_sub(deft_sin(a), deft_param_f(cx, "shift"))); return;
@@ -187,6 +232,11 @@ static void put_op(deft_ctx *cx, side *s, pool *p, deft_tensor *const *x, uint64
         put_a(p, &own, deft_slice(t, DEFT_FULL, DEFT_RS(1, DEFT_END, 2)));
         return;
     case 28: put_a(p, &own, deft_sub(a, deft_std(c, DEFT_AXES(0), 1, 0))); return;
+    case 29:
+    case 30:
+    case 31:
+    case 32:
+    case 33: put_a(p, &own, routine(cx, a, c, x, &own)); return;
     default:
         put_a(p, &own, deft_square(deft_slice(a, DEFT_FULL, DEFT_RS(-1, DEFT_END, -1))));
         return;

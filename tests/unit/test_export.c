@@ -550,11 +550,11 @@ Test(export, attention_over_many_keys_has_the_bits_of_the_capture_in_c)
 
 /* ---- mistakes ---- */
 
-static deft_status sorted(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+static deft_status middle(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
                           size_t n_out, void *user)
 {
     (void)cx, (void)n_in, (void)n_out, (void)user;
-    out[0] = deft_sort(in[0], 0, 0);
+    out[0] = deft_median(in[0], 0, false);
     return DEFT_OK;
 }
 
@@ -584,10 +584,12 @@ Test(export, mistakes_are_named)
     const deft_export_extent first = { "n", 0, 0 }, third = { "n", 0, 2 };
     deft_export_options o = { 0 };
     deft_tensor *in[1] = { rig_range(&r, 10, 0) }, *out;
-    deft_capture *c = deft_capture_create(r.cx, sorted, NULL), *d;
+    deft_capture *c = deft_capture_create(r.cx, middle, NULL), *d;
     expect_mistake(c, path, o, DEFT_E_STATE, "no recording that can be replayed; call it first");
     OK(&r, deft_capture_call(c, in, 1, &out, 1));
-    expect_mistake(c, path, o, DEFT_E_ARG, "sort needs libdeft");
+    o = (deft_export_options){ .extents = &first, .n_extents = 1 };
+    expect_mistake(c, path, o, DEFT_E_ARG, "topk takes the positions from");
+    o = (deft_export_options){ 0 };
     expect_mistake(c, "", o, DEFT_E_ARG, "path is empty");
     state = rig_range(&r, 10, 1);
     d = deft_capture_create(r.cx, decay, NULL);

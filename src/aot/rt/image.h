@@ -100,7 +100,7 @@ typedef struct aot_bind {
 
 /* ---- segments ---- */
 
-enum { AOT_SEG_KERNEL, AOT_SEG_PRODUCT };
+enum { AOT_SEG_KERNEL, AOT_SEG_PRODUCT, AOT_SEG_ROUTINE };
 enum { AOT_MODE_MAP, AOT_MODE_ROW, AOT_MODE_COL, AOT_MODE_LOOP };
 enum { AOT_ROLE_OUTER, AOT_ROLE_RED, AOT_ROLE_INNER };
 enum { AOT_SPLIT = 1, AOT_TILES = 2, AOT_SCRATCH = 4, AOT_WHOLE_ROWS = 8, AOT_BY_INNER = 16 };
@@ -125,6 +125,7 @@ typedef struct aot_seg {
     uint32_t batch;    /* where its extents begin in image.list */
     uint32_t operand;  /* the bind of A; those of B and C follow */
     uint32_t c_access; /* the access of the epilogue that reads C, or AOT_NONE */
+    uint32_t routine;  /* ROUTINE: image.routines. Its operands are a, b and c of routine.c */
 } aot_seg;
 
 /* What a slot or a parameter becomes. */
@@ -245,6 +246,67 @@ typedef struct aot_product {
 /* Computes share `part` of `parts` of the product. work has aot_product_bytes bytes. */
 typedef void (*aot_product_fn)(const aot_product *p, int64_t part, int64_t parts, char *work);
 
+/* ---- routines ---- */
+
+/* The operators that are no loops over elements (src/runtime/routine.h). Those from AOT_ADD on
+ * combine values with elements at indices. */
+enum {
+    AOT_ARGSORT,
+    AOT_SORT,
+    AOT_TOPK,
+    AOT_WHICH,
+    AOT_COMPRESS,
+    AOT_ADD,
+    AOT_SET,
+    AOT_MUL,
+    AOT_MIN,
+    AOT_MAX
+};
+
+/* What the bits of an element mean. */
+enum { AOT_UNSIGNED, AOT_SIGNED, AOT_FLOAT, AOT_F16, AOT_BF16 };
+typedef struct aot_type {
+    uint32_t kind, bytes;
+} aot_type;
+
+enum { AOT_MOST_RANK = 8, AOT_DESCENDING = 1, AOT_ZEROS = 2 };
+
+/* A routine. Numbers that depend on extents are slots. The lists begin in image.list, one after the
+ * other: `rank` extents, and as many strides of a, b and c.
+ *
+ *   ARGSORT, SORT, TOPK  rows of a, of n elements, which are `step` apart; c has the positions
+ *                        [first, first + m) of the order of each row, row by row
+ *   WHICH                c has the m positions at which the vector a is not 0
+ *   COMPRESS             c has the m elements of the vector a at which the vector b is not 0
+ *   others               the values b meet elements of c at the indices a: value p meets the one at
+ *                        p * stride of c + index * step. There are n indices. */
+typedef struct aot_routine {
+    uint32_t op, flags, rank, list;
+    uint32_t n, m, first, step;
+    uint32_t b_step;                           /* COMPRESS */
+    uint32_t a_kind, a_bytes, b_kind, b_bytes; /* the types of the elements of a and of b */
+    uint32_t unused;
+} aot_routine;
+
+typedef struct aot_routine_job {
+    const aot_routine *what;
+    const char *a, *b;
+    char *c;
+    int64_t n, m, first, step, b_step;
+    int64_t extent[AOT_MOST_RANK], a_stride[AOT_MOST_RANK], b_stride[AOT_MOST_RANK],
+        c_stride[AOT_MOST_RANK];
+} aot_routine_job;
+
+/* Computes share `part` of `parts`. work has aot_routine_bytes bytes. Returns 1 when an index is
+ * out of range, else 0. */
+typedef int (*aot_routine_fn)(const aot_routine_job *j, int64_t part, int64_t parts, char *work);
+
+/* Bytes that each share of a routine needs: for a key and a position of each element, twice. */
+static inline int64_t aot_routine_bytes(const aot_routine *x, int64_t n)
+{
+    return x->op <= AOT_TOPK ? 32 * n : 0;
+}
+
 /* ---- the image ---- */
 
 /* The code for one kind of processor. */
@@ -272,6 +334,8 @@ typedef struct aot_image {
     const aot_row *rows;
     const aot_blocks *blocks;
     const aot_piece *pieces;
+    const aot_routine *routines;
+    aot_routine_fn routine;  /* NULL: the program has none */
     const aot_level *levels; /* the best first */
     const char *data;
     uint32_t *level; /* 1 + the level that this processor takes; 0 until the first call */

@@ -15,7 +15,7 @@
 
 enum { AOT_BLOCK = 4096, TILES_BYTES = 64 << 10, MAP_GRAIN = 4096, COL_GRAIN = 256, STRIP = 16 };
 enum { BLOCK_BYTES = 192 << 10, BLOCKS_PER_THREAD = 4 }; /* of loops that run in blocks */
-enum { LINE = 64, MOST_THREADS = 1024, FORK_PS = 10 * 1000 * 1000 };
+enum { LINE = 64, MOST_THREADS = 1024, FORK_PS = 10 * 1000 * 1000, ROUTINE_PS = 2000 };
 
 /* A segment in a call. */
 typedef struct run_seg {
@@ -44,6 +44,8 @@ typedef struct run {
     int32_t *place; /* per root of a loop: where its state is, PLACE_... */
     run_seg *segs;
     char *areas; /* of the threads */
+    char *routine_work;
+    int64_t routine_bytes; /* of a thread */
     int64_t area_bytes;
     int64_t product_at, scratch_at, copies_at; /* in an area */
     char *arena;
@@ -361,7 +363,7 @@ static int64_t product_block_bytes(const run *r, const aot_seg *g)
 static int64_t aot_lay_out(run *r, char *base)
 {
     const aot_image *const im = r->im;
-    int64_t at = 0, tiles = 0, scratch = 0, product = 0, copies = 0;
+    int64_t at = 0, tiles = 0, scratch = 0, product = 0, copies = 0, routine = 0;
     run_seg counted;
     (void)aot_take(base, &at, im->n_slots ? im->n_values * (int64_t)sizeof(int64_t) : 0);
     r->base = aot_take(base, &at, im->n_bufs * (int64_t)sizeof *r->base);
@@ -380,6 +382,10 @@ static int64_t aot_lay_out(run *r, char *base)
         }
         scratch = aot_most(scratch, own);
         if (g->flags & AOT_TILES) tiles = TILES_BYTES;
+        if (g->kind == AOT_SEG_ROUTINE) {
+            const aot_routine *const x = &im->routines[g->routine];
+            routine = aot_most(routine, aot_routine_bytes(x, aot_slot_of(r, x->n)));
+        }
         if (g->kind != AOT_SEG_PRODUCT) continue;
         product = aot_most(product, product_bytes(r, g, aot_slot_of(r, g->m)));
         if (g->per_row > 0) product = aot_most(product, product_block_bytes(r, g));
@@ -391,6 +397,8 @@ static int64_t aot_lay_out(run *r, char *base)
     r->copies_at = r->product_at + (product + LINE - 1) / LINE * LINE;
     r->area_bytes = r->copies_at + (copies + LINE - 1) / LINE * LINE;
     r->areas = aot_take(base, &at, r->area_bytes * r->n_threads);
+    r->routine_bytes = aot_round_up(routine, LINE);
+    r->routine_work = aot_take(base, &at, r->routine_bytes * r->n_threads);
     aot_lay_out_workers(r, base, &at);
     return at;
 }
@@ -646,6 +654,56 @@ static void product_task(void *data, int index)
     fp_leave(fp);
 }
 
+/* ---- routines ---- */
+
+typedef struct routine_run {
+    const run *r;
+    aot_routine_job job;
+    int64_t n_tasks;
+} routine_run;
+
+static void routine_task(void *data, int index)
+{
+    const routine_run *const x = data;
+    const run *const r = x->r;
+    const fp_state fp = fp_enter();
+    if (r->im->routine(&x->job, index, x->n_tasks, r->routine_work + r->routine_bytes * index))
+        *(int64_t *)(void *)area_of(r, index) = 1;
+    fp_leave(fp);
+}
+
+static void aot_run_routine(const run *r, const aot_seg *g, const aot_threads *threads)
+{
+    const aot_routine *const what = &r->im->routines[g->routine];
+    const aot_bind *const operand = &r->im->binds[g->operand];
+    const uint32_t *const list = r->im->list + what->list;
+    routine_run x = { .r = r, .n_tasks = 1 };
+    aot_routine_job *const j = &x.job;
+    int64_t n = aot_slot_of(r, what->n);
+    j->what = what;
+    j->a = aot_address(r, &operand[0]);
+    j->b = aot_address(r, &operand[1]);
+    j->c = aot_address(r, &operand[2]);
+    j->n = n;
+    j->m = aot_slot_of(r, what->m);
+    j->first = aot_slot_of(r, what->first);
+    j->first = aot_most(aot_least(j->first, j->n - j->m), 0);
+    j->step = aot_slot_of(r, what->step);
+    j->b_step = aot_slot_of(r, what->b_step);
+    if (what->op >= AOT_ADD) n = 1;
+    for (uint32_t i = 0; i < what->rank; i++) {
+        n *= j->extent[i] = aot_slot_of(r, list[i]);
+        j->a_stride[i] = aot_slot_of(r, list[what->rank + i]);
+        j->b_stride[i] = aot_slot_of(r, list[2 * what->rank + i]);
+        j->c_stride[i] = aot_slot_of(r, list[3 * what->rank + i]);
+    }
+    if (r->n_threads > 1 && (double)n * ROUTINE_PS > FORK_PS) x.n_tasks = r->n_threads;
+    if (x.n_tasks > 1)
+        threads->run(threads->user, (int)x.n_tasks, routine_task, &x);
+    else
+        routine_task(&x, 0);
+}
+
 /* The estimated time of the kernels of a launch, in ps. */
 static double launch_ps(const run *r, const aot_launch *l)
 {
@@ -679,6 +737,8 @@ static void aot_run_launch(run *r, const aot_launch *l, const aot_threads *threa
             else
                 product_share(r, s, 0, 1);
             r->n_tasks = before;
+        } else if (s->seg->kind == AOT_SEG_ROUTINE) {
+            aot_run_routine(r, s->seg, threads);
         } else if (r->n_tasks <= 1 || is_after) {
             segment_share(r, s, 0, 1);
         } else if (s->partial) {
