@@ -4,11 +4,13 @@
  * squares from 64 to 2048, the flat products of a small network, and thin products: 1 to 64 rows
  * times weights in either layout, and a matrix times few columns. The references are the better of
  * OpenBLAS and oneDNN (product.h), and for a matrix beyond the L2 cache times a vector also a read
- * of the matrix. All sides run in turn; medians.
+ * of the matrix. All sides run in turn; medians. On processors with AMX, products of bf16 by tiles
+ * stand beside those by vectors.
  */
 #include "bench.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "product.h"
 
@@ -94,6 +96,70 @@ static void compare_thin(bench *b, product *p)
         }
 }
 
+/* ---- bf16 ---- */
+
+typedef struct bf16_product {
+    df_matmul_job job;
+    df_pool *pool;
+    void *work;
+} bf16_product;
+
+static void run_bf16(void *user)
+{
+    bf16_product *const p = user;
+    df_matmul_run(&p->job, NULL, NULL, p->pool, p->work);
+}
+
+/* Products of bf16 in fast mode, by the tiles of AMX and by vectors (AVX-512 BF16), into f32. */
+static void compare_bf16(bench *b, product *p)
+{
+    static const int64_t shapes[][3] = {
+        { 1, 4096, 1024 }, { 8, 4096, 1024 }, { 64, 768, 768 },
+        { 256, 256, 256 }, { 512, 512, 512 }, { 1024, 1024, 1024 }
+    };
+    const int rounds = b->quick ? 7 : 21;
+    if (!df_matmul_enable_tiles()) return;
+    for (int64_t i = 0; i < 2 * 1024 * 4096; i++) { /* between 0.5 and 2, of either sign */
+        const uint16_t bits = (uint16_t)(i * 40503 >> 3);
+        ((uint16_t *)(void *)p->a)[i] = (uint16_t)((bits & 0x80ff) | 0x3f00);
+        ((uint16_t *)(void *)p->b)[i] = (uint16_t)((bits & 0x807f) | 0x3f80);
+    }
+    for (size_t i = 0; i < DF_LEN(shapes); i++) {
+        const int64_t m = shapes[i][0], n = shapes[i][1], k = shapes[i][2];
+        const double flops = 2.0 * (double)m * (double)n * (double)k * 1e-9;
+        double tiles, vectors;
+        char label[128];
+        snprintf(label, sizeof label, "matmul %lldx%lldx%lld bf16, %u thread%s, fast", (long long)m,
+                 (long long)n, (long long)k, p->threads, p->threads > 1 ? "s" : "");
+        if (!bench_wants(b, label)) continue;
+        bf16_product ours = { .job = { .dtype = DEFT_F32,
+                                       .m = m,
+                                       .n = n,
+                                       .k = k,
+                                       .n_batch = 1,
+                                       .a = (const char *)p->a,
+                                       .b = (const char *)p->b,
+                                       .c = (char *)p->c,
+                                       .a_row = k,
+                                       .a_col = 1,
+                                       .b_row = n,
+                                       .b_col = 1,
+                                       .c_row = n,
+                                       .is_bf16 = true,
+                                       .fast = true },
+                              .pool = p->pool[p->threads],
+                              .work = p->work };
+        bf16_product other = ours;
+        ours.job.is_tiled = true;
+        if (df_matmul_work_size(&ours.job, NULL, p->threads) > p->work_size) exit(1);
+        if (df_matmul_work_size(&other.job, NULL, p->threads) > p->work_size) exit(1);
+        bench_pair(run_bf16, &ours, run_bf16, &other, rounds,
+                   bench_calls(run_bf16, &ours, b->quick ? 5e-4 : 2e-3), &tiles, &vectors);
+        bench_row(b, label, flops / tiles, "GFLOP/s", "vectors (AVX-512 BF16)", flops / vectors,
+                  BENCH_RATIO_AT_LEAST, m <= 4 ? 0.85 : 1.0);
+    }
+}
+
 void bench_matmul(bench *b)
 {
     static const int64_t squares[] = { 64, 128, 256, 512, 1024, 2048 };
@@ -120,5 +186,6 @@ void bench_matmul(bench *b)
     p.n = 256;
     p.k = 64;
     for (p.m = 1; p.m <= 16; p.m *= 4) compare(b, &p, 1e-3);
+    for (p.threads = 1; p.threads <= 2; p.threads++) compare_bf16(b, &p);
     product_destroy(&p);
 }

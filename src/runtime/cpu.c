@@ -220,6 +220,7 @@ deft_status df_cpu_create(df_diag *d, const df_mem *mem, const df_log *log, cons
     c->exec.measure = o->measure;
     c->exec.spent = o->spent;
     c->exec.bf16 = df_matmul_try_bf16();
+    atomic_init(&c->exec.tiles, o->use_tiles ? DF_TILES_UNKNOWN : DF_TILES_NONE);
     c->exec.near_bytes = df_os_cache(2);
     const double last = o->last_cache ? (double)o->last_cache : df_os_cache(3);
     const double ours = LAST_PER_CPU * df_os_n_cpus();

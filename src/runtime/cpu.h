@@ -22,6 +22,7 @@ typedef struct df_cpu_options {
     uint64_t last_cache;             /* bytes of the last cache; 0: of this machine's */
     const df_compiler *compiler;     /* copied; NULL: interpreter only */
     bool use_blas;                   /* fast mode may open a BLAS */
+    bool use_tiles;                  /* fast mode may use the tiles of AMX */
     const df_naming_options *naming; /* NULL: compiled code gets no names */
     struct df_spent *spent;          /* counts the time of each launch; borrowed; may be NULL */
     bool measure;                    /* fill in the times of df_run_stats */

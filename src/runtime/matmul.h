@@ -40,6 +40,9 @@ typedef struct df_matmul_job {
     /* The elements of A and B are bf16, and dtype is f32. Only without images, and in strict mode
      * only where df_matmul_pairs_are_exact is true. */
     bool is_bf16;
+    /* bf16 in fast mode are multiplied by the tiles of AMX (matmul/bf16_amx.c). Only after
+     * df_matmul_enable_tiles was true. */
+    bool is_tiled;
     /* The smallest magnitudes other than 0 in A and in B, as bits, when they are bf16; 0: not yet
      * known. */
     uint16_t least[2];
@@ -75,6 +78,11 @@ typedef enum df_bf16_use {
 /* Tries the instructions, which takes some microseconds. */
 df_bf16_use df_matmul_try_bf16(void);
 
+/* Asks the system for the tiles of AMX, on behalf of the whole process, and for good. Returns false
+ * when the processor or the system has none, or when a thread has an alternate stack for signals
+ * that is too small for their contents. Takes some microseconds. */
+bool df_matmul_enable_tiles(void);
+
 /* Whether the product of these two arrays of bf16 has the strict bits when pairs are multiplied.
  * Needs DF_BF16_CHAINS. Reads both operands, on the threads of the pool, but for those whose
  * job.least is known. */
@@ -85,6 +93,7 @@ bool df_matmul_pairs_are_exact(const df_matmul_job *job, df_pool *pool);
 typedef struct df_weights {
     bool is_a;
     bool has_pairs;         /* the elements are bf16, and are packed as pairs (matmul/bf16.h) */
+    bool is_tiled;          /* for the tiles of AMX */
     int64_t k, n, row, col; /* rows, columns and strides of the product's B */
     int64_t bytes;          /* of the packed copy */
     uint32_t width;         /* columns of a panel */

@@ -43,6 +43,7 @@ typedef struct fixture {
     int n_checks, n_packed;
     bool is_exact; /* sums of small integers, whose order shows in no bit */
     df_bf16_use bf16;
+    bool has_tiles;
 } fixture;
 
 static uint32_t draw(fixture *f, uint32_t below)
@@ -153,6 +154,7 @@ static void start(fixture *f)
     memset(f, 0, sizeof *f);
     f->random = 12345;
     f->bf16 = df_matmul_try_bf16();
+    f->has_tiles = df_matmul_enable_tiles();
     for (uint32_t i = 1; i <= MAX_THREADS; i++)
         cr_assert(df_pool_create(NULL, &df_mem_system, i, &f->pool[i]) == DEFT_OK);
     for (int t = 0; t < 2; t++) memcpy(&f->kernel[t][1], stand_ins[t], sizeof stand_ins[t]);
@@ -171,11 +173,16 @@ static void start(fixture *f)
     }
 }
 
+static void finish_pools(fixture *f)
+{
+    for (uint32_t i = 1; i <= MAX_THREADS; i++) df_pool_destroy(&f->pool[i]);
+    for (int i = 0; i < N_JITS; i++) df_plugin_close(&f->compiler[i], &f->plugin[i]);
+}
+
 static void finish(fixture *f)
 {
     cr_assert(f->n_checks > 0);
-    for (uint32_t i = 1; i <= MAX_THREADS; i++) df_pool_destroy(&f->pool[i]);
-    for (int i = 0; i < N_JITS; i++) df_plugin_close(&f->compiler[i], &f->plugin[i]);
+    finish_pools(f);
 }
 
 /* ---- the check ---- */
@@ -185,6 +192,7 @@ typedef struct layout {
     bool a_shared, b_per_batch, c_null;
     int epilogue;
     bool is_bf16; /* A and B */
+    bool is_tiled;
     bool fast;
 } layout;
 
@@ -249,7 +257,10 @@ static void check(fixture *f, deft_dtype t, int64_t m, int64_t n, int64_t k, int
                   layout l, unsigned threads)
 {
     df_matmul_job j = { .dtype = t, .m = m, .n = n, .k = k, .n_batch = b0 * b1, .batch_rank = 2 };
+    const bool was_exact = f->is_exact;
     j.is_bf16 = l.is_bf16;
+    j.is_tiled = l.is_tiled;
+    f->is_exact = l.is_tiled || was_exact;
     j.fast = l.fast;
     const int64_t size = (int64_t)deft_dtype_size(t), gap = l.wide ? 3 : 0;
     j.batch_extent[0] = b0;
@@ -323,6 +334,7 @@ static void check(fixture *f, deft_dtype t, int64_t m, int64_t n, int64_t k, int
             free(s.out);
             f->n_checks++;
         }
+    f->is_exact = was_exact;
     free(packed);
     free(c);
     free(before);
@@ -376,18 +388,23 @@ Test(matmul, strides_batches_epilogues_threads)
 }
 
 /* Products of bf16 by instructions for pairs of them: odd k, more than one slice of k, shapes that
- * fill no tile, one column, and strides along which pairs are not contiguous. */
-Test(matmul, bf16)
+ * fill no tile, one column, and strides along which pairs are not contiguous. is_tiled: by the
+ * tiles of AMX. */
+static void check_bf16(bool is_tiled)
 {
     static const int64_t sizes[] = { 1, 2, 3, 7, 8, 9, 15, 16, 17, 47, 48, 49, 65, 96, 130, 300 };
     static const int64_t depths[] = { 0, 1, 2, 3, 15, 16, 17, 31, 33, 130, 301, 1537, 3100 };
     fixture f;
     start(&f);
-    if (f.bf16 == DF_BF16_NONE) cr_skip_test("no instructions for bf16 here");
+    if (f.bf16 == DF_BF16_NONE || (is_tiled && !f.has_tiles)) {
+        finish_pools(&f);
+        cr_skip_test("no instructions for bf16 here");
+    }
     for (int i = 0; i < 2000 && (i < 100 || test_time_left(1)); i++) {
         const uint32_t bits = draw(&f, 1024);
         const layout l = { .is_bf16 = true,
-                           .fast = i & 1 || f.bf16 != DF_BF16_CHAINS,
+                           .is_tiled = is_tiled,
+                           .fast = is_tiled || i & 1 || f.bf16 != DF_BF16_CHAINS,
                            .a_transposed = bits & 1,
                            .b_transposed = bits & 2,
                            .wide = bits & 4,
@@ -403,6 +420,36 @@ Test(matmul, bf16)
         if (m * n * k > 1 << 19) continue; /* the reference is slow */
         check(&f, DEFT_F32, m, n, k, 1 + draw(&f, 2), 1 + draw(&f, 2), l, 1u << (1 + draw(&f, 4)));
     }
+    finish(&f);
+}
+
+Test(matmul, bf16)
+{
+    check_bf16(false);
+}
+
+Test(matmul, tiles)
+{
+    check_bf16(true);
+}
+
+/* Several tasks along both axes, and packed rows that tasks share. */
+Test(matmul, tiles_of_larger_products)
+{
+    static const int64_t shapes[][3] = { { 300, 520, 70 }, { 20, 1100, 600 }, { 520, 40, 530 } };
+    fixture f;
+    start(&f);
+    for (size_t i = 0; i < DF_LEN(shapes) && f.has_tiles; i++)
+        for (uint32_t bits = 0; bits < 8; bits++) {
+            const layout l = { .is_bf16 = true,
+                               .is_tiled = true,
+                               .fast = true,
+                               .a_transposed = bits & 1,
+                               .b_transposed = bits & 2,
+                               .c_null = bits & 4 };
+            check(&f, DEFT_F32, shapes[i][0], shapes[i][1], shapes[i][2], 1, 1, l, 6);
+        }
+    f.n_checks += !f.has_tiles;
     finish(&f);
 }
 

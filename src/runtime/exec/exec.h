@@ -15,6 +15,8 @@
 
 typedef struct df_run_layout df_run_layout;
 
+typedef enum df_tiles_state { DF_TILES_UNKNOWN, DF_TILES_ALLOWED, DF_TILES_NONE } df_tiles_state;
+
 typedef struct df_executor {
     const df_mem *mem;
     df_allocator *allocator;
@@ -25,10 +27,12 @@ typedef struct df_executor {
     df_blas *_Atomic blas; /* NULL: not opened, or there is none */
     const df_gemm_kernel *_Atomic gemm[2]; /* f32, f64; NULL: the tiles in C */
     df_bf16_use bf16;
+    /* Whether products of bf16 may use tiles. The first product that wants them asks. */
+    df_tiles_state _Atomic tiles;
     double stream_bytes; /* launches that move more may stream (exec_stream.c) */
     double near_bytes;   /* of the second cache; infinity: not known */
-    double
-        far_bytes;   /* of the last cache, or what this process may count on; infinity: not known */
+    /* Of the last cache, or what this process may count on; infinity: not known. */
+    double far_bytes;
     bool shares_far; /* other processors use the last cache, too */
     bool measure;    /* fill in the times of df_run_stats */
     struct df_spent *spent;       /* counts the time of launches; borrowed; may be NULL */

@@ -100,6 +100,17 @@ static void lay_converted(const df_seg *seg, df_matmul_job *job)
         lay_dense(job, job->k, job->n, job->b_batch, &job->b_row, &job->b_col);
 }
 
+/* Whether products of bf16 in fast mode use tiles. Answers alike each time. */
+static bool uses_tiles(df_executor *x)
+{
+    df_tiles_state now = atomic_load_explicit(&x->tiles, memory_order_relaxed);
+    if (now == DF_TILES_UNKNOWN) {
+        const df_tiles_state found = df_matmul_enable_tiles() ? DF_TILES_ALLOWED : DF_TILES_NONE;
+        if (atomic_compare_exchange_strong(&x->tiles, &now, found)) now = found;
+    }
+    return now == DF_TILES_ALLOWED;
+}
+
 static void matmul_job(const df_run *r, const df_seg *seg, df_matmul_job *job)
 {
     const uint32_t row = seg->n_batch, col = seg->n_batch + 1;
@@ -127,6 +138,7 @@ static void matmul_job(const df_run *r, const df_seg *seg, df_matmul_job *job)
         job->b_col = df_run_slot(r, seg->b.stride[col]);
     }
     job->c_row = seg->c.buf.i == DF_NONE ? 0 : df_run_slot(r, seg->c.stride[row]);
+    job->is_tiled = job->is_bf16 && job->fast && uses_tiles(r->x);
     lay_converted(seg, job);
 }
 

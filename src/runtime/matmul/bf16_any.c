@@ -8,3 +8,13 @@ const df_bf16_code *df_bf16_pick(void)
 {
     return NULL;
 }
+
+const df_bf16_code *df_bf16_tiles(void)
+{
+    return NULL;
+}
+
+bool df_matmul_enable_tiles(void)
+{
+    return false;
+}

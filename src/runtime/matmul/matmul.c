@@ -40,6 +40,7 @@
 /* Measured on Sapphire Rapids (48 KiB L1, 2 MiB L2) and Zen 5 (1 MiB L2, 32 MiB L3). Times change
  * little around these values. */
 enum {
+    KC_UNIT = 16,               /* a slice of K is a multiple, as tiles of AMX need */
     KC_BYTES = 768 * 4,         /* of a row of A in one slice. C is read and written per slice */
     A_BYTES = 288 << 10,        /* packed A of one task: a third of L2, with two panels of B */
     WHOLE_A_BYTES = 1 << 20,    /* packed A of one task that has all rows: B is read only once */
@@ -54,6 +55,7 @@ enum {
     CHUNK = 512,                /* least rows of a panel that a thread packs */
     FAR_BYTES = 8 << 20,        /* a larger B is prefetched by the tiles that read it as it lies */
     SWEEP_BYTES = 4 << 10,      /* least part of a row of B per thread for tiles->sweep */
+    TILED_ROWS = 256, /* of a task on tiles of AMX: its A, B and C of one slice stay in L2 */
     ALIGN = 64
 };
 
@@ -108,11 +110,11 @@ static void pair_halves(cut *w)
     df_matmul_job *const j = &w->job;
     w->in_size = w->size;
     if (!j->is_bf16) return;
-    w->pairs = df_bf16_pick();
+    w->pairs = df_bf16_code_of(j);
     df_assert(w->pairs && j->dtype == DEFT_F32 && !j->images);
     w->in_size = (int64_t)sizeof(uint16_t);
     w->n_halves = j->k;
-    j->k = df_div_up(j->k, 2);
+    j->k = df_bf16_pairs(w->pairs, j->k);
     j->a_col *= 2;
     j->b_row *= 2;
 }
@@ -208,6 +210,7 @@ static int64_t column_unit(const cut *w)
 {
     const bool is_whole = w->job.images || (!w->job.packed && has_common_panels(w));
     if (!w->pack_b) return df_max_i64(w->nr / 3, 1);
+    if (w->job.is_tiled) return w->nr; /* a part of a panel takes as long as all of it */
     return is_whole ? w->nr : df_min_i64(ALIGN / w->size, w->nr);
 }
 
@@ -233,7 +236,8 @@ static void choose_blocks(cut *w)
     const bool is_large = j->k * j->n * w->size > DF_MATMUL_WELL_BYTES;
     const bool is_stream = is_large && !w->pack_b; /* B is read from memory, as it lies there */
     const bool packs_b_alone = w->pack_b && !w->pack_a && !j->packed && !j->images;
-    const int64_t kc_bytes = packs_b_alone                              ? TALL_KC_BYTES
+    const int64_t kc_bytes = w->pairs && w->pairs->slice                ? w->pairs->slice * w->size
+                             : packs_b_alone                            ? TALL_KC_BYTES
                              : w->pack_b || (j->m > w->mr && !is_large) ? KC_BYTES
                              : j->m <= 2                                ? FLAT_KC_BYTES
                              : j->m <= 4 * w->mr                        ? TALL_KC_BYTES
@@ -243,14 +247,15 @@ static void choose_blocks(cut *w)
     else if (w->dots || w->multiply == w->tiles->sweep)
         w->kc = df_max_i64(j->k, 1);
     else
-        w->kc = j->k > 0 ? df_matmul_even_part(j->k, kc_bytes / w->size, 8) : 1;
+        w->kc = j->k > 0 ? df_matmul_even_part(j->k, kc_bytes / w->size, KC_UNIT) : 1;
 
     int64_t rows = df_max_i64(w->mr, A_BYTES / (w->size * w->kc) / w->mr * w->mr);
+    if (j->is_tiled) rows = TILED_ROWS;
     if (!w->pack_a) rows = df_max_i64(rows, 256);
     const bool whole = has_whole_a(w, rows);
     if (whole)
         rows = j->m;
-    else if (!j->c && w->g)
+    else if (!j->c && w->g && !j->is_tiled)
         rows = rows_of_tile(w, rows);
     int64_t blocks = df_div_up(j->m, rows), columwides = 1;
     const double all = df_matmul_cost(j) * (double)j->n_batch;
@@ -321,6 +326,7 @@ static void choose_b(cut *w)
 static bool has_common_rows(const cut *w)
 {
     const df_matmul_job *const j = &w->job;
+    if (j->is_tiled) return j->n_batch == 1 && j->n > w->nb;
     return w->pack_a && !w->pairs && w->n_mb == 1 && j->n_batch == 1 && j->k > w->kc &&
            df_div_up(j->n, w->nb) > (int64_t)w->n_threads;
 }
@@ -401,11 +407,16 @@ static int64_t panel_width(const cut *w, int64_t j0, int64_t j1)
 
 /* Packs pairs [k0, k1) of n_lanes lanes. `from` is the first half, and step leads from pair to
  * pair. */
-static void pack_pairs(const cut *w, char *to, int64_t width, const char *from, int64_t step,
+static void pack_pairs(const cut *w, bool of_a, char *to, const char *from, int64_t step,
                        int64_t stride, int64_t k0, int64_t k1, int64_t n_lanes)
 {
-    w->pairs->pack((uint32_t *)(void *)to, width, (const uint16_t *)(const void *)from, step / 2,
-                   stride, df_min_i64(2 * k1, w->n_halves) - 2 * k0, n_lanes);
+    const uint16_t *const halves = (const uint16_t *)(const void *)from;
+    const int64_t n = df_min_i64(2 * k1, w->n_halves) - 2 * k0;
+    if (of_a)
+        w->pairs->pack_a((uint32_t *)(void *)to, w->mr, halves, step / 2, stride, n, n_lanes);
+    else
+        df_bf16_pack_b(w->pairs, (uint32_t *)(void *)to, w->nr, halves, step / 2, stride, n,
+                       k1 - k0, n_lanes);
 }
 
 static void pack_panel(const cut *w, char *to, int64_t batch, int64_t k0, int64_t k1, int64_t j0,
@@ -414,7 +425,7 @@ static void pack_panel(const cut *w, char *to, int64_t batch, int64_t k0, int64_
     const df_matmul_job *const j = &w->job;
     const char *const b = j->b + df_matmul_batch_offset(j, j->b_batch, batch) * w->in_size;
     if (w->pairs) {
-        pack_pairs(w, to, w->nr, b + (k0 * j->b_row + j0 * j->b_col) * w->in_size, j->b_row,
+        pack_pairs(w, false, to, b + (k0 * j->b_row + j0 * j->b_col) * w->in_size, j->b_row,
                    j->n == 1 ? 1 : j->b_col, k0, k1, j1 - j0);
         return;
     }
@@ -435,7 +446,7 @@ static void pack_rows(const cut *w, char *to, const char *a, int64_t k0, int64_t
         const char *const from = a + (i * j->a_row + k0 * j->a_col) * w->in_size;
         const int64_t rows = df_min_i64(w->mr, m1 - i);
         if (w->pairs)
-            pack_pairs(w, to, w->mr, from, j->a_col, j->a_row, k0, k1, rows);
+            pack_pairs(w, true, to, from, j->a_col, j->a_row, k0, k1, rows);
         else
             w->tiles->pack(to, w->mr, from, j->a_col, j->a_row, k1 - k0, rows);
         to += w->mr * (k1 - k0) * w->size;
@@ -487,7 +498,7 @@ static void matmul_multiply_panel(const cut *w, const df_block *g, next_panel af
     const char *const next_end = next ? next + g->k * w->nr * w->size : NULL;
     for (int64_t i = 0; i < g->m; i += w->mr) {
         tile.m = df_min_i64(w->mr, g->m - i);
-        if (i + 2 * w->mr <= g->m)
+        if (i + 2 * w->mr <= g->m && !w->job.is_tiled)
             fetch_below(w, g, (const char *)tile.c + w->mr * g->c_row * w->size);
         if (after.rows) fetch_rows(w, after.rows, g->k, i / w->mr, df_div_up(g->m, w->mr));
         if (w->g)
@@ -592,8 +603,10 @@ static void compute_task(void *user, uint32_t i, uint32_t thread)
     const int64_t batch = r->batch0 + i / w->n_mb / r->n_nb * w->per_task;
     const int64_t end = df_min_i64(batch + w->per_task, r->batch0 + r->n_batch);
     const int64_t n0 = task_column(r, n), n1 = task_column(r, n + 1);
+    if (w->pairs && w->pairs->begin) w->pairs->begin();
     for (int64_t b = batch; b < end; b++)
         matmul_compute_block(r, thread, b, m0, df_min_i64(m0 + w->mb, w->job.m), n0, n1);
+    if (w->pairs && w->pairs->end) w->pairs->end();
 }
 
 /* ---- packing before the tasks ---- */

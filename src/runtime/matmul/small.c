@@ -12,6 +12,7 @@ enum { RATE = 2 };
 enum {
     READ_MACS = 3, /* multiply-adds that take as long as transposing or reading one element of B */
     LOAD_MACS = 1, /* the same for an element that lies well in a cache */
+    TILE_GAIN = 8, /* multiply-adds of tiles of AMX in the time of one */
     SPLIT_BYTES = 256, /* least part of a column of B that tiles->split divides among lanes */
 };
 
@@ -38,7 +39,8 @@ bool df_matmul_wants_blas(const df_matmul_job *j)
 
 double df_matmul_cost(const df_matmul_job *j)
 {
-    return (double)(j->m + READ_MACS) * (double)j->n * (double)j->k;
+    const int64_t m = j->is_tiled ? j->m / TILE_GAIN : j->m;
+    return (double)(m + READ_MACS) * (double)j->n * (double)j->k;
 }
 
 double df_matmul_ns(double macs, const df_tiles *t)

@@ -47,9 +47,14 @@ static bool gains_by_packing(const df_matmul_job *j, const df_tiles *t)
     return !splits || bytes <= DF_MATMUL_WELL_BYTES;
 }
 
+static const df_bf16_code *weights_code(const df_weights *w)
+{
+    return w->is_tiled ? df_bf16_tiles() : df_bf16_pick();
+}
+
 static int64_t weights_panel_size(const df_weights *w, deft_dtype t)
 {
-    const int64_t rows = w->has_pairs ? df_div_up(w->k, 2) : w->k;
+    const int64_t rows = w->has_pairs ? df_bf16_pairs(weights_code(w), w->k) : w->k;
     return rows * w->width * (int64_t)deft_dtype_size(t);
 }
 
@@ -66,11 +71,12 @@ bool df_matmul_find_weights(const df_matmul_job *job, df_weights *out)
     if (!PACKS_ALL && !gains_by_packing(j, t)) return false;
     *out = (df_weights){ .is_a = is_a,
                          .has_pairs = j->is_bf16,
+                         .is_tiled = j->is_tiled,
                          .k = j->k,
                          .n = j->n,
                          .row = j->b_row,
                          .col = j->b_col,
-                         .width = j->is_bf16 ? df_bf16_pick()->kernel.nr : t->nr };
+                         .width = j->is_bf16 ? df_bf16_code_of(j)->kernel.nr : t->nr };
     out->bytes = weights_panel_size(out, j->dtype) * df_div_up(j->n, out->width);
     if (out->has_pairs) out->bytes += PAD_BYTES;
     return true;
@@ -93,8 +99,9 @@ static void pack_weights_panel(void *user, uint32_t i, uint32_t thread)
     const char *const from = p->from + j0 * w->col * (int64_t)size;
     char *const to = p->to + i * weights_panel_size(w, p->dtype);
     if (w->has_pairs)
-        df_bf16_pick()->pack((uint32_t *)(void *)to, w->width, (const uint16_t *)(const void *)from,
-                             w->row, w->n == 1 ? 1 : w->col, w->k, columns);
+        df_bf16_pack_b(weights_code(w), (uint32_t *)(void *)to, w->width,
+                       (const uint16_t *)(const void *)from, w->row, w->n == 1 ? 1 : w->col, w->k,
+                       df_bf16_pairs(weights_code(w), w->k), columns);
     else
         df_tiles_pick(p->dtype)->pack(to, w->width, from, w->row, w->n == 1 ? 1 : w->col, w->k,
                                       columns);
@@ -109,7 +116,7 @@ void df_matmul_pack(const df_weights *w, deft_dtype t, const char *from, char *t
                                 .rank = 2,
                                 .extent = { w->k, w->n },
                                 .stride = { w->row, w->col } };
-    const uint16_t least = df_bf16_least(&view, pool);
+    const uint16_t least = w->is_tiled ? 0 : df_bf16_least(&view, pool);
     char *const tail = to + w->bytes - PAD_BYTES;
     memset(tail, 0, PAD_BYTES);
     memcpy(tail, &least, sizeof least);
