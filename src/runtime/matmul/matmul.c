@@ -21,6 +21,9 @@
  *
  * The division (`cut`) depends on the job, the micro-kernel and the number of threads. It does not
  * depend on the BLAS. So df_matmul_work_size and df_matmul_run compute the same division.
+ *
+ * Why this file is long: the division, packing and the tasks share one struct, `cut`, and change
+ * together.
  */
 #include "runtime/matmul.h"
 
