@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "ops/shape.h"
+#include "runtime/matmul/lift.h"
 #include "runtime/matmul/windows.h"
 
 enum { PAIRS_MACS = 6000 }; /* below, to cast bf16 to f32 is faster than to pack pairs of them */
@@ -195,53 +196,22 @@ static char *operand_address(const df_run *r, const df_bind *bind, deft_dtype t)
     return r->base[bind->buf.i] + df_run_slot(r, bind->offset) * (int64_t)deft_dtype_size(t);
 }
 
-/* The conversion of an operand of halves to f32, which is exact. */
-typedef struct lifting {
-    const df_matmul_job *job;
-    const int64_t *batch; /* strides of the copy; 0: entries of the batch are the same matrix */
-    const uint16_t *from;
-    float *to;
-    deft_dtype dtype;
-    int64_t rows, columns, row, column; /* of one matrix, and strides of `from` */
-    int64_t from_batch[DEFT_MAX_RANK];
-} lifting;
-
-/* Converts row i of all rows of all matrices. */
-static void lift_row(void *user, uint32_t i, uint32_t thread)
-{
-    (void)thread;
-    const lifting *const l = user;
-    const df_matmul_job *const j = l->job;
-    const uint16_t *from = l->from + i % l->rows * l->row;
-    float *const to = l->to + i * l->columns;
-    int64_t left = i / l->rows;
-    for (uint32_t x = j->batch_rank; x-- > 0;) {
-        if (l->batch[x] == 0) continue;
-        from += left % j->batch_extent[x] * l->from_batch[x];
-        left /= j->batch_extent[x];
-    }
-    if (l->dtype == DEFT_BF16)
-        for (int64_t x = 0; x < l->columns; x++) to[x] = df_f32_of_bf16(from[x * l->column]);
-    else
-        for (int64_t x = 0; x < l->columns; x++) to[x] = df_f32_of_f16(from[x * l->column]);
-}
-
 /* Writes the f32 copy of operand a (or b) to `to`, and returns `to`. */
 static const char *lift(const df_run *r, const df_matmul_job *j, const df_seg *seg, bool of_a,
                         char *to)
 {
     const df_bind *const bind = of_a ? &seg->a : &seg->b;
-    lifting l = { .job = j,
-                  .batch = of_a ? j->a_batch : j->b_batch,
-                  .to = (float *)(void *)to,
-                  .dtype = of_a ? seg->a_dtype : seg->b_dtype,
-                  .rows = of_a ? j->m : j->k,
-                  .columns = of_a ? j->k : j->n,
-                  .row = df_run_slot(r, bind->stride[j->batch_rank]),
-                  .column = df_run_slot(r, bind->stride[j->batch_rank + 1]) };
+    df_lifting l = { .job = j,
+                     .batch = of_a ? j->a_batch : j->b_batch,
+                     .to = (float *)(void *)to,
+                     .dtype = of_a ? seg->a_dtype : seg->b_dtype,
+                     .rows = of_a ? j->m : j->k,
+                     .columns = of_a ? j->k : j->n,
+                     .row = df_run_slot(r, bind->stride[j->batch_rank]),
+                     .column = df_run_slot(r, bind->stride[j->batch_rank + 1]) };
     l.from = (const uint16_t *)(const void *)operand_address(r, bind, l.dtype);
     for (uint32_t i = 0; i < j->batch_rank; i++) l.from_batch[i] = df_run_slot(r, bind->stride[i]);
-    df_pool_run(r->x->pool, (uint32_t)(n_matrices(j, of_a) * l.rows), lift_row, &l);
+    df_pool_run(r->x->pool, (uint32_t)(n_matrices(j, of_a) * l.rows), df_matmul_lift_row, &l);
     return to;
 }
 
