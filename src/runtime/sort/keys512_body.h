@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Quicksort of keys with AVX-512, for keys of one size. keys_avx512.c sets LANES, KEY, and NAME(x).
+ * Quicksort with AVX-512, of comparables of one size (keys.h), which are called keys here.
+ * keys_avx512.c sets LANES, KEY, NAME(x), and the instructions.
  *
  * Each step divides the keys by a pivot, which is the middle of a sample. Where few keys equal it,
  * it makes two parts (keys512_halve.h).
@@ -12,13 +13,36 @@
  *
  * A few registers of keys are sorted by a network.
  */
-#include "runtime/sort/keys512_halve.h"
-#include "runtime/sort/keys512_network.h"
-
 DF_INLINE MASK NAME(first_lanes)(int64_t n)
 {
     return (MASK)((1u << df_min_i64(n, LANES)) - 1);
 }
+
+/* `load` of keys.h. */
+static DF_NOINLINE bool NAME(load)(const KEY *in, KEY *to, int64_t n, form f)
+{
+    unsigned lost = 0;
+    for (int64_t i = 0; i < n; i += LANES) {
+        const MASK valid = NAME(first_lanes)(n - i);
+        const __m512i v = LOAD_MASKED(valid, in + i);
+        lost |= NAME(loses)(v, f);
+        STORE_MASKED(to + i, valid, NAME(key)(v, f));
+    }
+    return lost;
+}
+
+/* Writes the elements of n keys. `to` may be the keys. */
+static DF_NOINLINE void NAME(write)(const KEY *keys, KEY *to, int64_t n, form f)
+{
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        _mm512_storeu_si512(to + i, NAME(element)(_mm512_loadu_si512(keys + i), f));
+    const MASK left = NAME(first_lanes)(n - i);
+    STORE_MASKED(to + i, left, NAME(element)(LOAD_MASKED(left, keys + i), f));
+}
+
+#include "runtime/sort/keys512_halve.h"
+#include "runtime/sort/keys512_network.h"
 
 /* Stores the first `count` lanes; STORE_ALL may write all. */
 #define STORE_ALL(to, count, v) _mm512_storeu_si512(to, v)
@@ -45,13 +69,13 @@ static NAME(parts) NAME(divide)(const KEY *a, KEY *low, KEY *high, int64_t n, KE
         x.below += n_below;                                                                        \
         x.above += n_above;                                                                        \
     } while (0)
-    /* Eight registers are read before any store, which a later load would wait for. */
-    for (; i + 8 * LANES <= n; i += 8 * LANES) {
-        __m512i v[8];
-#pragma GCC unroll 8
-        for (int k = 0; k < 8; k++) v[k] = _mm512_loadu_si512(a + i + k * LANES);
-#pragma GCC unroll 8
-        for (int k = 0; k < 8; k++) DIVIDE(v[k], (MASK)-1, STORE_ALL);
+    /* Four registers are read before any store, which a later load would wait for. */
+    for (; i + 4 * LANES <= n; i += 4 * LANES) {
+        __m512i v[4];
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; k++) v[k] = _mm512_loadu_si512(a + i + k * LANES);
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; k++) DIVIDE(v[k], (MASK)-1, STORE_ALL);
     }
     for (; i < n; i += LANES) {
         const MASK valid = NAME(first_lanes)(n - i);
@@ -62,18 +86,11 @@ static NAME(parts) NAME(divide)(const KEY *a, KEY *low, KEY *high, int64_t n, KE
     return x;
 }
 
-static void NAME(fill)(KEY *a, int64_t n, KEY key)
+/* Writes the element of a key n times. */
+static void NAME(fill)(KEY *a, int64_t n, KEY key, form f)
 {
-    for (int64_t i = 0; i < n; i++) a[i] = key;
-}
-
-/* `split` of keys.h. */
-static int64_t NAME(split)(KEY *a, KEY *b, int64_t n, KEY pivot)
-{
-    const NAME(parts) x = NAME(divide)(a, a, b, n, pivot);
-    NAME(fill)(a + x.below, n - x.below - x.above, pivot);
-    memcpy(a + n - x.above, b, (size_t)x.above * sizeof *a);
-    return x.below;
+    const __m512i v = NAME(element)(BROADCAST(key), f);
+    for (int64_t i = 0; i < n; i += LANES) STORE_MASKED(a + i, NAME(first_lanes)(n - i), v);
 }
 
 typedef struct NAME(middle) {
@@ -92,26 +109,35 @@ static NAME(middle) NAME(pivot)(const KEY *a, int64_t n)
     return (NAME(middle)){ key, key == some[MIDDLE - MANY] || key == some[MIDDLE + MANY] };
 }
 
-/* Sorts the n keys of a to b when to_b is set, and else in place. The other array is scratch
- * memory.
+/* Sorts n keys of a by their digits, and writes their elements to `to`, which is a or b. */
+static DF_COLD void NAME(sort_digits)(KEY *a, KEY *b, int64_t n, KEY *to, form f)
+{
+    KEYS_OF_COMPARABLES(a, n);
+    KEY *const sorted = df_keys_sort_digits(sizeof *a, a, b, n);
+    COMPARABLES_OF_KEYS(sorted, n);
+    NAME(write)(sorted, to, n, f);
+}
+
+/* Sorts the n keys of a, and writes their elements to b when to_b is set, and else to a. The other
+ * array is scratch memory.
  *
  * orders: the table of df_orders_make, or NULL.
  * depth: how many more divisions may be uneven before digits are sorted, which always takes linear
  * time. */
-static void NAME(quicksort)(KEY *a, KEY *b, int64_t n, bool to_b, const __m256i *orders, int depth)
+static void NAME(quicksort)(KEY *a, KEY *b, int64_t n, bool to_b, form f, const __m256i *orders,
+                            int depth)
 {
     while (n > MOST_ROWS * LANES) {
         KEY *const to = to_b ? b : a, *const other = to_b ? a : b;
         if (depth-- == 0) {
-            const KEY *const sorted = df_keys_sort_digits(sizeof *a, a, b, n);
-            if (sorted != to) memcpy(to, sorted, (size_t)n * sizeof *a);
+            NAME(sort_digits)(a, b, n, to, f);
             return;
         }
         const NAME(middle) pivot = NAME(pivot)(a, n);
         const bool in_two = orders && !pivot.is_frequent;
         const int64_t below = in_two ? NAME(halve)(a, n, pivot.key, orders) : 0;
         if (below > 0) {
-            NAME(quicksort)(a, b, below, to_b, orders, depth);
+            NAME(quicksort)(a, b, below, to_b, f, orders, depth);
             a += below;
             b += below;
             n -= below;
@@ -119,78 +145,12 @@ static void NAME(quicksort)(KEY *a, KEY *b, int64_t n, bool to_b, const __m256i 
         }
         /* The lesser keys go where they end, and the greater ones to the other array. */
         const NAME(parts) x = NAME(divide)(a, to, other, n, pivot.key);
-        NAME(quicksort)(to, other + x.above, x.below, false, orders, depth);
-        NAME(fill)(to + x.below, n - x.below - x.above, pivot.key);
+        NAME(quicksort)(to, other + x.above, x.below, false, f, orders, depth);
+        NAME(fill)(to + x.below, n - x.below - x.above, pivot.key, f);
         a = other;
         b = to + n - x.above;
         n = x.above;
         to_b = true;
     }
-    NAME(sort_few)(a, to_b ? b : a, n);
+    NAME(sort_few)(a, to_b ? b : a, n, f);
 }
-
-/* `between` of keys.h. */
-static int64_t NAME(between)(const KEY *a, KEY *to, int64_t n, KEY low, KEY high, int64_t *n_below)
-{
-    const __m512i least = BROADCAST(low), greatest = BROADCAST(high);
-    int64_t n_found = 0, i = 0;
-#define COLLECT(v, valid, store)                                                                   \
-    do {                                                                                           \
-        const MASK is_below = valid & LESS(v, least);                                              \
-        const MASK is = valid & (MASK) ~(is_below | LESS(greatest, v));                            \
-        const int count = __builtin_popcount(is);                                                  \
-        store(to + n_found, count, COMPRESS(is, v));                                               \
-        n_found += count;                                                                          \
-        *n_below += __builtin_popcount(is_below);                                                  \
-    } while (0)
-    for (; i + LANES <= n; i += LANES) {
-        const __m512i v = _mm512_loadu_si512(a + i);
-        COLLECT(v, (MASK)-1, STORE_ALL);
-    }
-    const MASK valid = NAME(first_lanes)(n - i);
-    const __m512i v = LOAD_MASKED(valid, a + i);
-    COLLECT(v, valid, STORE_SOME);
-#undef COLLECT
-    return n_found;
-}
-
-/* `find` of keys.h. */
-static int64_t NAME(find)(const KEY *a, int64_t n, KEY key, int64_t nth)
-{
-    for (int64_t i = 0; i < n; i += LANES) {
-        const MASK valid = NAME(first_lanes)(n - i);
-        unsigned is = valid & EQUAL(LOAD_MASKED(valid, a + i), BROADCAST(key));
-        const int count = __builtin_popcount(is);
-        if (nth < count) {
-            for (; nth > 0; nth--) is &= is - 1;
-            return i + (int64_t)df_ctz64(is);
-        }
-        nth -= count;
-    }
-    df_unreachable();
-}
-
-#undef STORE_SOME
-#undef STORE_ALL
-#undef EIGHT
-#undef EIGHT_BROADCAST
-#undef EIGHT_LOAD
-#undef EIGHT_STORE
-#undef EIGHT_LESS
-#undef EIGHT_ORDER
-#undef NAME
-#undef KEY
-#undef LANES
-#undef LANE_NUMBERS
-#undef MASK
-#undef BROADCAST
-#undef PERMUTE
-#undef MIN
-#undef MAX
-#undef MASK_MAX
-#undef LESS
-#undef EQUAL
-#undef TEST
-#undef COMPRESS
-#undef LOAD_MASKED
-#undef STORE_MASKED

@@ -30,7 +30,7 @@ static int64_t NAME(halve_few)(const KEY *a, KEY *to, int64_t n, KEY pivot, cons
     for (; i + 16 <= n; i += 8)
         below += NAME(store_eight)(EIGHT_LOAD(a + i), p, to + below, to + below + n - i, orders);
     for (; i < n; i++) {
-        const bool is_below = a[i] < pivot;
+        const bool is_below = LESS_ONE(a[i], pivot);
         to[is_below ? below : below + n - i - 1] = a[i];
         below += is_below;
     }
@@ -68,4 +68,30 @@ static int64_t NAME(halve)(KEY *a, int64_t n, KEY pivot, const __m256i *orders)
     }
     front += NAME(halve_few)(taken, front, SIZE + n_last, pivot, orders);
     return front - a;
+}
+
+/* Writes the keys of n elements to `to`: those that are less than the pivot, then the others.
+ * Returns the number of the lesser ones. Sets *loses when an element is a NaN or a -0. */
+static DF_NOINLINE int64_t NAME(halve_elements)(const KEY *in, KEY *to, int64_t n, form f,
+                                                KEY pivot, const __m256i *orders, bool *loses)
+{
+    enum { UNROLL = 2, SIZE = 8 * UNROLL, MOST = 2 * SIZE };
+    const EIGHT p = EIGHT_BROADCAST(pivot);
+    KEY *front = to, *end = to + n, last[MOST];
+    unsigned lost = 0;
+    int64_t i = 0;
+    for (; i + MOST <= n; i += SIZE) {
+#pragma GCC unroll 2
+        for (int k = 0; k < UNROLL; k++) {
+            const EIGHT v = EIGHT_LOAD(in + i + 8 * k);
+            lost |= EIGHT_LOSES(v, f);
+            const int64_t below = NAME(store_eight)(EIGHT_KEY(v, f), p, front, end, orders);
+            front += below;
+            end -= 8 - below;
+        }
+    }
+    lost |= NAME(load)(in + i, last, n - i, f);
+    front += NAME(halve_few)(last, front, n - i, pivot, orders);
+    *loses |= lost != 0;
+    return front - to;
 }

@@ -143,21 +143,21 @@ static void NAME(sort_blocks)(KEY *a, int n)
     }
 }
 
-/* Sorts at most MOST_ROWS of keys from a to `to`, which may be a. */
-static DF_NOINLINE void NAME(sort_few)(const KEY *a, KEY *to, int64_t n)
+/* Sorts at most MOST_ROWS of keys of a, and writes their elements to `to`, which may be a. */
+static DF_NOINLINE void NAME(sort_few)(const KEY *a, KEY *to, int64_t n, form f)
 {
-    _Alignas(64) KEY few[MOST_ROWS * LANES];
+    _Alignas(64) KEY few[(MOST_ROWS + 1) * LANES];
     const int full = (int)((n + LANES - 1) / LANES);
     const int rows = full <= 1 ? 1 : full <= 4 ? 4 : (full + BLOCK - 1) / BLOCK * BLOCK;
     memcpy(few, a, (size_t)n * sizeof *a);
-    memset(few + n, -1, (size_t)(rows * LANES - n) * sizeof *a);
+    for (int64_t i = n; i < rows * LANES; i += LANES) _mm512_storeu_si512(few + i, GREATEST);
     if (rows == 1)
         NAME(sort_1)(few);
     else if (rows == 4)
         NAME(sort_4)(few);
     else
         NAME(sort_blocks)(few, rows);
-    memcpy(to, few, (size_t)n * sizeof *a);
+    NAME(write)(few, to, n, f);
 }
 
 #undef SORT_ROWS

@@ -44,20 +44,23 @@ enum { MANY = 4096, NARROW = 8, MOST_PASSES = 8 };
         return a;                                                                                  \
     }                                                                                              \
                                                                                                    \
-    static int64_t name##_split(T *a, T *b, int64_t n, T pivot)                                    \
+    static int64_t name##_split(deft_dtype t, T flip, const char *in, T *to, int64_t n, T pivot,   \
+                                bool *loses)                                                       \
     {                                                                                              \
-        int64_t below = 0, others = 0;                                                             \
-        for (int64_t i = 0; i < n; i++) {                                                          \
-            const T key = a[i];                                                                    \
-            a[below] = key;                                                                        \
-            b[others] = key;                                                                       \
-            below += key < pivot;                                                                  \
-            others += key >= pivot;                                                                \
+        int64_t below = 0, end = n;                                                                \
+        T some[KEYS_BLOCK];                                                                        \
+        for (int64_t at = 0; at < n; at += KEYS_BLOCK) {                                           \
+            const int64_t m = df_min_i64(n - at, KEYS_BLOCK);                                      \
+            *loses |= plain_from_bits(t, flip, in + at * (int64_t)sizeof *to, some, m);            \
+            for (int64_t i = 0; i < m; i++) {                                                      \
+                const bool is_below = some[i] < pivot;                                             \
+                to[is_below ? below : end - 1] = some[i];                                          \
+                below += is_below;                                                                 \
+                end -= !is_below;                                                                  \
+            }                                                                                      \
         }                                                                                          \
-        memcpy(a + below, b, (size_t)others * sizeof *a);                                          \
         return below;                                                                              \
     }                                                                                              \
-                                                                                                   \
     static int64_t name##_between(const T *a, T *to, int64_t n, T low, T high, int64_t *n_below)   \
     {                                                                                              \
         int64_t n_found = 0;                                                                       \
@@ -86,9 +89,19 @@ void *df_keys_sort_digits(size_t size, void *a, void *b, int64_t n)
     return size == 8 ? (void *)wide_digits(a, b, n) : (void *)narrow_digits(a, b, n);
 }
 
-static int64_t plain_split(size_t size, void *a, void *b, int64_t n, uint64_t pivot)
+static int64_t plain_split(deft_dtype t, uint64_t flip, const void *in, void *to, int64_t n,
+                           uint64_t pivot, bool *loses)
 {
-    return size == 8 ? wide_split(a, b, n, pivot) : narrow_split(a, b, n, (uint32_t)pivot);
+    return df_bytes_of(t) == 8 ? wide_split(t, flip, in, to, n, pivot, loses)
+                               : narrow_split(t, (uint32_t)flip, in, to, n, (uint32_t)pivot, loses);
+}
+
+static void plain_sort_loaded(deft_dtype t, uint64_t flip, void *a, void *b, int64_t n)
+{
+    const size_t size = df_bytes_of(t);
+    const void *const sorted = df_keys_sort_digits(size, a, b, n);
+    if (sorted != a) memcpy(a, sorted, (size_t)n * size);
+    plain_to_bits(t, flip, a, n);
 }
 
 static int64_t plain_between(size_t size, const void *a, void *to, int64_t n, uint64_t low,
@@ -104,5 +117,11 @@ static int64_t plain_find(size_t size, const void *a, int64_t n, uint64_t key, i
 }
 
 const df_keys df_keys_plain = {
-    df_keys_sort_digits, plain_split, plain_from_bits, plain_to_bits, plain_between, plain_find, 0
+    .load = plain_from_bits,
+    .split = plain_split,
+    .sort_loaded = plain_sort_loaded,
+    .sort = df_keys_sort_digits,
+    .from_bits = plain_from_bits,
+    .between = plain_between,
+    .find = plain_find,
 };

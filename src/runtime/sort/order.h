@@ -129,6 +129,15 @@ bool df_sort_values_is_long(const df_routine_job *j, uint32_t n_threads);
 void df_sort_values_long(const df_routine_job *j, df_pool *pool, const char *in, char *out,
                          void *work);
 
+/* ---- sort_counts.c: rows of few distinct elements ---- */
+
+/* Sorts the row at `in` when a sample of it has few distinct elements. Else returns false, and
+ * leaves `out` and `work` undefined. Both have room for n elements of 4 or 8 bytes. Sets *loses to
+ * true when NaNs and zeros must be written once more. pool NULL: this thread alone. n_pieces: into
+ * which the row is divided, one for each thread. */
+bool df_sort_counts(const df_routine_job *j, df_pool *pool, int64_t n_pieces, const char *in,
+                    char *out, char *work, bool *loses);
+
 /* ---- sort_long.c: one row on all threads ---- */
 
 /* Returns true when all threads sort one row after the other. */

@@ -136,7 +136,7 @@ static void swap_words(pass *p)
 }
 
 /* The last pass writes only indices when it does not read the result. */
-static void sort_pieces(pass *p, df_pool *pool)
+static DF_COLD void sort_pieces(pass *p, df_pool *pool)
 {
     const int bytes = (int)deft_dtype_size(p->j->dtype), n_halves = bytes == 8 ? 2 : 1;
     const int bits = 8 * bytes < DF_ORDER_KEY_BITS ? 8 * bytes : DF_ORDER_KEY_BITS;
@@ -169,7 +169,7 @@ static void select_in_piece(void *user, uint32_t piece, uint32_t thread)
 }
 
 /* Each piece has more than m elements. */
-static void select_pieces(pass *p, df_pool *pool)
+static DF_COLD void select_pieces(pass *p, df_pool *pool)
 {
     const int64_t m = p->j->m, room = df_select_room(m), n = m * p->n_pieces;
     run(pool, p, select_in_piece);

@@ -2,11 +2,13 @@
  *
  * sort: the elements of each row in order, without indices (keys.h).
  *
- * The keys of a row are sorted, and become elements again. Elements with equal keys may still
- * differ: NaNs, and zeros with different signs. In a row that has some, these elements are written
- * once more, in the order of the row. So the result is that of argsort and a gather.
+ * The comparables of a row are sorted, and become elements again. Elements that compare as equal
+ * may still differ: NaNs, and zeros with different signs. In a row that has some, these elements
+ * are written once more, in the order of the row. So the result is that of argsort and a gather.
  *
- * A row that is in order, or in the opposite order, is only copied.
+ * A row that is in order, or in the opposite order, is only copied. The elements of a row that has
+ * few distinct ones are counted (sort_counts.c). With AVX-512, a long row is divided in two while
+ * it is loaded, which is then no pass of its own.
  *
  * One long row on all threads: the row is divided into pieces, one for each thread. All pieces are
  * split at the same pivots, which a sample gives. The parts of all pieces between two pivots form a
@@ -16,23 +18,43 @@
  */
 #include "runtime/sort/keys.h"
 
-enum { SAMPLE = 1024 };                /* keys */
+enum { SAMPLE = 1024, FEW = 256 };     /* elements of a sample, for several pivots and for one */
 #define LEAST_PIECE ((int64_t)1 << 14) /* elements */
 
-/* ---- elements and keys ---- */
+/* ---- elements, keys and comparables ---- */
 
-/* Writes the keys of n elements of the row, of which the first is at `in`. Returns what from_bits
+/* Where element i of the row is. */
+static const char *element_at(const df_routine_job *j, const char *in, int64_t i)
+{
+    return in + i * j->in_step * (int64_t)deft_dtype_size(j->dtype);
+}
+
+/* Writes n elements of the row, of which the first is at `in`, as comparables. Returns what `load`
  * returns. */
-static bool load_keys(const df_routine_job *j, const df_keys *keys, const char *in, char *to,
-                      int64_t n)
+static bool load(const df_routine_job *j, const df_keys *keys, const char *in, char *to, int64_t n)
 {
     const size_t size = deft_dtype_size(j->dtype);
     if (j->in_step != 1) df_order_copy(size, in, j->in_step * (int64_t)size, to, n);
-    return keys->from_bits(j->dtype, df_order_flip(j), j->in_step == 1 ? in : to, to, n);
+    return keys->load(j->dtype, df_order_flip(j), j->in_step == 1 ? in : to, to, n);
+}
+
+/* Writes `count` comparables in order: those of a sample of the n elements from `in` on. */
+static DF_COLD void take_sample(const df_routine_job *j, const df_keys *keys, const char *in,
+                                int64_t n, int64_t count, uint64_t *sample)
+{
+    const size_t size = deft_dtype_size(j->dtype);
+    uint64_t scratch[SAMPLE];
+    char *const to = (char *)sample;
+    df_assert(count <= SAMPLE && count <= n);
+    for (int64_t i = 0; i < count; i++)
+        memcpy(to + i * (int64_t)size, element_at(j, in, n / count * i), size);
+    keys->load(j->dtype, df_order_flip(j), to, to, count);
+    keys->sort_loaded(j->dtype, df_order_flip(j), to, scratch, count);
+    keys->load(j->dtype, df_order_flip(j), to, to, count);
 }
 
 /* Writes the elements whose keys say too little: NaNs and zeros, in the order of the row. */
-static void repair(const df_routine_job *j, const char *in, char *out)
+static DF_COLD void repair(const df_routine_job *j, const char *in, char *out)
 {
     const size_t size = deft_dtype_size(j->dtype);
     const int64_t step = j->in_step * (int64_t)size;
@@ -55,21 +77,40 @@ static void repair(const df_routine_job *j, const char *in, char *out)
     }
 }
 
-/* Writes a row that is in order, or in the opposite order. keys: of the row. Returns false when the
- * row is neither. Equal elements in the opposite order must be alike. */
-static bool copy_ordered(const df_routine_job *j, const char *in, const char *keys, bool loses,
-                         char *out)
+/* Whether no key is less than the one before it; down: greater. */
+static bool is_in_order(size_t size, const void *keys, int64_t n, bool down)
 {
+    bool is = true;
+    for (int64_t i = 1; i < n; i++) {
+        const uint64_t a = df_key_at(size, keys, i - 1), b = df_key_at(size, keys, i);
+        is &= down ? a >= b : a <= b;
+    }
+    return is;
+}
+
+/* Writes a row that is in order, or in the opposite order. Returns false when the row is neither.
+ * Equal elements in the opposite order must be alike. */
+static bool copy_ordered(const df_routine_job *j, const df_keys *keys, const char *in, char *out)
+{
+    enum { PART = 64 };
     const size_t size = deft_dtype_size(j->dtype);
     const int64_t step = j->in_step * (int64_t)size;
-    int64_t up = 1, down = 1;
-    while (up < j->n && df_key_at(size, keys, up - 1) <= df_key_at(size, keys, up)) up++;
-    if (up == j->n) return df_order_copy(size, in, step, out, j->n), true;
-    while (!loses && down < j->n && df_key_at(size, keys, down - 1) >= df_key_at(size, keys, down))
-        down++;
-    if (down < j->n) return false;
-    df_order_copy(size, in + (j->n - 1) * step, -step, out, j->n);
-    return true;
+    uint64_t part[PART];
+    bool up = true, down = true;
+    for (int64_t at = 0; at + 1 < j->n && (up || down); at += PART - 1) {
+        const int64_t n = df_min_i64(j->n - at, PART);
+        const char *const from = element_at(j, in, at);
+        if (step != (int64_t)size) df_order_copy(size, from, step, (char *)part, n);
+        const void *const elements = step == (int64_t)size ? (const void *)from : part;
+        const bool loses = keys->from_bits(j->dtype, df_order_flip(j), elements, part, n);
+        up = up && is_in_order(size, part, n, false);
+        down = down && !loses && is_in_order(size, part, n, true);
+    }
+    if (up)
+        df_order_copy(size, in, step, out, j->n);
+    else if (down)
+        df_order_copy(size, element_at(j, in, j->n - 1), -step, out, j->n);
+    return up || down;
 }
 
 /* ---- rows ---- */
@@ -93,19 +134,39 @@ static bool is_short(const df_routine_job *j)
     return deft_dtype_size(j->dtype) < 4;
 }
 
+/* Sorts the elements of a row. Returns whether some must be repaired. */
+static bool sort_elements(const df_routine_job *j, const df_keys *keys, const char *in, char *out,
+                          char *work)
+{
+    const uint64_t flip = df_order_flip(j);
+    const size_t size = deft_dtype_size(j->dtype);
+    bool loses = false;
+    int64_t below = 0;
+    if (keys->n_split > 0 && j->n >= keys->n_split && j->in_step == 1) {
+        uint64_t some[FEW];
+        take_sample(j, keys, in, j->n, FEW, some);
+        const uint64_t pivot = df_key_at(size, some, FEW / 2);
+        below = keys->split(j->dtype, flip, in, out, j->n, pivot, &loses);
+    } else {
+        loses = load(j, keys, in, out, j->n);
+    }
+    const size_t behind = (size_t)below * size;
+    if (below > 0) keys->sort_loaded(j->dtype, flip, out, work, below);
+    keys->sort_loaded(j->dtype, flip, out + behind, work + behind, j->n - below);
+    return loses;
+}
+
 void df_sort_values_row(const df_routine_job *j, const char *in, char *out, void *work)
 {
-    const size_t size = deft_dtype_size(j->dtype);
     const df_keys *const keys = df_keys_best();
     if (is_short(j)) {
         sort_short_elements(j, in, out, work);
         return;
     }
-    const bool loses = load_keys(j, keys, in, work, j->n);
-    if (copy_ordered(j, in, work, loses, out)) return;
-    char *const sorted = keys->sort(size, work, out, j->n);
-    if (sorted != out) memcpy(out, sorted, (size_t)j->n * size);
-    keys->to_bits(j->dtype, df_order_flip(j), out, j->n);
+    if (copy_ordered(j, keys, in, out)) return;
+    bool loses = false;
+    if (!df_sort_counts(j, NULL, 1, in, out, work, &loses))
+        loses = sort_elements(j, keys, in, out, work);
     if (loses) repair(j, in, out);
 }
 
@@ -124,7 +185,8 @@ typedef struct buckets {
     const df_keys *keys;
     const char *in;
     char *work, *out;
-    size_t size;                               /* bytes of a key */
+    size_t size;                               /* bytes of an element */
+    deft_dtype comparable;                     /* the dtype by which comparables are compared */
     int64_t n;                                 /* pieces, and buckets */
     uint64_t pivot[MAX_PIECES];                /* between buckets */
     int64_t begin[MAX_PIECES][MAX_PIECES + 1]; /* of piece p: where its part of bucket b begins */
@@ -152,37 +214,44 @@ static char *key_of(const buckets *x, char *keys, int64_t i)
     return keys + i * (int64_t)x->size;
 }
 
-static void load_keys_of_piece(void *user, uint32_t piece, uint32_t thread)
-{
-    buckets *const x = user;
-    const int64_t begin = begin_of(x, piece), n = begin_of(x, piece + 1) - begin;
-    const int64_t step = x->j->in_step * (int64_t)x->size;
-    char *const to = key_of(x, x->work, begin);
-    (void)thread;
-    x->loses[piece] = load_keys(x->j, x->keys, x->in + begin * step, to, n);
-}
-
-/* Splits the keys [begin, end) of a piece at the pivots between the buckets [from, to). */
-static void split_keys(buckets *x, int64_t piece, int64_t begin, int64_t end, int64_t from,
-                       int64_t to)
+/* Splits the comparables [begin, end) of a piece at the pivots between the buckets [from, to). */
+static DF_COLD void split_loaded(buckets *x, int64_t piece, int64_t begin, int64_t end,
+                                 int64_t from, int64_t to)
 {
     if (to - from < 2) return;
     const int64_t middle = (from + to) / 2;
-    char *const keys = key_of(x, x->work, begin);
-    const int64_t at = begin + x->keys->split(x->size, keys, key_of(x, x->out, begin), end - begin,
-                                              x->pivot[middle]);
-    x->begin[piece][middle] = at;
-    split_keys(x, piece, begin, at, from, middle);
-    split_keys(x, piece, at, end, middle, to);
+    char *const a = key_of(x, x->work, begin), *const b = key_of(x, x->out, begin);
+    bool loses = false;
+    const int64_t below =
+        x->keys->split(x->comparable, 0, a, b, end - begin, x->pivot[middle], &loses);
+    memcpy(a, b, (size_t)(end - begin) * x->size);
+    x->begin[piece][middle] = begin + below;
+    split_loaded(x, piece, begin, begin + below, from, middle);
+    split_loaded(x, piece, begin + below, end, middle, to);
 }
 
-static void split_piece(void *user, uint32_t piece, uint32_t thread)
+static DF_COLD void split_piece(void *user, uint32_t piece, uint32_t thread)
 {
     buckets *const x = user;
+    const df_routine_job *const j = x->j;
+    const int64_t begin = begin_of(x, piece), end = begin_of(x, piece + 1), middle = x->n / 2;
+    const char *in = element_at(j, x->in, begin);
     (void)thread;
-    x->begin[piece][0] = begin_of(x, piece);
-    x->begin[piece][x->n] = begin_of(x, piece + 1);
-    split_keys(x, piece, x->begin[piece][0], x->begin[piece][x->n], 0, x->n);
+    if (j->in_step != 1) {
+        char *const to = key_of(x, x->out, begin);
+        df_order_copy(x->size, in, j->in_step * (int64_t)x->size, to, end - begin);
+        in = to;
+    }
+    bool loses = false;
+    const int64_t at =
+        begin + x->keys->split(j->dtype, df_order_flip(j), in, key_of(x, x->work, begin),
+                               end - begin, x->pivot[middle], &loses);
+    x->loses[piece] = loses;
+    x->begin[piece][0] = begin;
+    x->begin[piece][middle] = at;
+    x->begin[piece][x->n] = end;
+    split_loaded(x, piece, begin, at, 0, middle);
+    split_loaded(x, piece, at, end, middle, x->n);
 }
 
 static void collect_bucket(void *user, uint32_t bucket, uint32_t thread)
@@ -204,22 +273,18 @@ static void sort_bucket(void *user, uint32_t bucket, uint32_t thread)
     const int64_t begin = x->at[bucket], n = x->at[bucket + 1] - begin;
     char *const keys = key_of(x, x->out, begin);
     (void)thread;
-    const char *const sorted = x->keys->sort(x->size, keys, key_of(x, x->work, begin), n);
-    if (sorted != keys) memcpy(keys, sorted, (size_t)n * x->size);
-    x->keys->to_bits(x->j->dtype, df_order_flip(x->j), keys, n);
+    x->keys->sort_loaded(x->j->dtype, df_order_flip(x->j), keys, key_of(x, x->work, begin), n);
 }
 
-/* Takes pivots from a sample of the keys. */
-static void choose_pivots(buckets *x)
+/* Takes pivots from a sample. */
+static DF_COLD void choose_pivots(buckets *x)
 {
-    uint64_t some[2][SAMPLE];
-    for (int64_t i = 0; i < SAMPLE; i++)
-        some[0][i] = df_key_at(x->size, x->work, x->j->n / SAMPLE * i);
-    const uint64_t *const sorted = x->keys->sort(sizeof **some, some[0], some[1], SAMPLE);
-    for (int64_t i = 1; i < x->n; i++) x->pivot[i] = sorted[SAMPLE * i / x->n];
+    uint64_t some[SAMPLE];
+    take_sample(x->j, x->keys, x->in, x->j->n, SAMPLE, some);
+    for (int64_t i = 1; i < x->n; i++) x->pivot[i] = df_key_at(x->size, some, SAMPLE * i / x->n);
 }
 
-static void place_buckets(buckets *x)
+static DF_COLD void place_buckets(buckets *x)
 {
     int64_t sum = 0;
     for (int64_t b = 0; b < x->n; b++) {
@@ -232,18 +297,22 @@ static void place_buckets(buckets *x)
 void df_sort_values_long(const df_routine_job *j, df_pool *pool, const char *in, char *out,
                          void *work)
 {
-    buckets x = { .j = j, .keys = df_keys_best(), .in = in, .work = work, .out = out };
+    const df_keys *const keys = df_keys_best();
     const uint32_t n = (uint32_t)n_pieces_of(j, df_pool_threads(pool));
-    x.size = deft_dtype_size(j->dtype);
-    x.n = n;
     bool loses = false;
-    df_pool_run(pool, n, load_keys_of_piece, &x);
-    for (uint32_t i = 0; i < n; i++) loses |= x.loses[i];
-    if (copy_ordered(j, in, work, loses, out)) return;
-    choose_pivots(&x);
-    df_pool_run(pool, n, split_piece, &x);
-    place_buckets(&x);
-    df_pool_run(pool, n, collect_bucket, &x);
-    df_pool_run(pool, n, sort_bucket, &x);
+    if (copy_ordered(j, keys, in, out)) return;
+    if (!df_sort_counts(j, pool, n, in, out, work, &loses)) {
+        buckets x = { .j = j, .keys = keys, .in = in, .work = work, .out = out, .n = n };
+        x.size = deft_dtype_size(j->dtype);
+        x.comparable = x.size == 4                                 ? DEFT_U32
+                       : keys->has_doubles && j->dtype == DEFT_F64 ? DEFT_F64
+                                                                   : DEFT_U64;
+        choose_pivots(&x);
+        df_pool_run(pool, n, split_piece, &x);
+        place_buckets(&x);
+        df_pool_run(pool, n, collect_bucket, &x);
+        df_pool_run(pool, n, sort_bucket, &x);
+        for (uint32_t i = 0; i < n; i++) loses |= x.loses[i];
+    }
     if (loses) repair(j, in, out);
 }
