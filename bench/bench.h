@@ -21,7 +21,7 @@ typedef struct bench {
     double until;     /* bench_now() by which train should end; 0: whenever */
     const char *more; /* members that the next row has in JSON beside the usual: ", \"a\": 1" */
     bool install;     /* peers, order, start: installs what is missing */
-    /* peers, order, start: an environment that has all of them; NULL: the build folder's */
+    /* an environment that has all other libraries; NULL: one for each in the build folder */
     const char *venv;
     /* peers, order: a pattern for their names; start: a part of the names of peers; NULL: all */
     const char *rows;
@@ -48,6 +48,9 @@ void bench_row(bench *b, const char *label, double value, const char *unit, cons
  * never ok. */
 void bench_row_without(bench *b, const char *label, double value, const char *unit,
                        const char *reference, const char *why, double goal);
+
+/* The option of the peers' scripts that says where their libraries are. */
+void bench_environment_option(const bench *b, char *text, size_t size);
 
 double bench_now(void);                   /* seconds */
 double bench_median(double *v, size_t n); /* sorts v */

@@ -4,8 +4,8 @@
  * benches, or all but those that need a GPU, NVRTC or much time; of kernels, variants, matmul and
  * train only the cases whose label has TEXT in it, of train the model TEXT alone where there is
  * such a model; with --peers the benches overhead and train also time the step of other libraries,
- * installed into the build folder; train leaves out what would not end in N seconds. The options of
- * the benches peers and order are in table.c.
+ * installed into the build folder, or taken from the environment DIR with --venv=DIR; train leaves
+ * out what would not end in N seconds. The options of the benches peers and order are in table.c.
  */
 #include "bench.h"
 
@@ -80,6 +80,14 @@ void bench_row_without(bench *b, const char *label, double value, const char *un
         printf("%-9s %-38s %11.5g %-8s %-28s %11s  %7s  %s %-8g NOT OK: %s\n", b->name, label,
                value, unit, reference, "-", "-", kind, goal, text);
     fflush(stdout);
+}
+
+/* ---- peers ---- */
+
+void bench_environment_option(const bench *b, char *text, size_t size)
+{
+    snprintf(text, size, b->venv ? "--environment=%s" : "--venv=%s",
+             b->venv ? b->venv : BENCH_BUILD_ROOT "/peers");
 }
 
 /* ---- timing ---- */

@@ -60,13 +60,13 @@ static bool loaded(peer *p, const network_start *start, size_t batch)
 }
 
 /* Installs the library where need be: minutes. */
-static void library_open(library *l, const char *name, unsigned threads)
+static void library_open(const bench *b, library *l, const char *name, unsigned threads)
 {
-    char peer_option[64], threads_option[64];
+    char peer_option[64], threads_option[64], venv[512];
     snprintf(peer_option, sizeof peer_option, "--peer=%s", name);
     snprintf(threads_option, sizeof threads_option, "--threads=%u", threads);
     char python[] = "python3", script[] = BENCH_SOURCE_ROOT "/bench/peers/step.py";
-    char venv[] = "--venv=" BENCH_BUILD_ROOT "/peers";
+    bench_environment_option(b, venv, sizeof venv);
     *l = (library){ 0 };
     peer_open(&l->p, name,
               (char *const[]){ python, script, venv, peer_option, threads_option, NULL });
@@ -172,7 +172,8 @@ void bench_overhead_peers(bench *b)
     deft_runtime *rt = bench_runtime(0, DEFT_TIER_FULL, 0);
     static library peers[N_PEERS];
     void (*const before)(int) = signal(SIGPIPE, SIG_IGN); /* a peer's death is not ours */
-    for (int i = 0; i < N_PEERS; i++) library_open(&peers[i], names[i], deft_runtime_threads(rt));
+    for (int i = 0; i < N_PEERS; i++)
+        library_open(b, &peers[i], names[i], deft_runtime_threads(rt));
     for (size_t i = 0; i < sizeof batches / sizeof *batches; i++)
         one_batch(b, rt, peers, batches[i]);
     for (int i = 0; i < N_PEERS; i++) peer_close(&peers[i].p);

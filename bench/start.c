@@ -179,8 +179,7 @@ static void find_peer(const bench *b, start_side *s, int side)
     char script[] = BENCH_SOURCE_ROOT "/bench/peers/start.py", version[64] = "";
     peer p;
     snprintf(peer_option, sizeof peer_option, "--peer=%s", side_names[side]);
-    snprintf(venv, sizeof venv, b->venv ? "--environment=%s" : "--venv=%s",
-             b->venv ? b->venv : BENCH_BUILD_ROOT "/peers");
+    bench_environment_option(b, venv, sizeof venv);
     peer_start(
         &p, side_names[side],
         (char *const[]){ python, script, peer_option, venv, b->install ? install : NULL, NULL });

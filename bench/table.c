@@ -120,11 +120,9 @@ static void start_peer(table *t, int i, unsigned threads)
     char peer_option[64], threads_option[64], venv[512];
     char python[] = "python3", script[] = BENCH_SOURCE_ROOT "/bench/peers/table.py";
     char install[] = "--install";
-    const char *const all = t->b->venv;
     snprintf(peer_option, sizeof peer_option, "--peer=%s", peer_names[i]);
     snprintf(threads_option, sizeof threads_option, "--threads=%u", threads);
-    snprintf(venv, sizeof venv, all ? "--environment=%s" : "--venv=%s",
-             all ? all : BENCH_BUILD_ROOT "/peers");
+    bench_environment_option(t->b, venv, sizeof venv);
     peer_start(&t->peers[i], peer_names[i],
                (char *const[]){ python, script, venv, peer_option, threads_option,
                                 t->b->install ? install : NULL, NULL });

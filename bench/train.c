@@ -123,11 +123,11 @@ static void open_ours(side *s, const char *numerics, const char *threads)
 }
 
 /* Installs the library where need be: minutes. */
-static void open_peer(side *s, const char *name, const char *threads)
+static void open_peer(const bench *b, side *s, const char *name, const char *threads)
 {
-    char peer_option[64], threads_option[64], device_option[64];
+    char peer_option[64], threads_option[64], device_option[64], venv[512];
     char python[] = "python3", script[] = BENCH_SOURCE_ROOT "/bench/peers/train.py";
-    char venv[] = "--venv=" BENCH_BUILD_ROOT "/peers";
+    bench_environment_option(b, venv, sizeof venv);
     snprintf(peer_option, sizeof peer_option, "--peer=%s", name);
     snprintf(threads_option, sizeof threads_option, "--threads=%s", threads);
     snprintf(device_option, sizeof device_option, "--device=%s", gpu() ? gpu() : "cpu");
@@ -309,7 +309,7 @@ static void open_sides(side *sides, const bench *b, const model *m, bool peers, 
         if (i < EAGER)
             open_ours(&sides[i], names[i], threads);
         else
-            open_peer(&sides[i], names[i], threads);
+            open_peer(b, &sides[i], names[i], threads);
     }
 }
 

@@ -11,9 +11,8 @@ import peers
 
 def python_of(args, environment):
     """The Python that has the library. Scripts without the option --install always install it."""
-    given = getattr(args, "environment", None)
-    if given:
-        return given / "bin" / "python"
+    if args.environment:
+        return args.environment / "bin" / "python"
     if not getattr(args, "install", True) and not (args.venv / environment / "installed.txt").exists():
         raise RuntimeError("it is not installed, and --install was not given")
     os.makedirs(args.venv, exist_ok=True)
@@ -27,6 +26,7 @@ def main(text, names, environment_of, start, add_options=lambda parser: None, st
     stays(args): the Python at hand has the library."""
     parser = argparse.ArgumentParser(description=text.split("\n")[0])
     parser.add_argument("--venv", type=pathlib.Path, help="folder for the environments")
+    parser.add_argument("--environment", type=pathlib.Path, help="an environment that has the library already")
     parser.add_argument("--peer", choices=sorted(names), required=True)
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)

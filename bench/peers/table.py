@@ -17,7 +17,6 @@ Starts itself in the library's environment, then answers lines on standard input
 """
 import ctypes
 import importlib
-import pathlib
 import signal
 import sys
 
@@ -86,7 +85,6 @@ def start(args, say):
 
 def options(parser):
     parser.add_argument("--install", action="store_true", help="install the library where it is missing")
-    parser.add_argument("--environment", type=pathlib.Path, help="an environment that has the library already")
 
 
 if __name__ == "__main__":
