@@ -63,6 +63,7 @@ void product_create(product *p, int64_t n_elements)
     for (uint32_t i = 1; i <= 2; i++)
         if (df_pool_create(NULL, &df_mem_system, i, &p->pool[i]) != DEFT_OK) exit(1);
     df_blas_open(NULL, &df_mem_system, &p->blas);
+    p->has_tiles = df_matmul_enable_tiles();
     const deft_status opened = df_plugin_open(NULL, &df_mem_system, NULL, getenv("DEFT_PLUGIN_DIR"),
                                               0, &p->compiler, &p->plugin);
     if (opened == DEFT_OK &&
@@ -227,6 +228,7 @@ static void run_ours(const product *p, bool fast)
     j.a_col = p->a_transposed ? p->m : 1;
     j.b_row = p->b_transposed ? 1 : p->n;
     j.b_col = p->b_transposed ? p->k : 1;
+    j.is_tiled = fast && p->has_tiles && df_matmul_gains_by_tiles(&j);
     if (df_matmul_work_size(&j, p->kernel, p->threads) > p->work_size) exit(1);
     df_matmul_run(&j, p->kernel, p->blas, p->pool[p->threads], p->work);
 }

@@ -42,6 +42,7 @@ typedef struct product {
     size_t work_size;
     df_pool *pool[3]; /* by number of threads */
     df_blas *blas;
+    bool has_tiles; /* for fast mode */
     df_compiler compiler;
     void *plugin;
     df_gemm_kernel kernel_value;

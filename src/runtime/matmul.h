@@ -8,8 +8,9 @@
  * summed in several chains along k.
  * Products of a few other shapes go to a BLAS that is opened at run time. It runs on the calling
  * thread alone. Convolutions with windows of 3 x 3 elements, and the gradients of their weights,
- * need fewer multiplications (winograd/winograd.h). All other products are computed as in strict
- * mode.
+ * need fewer multiplications (winograd/winograd.h). Where the processor has the tiles of AMX, large
+ * products of f32 are sums of products of bf16 (thirds/thirds.h). All other products are computed
+ * as in strict mode.
  *
  * On machines that multiply pairs of bf16, products of bf16 use that (matmul/bf16.h). In strict
  * mode they do so when no denormal can occur, as the bits are equal then.
@@ -43,6 +44,9 @@ typedef struct df_matmul_job {
     /* bf16 in fast mode are multiplied by the tiles of AMX (matmul/bf16_amx.c). Only after
      * df_matmul_enable_tiles was true. */
     bool is_tiled;
+    /* f32 in fast mode are multiplied as sums of bf16 by these tiles (thirds/thirds.h). Only after
+     * df_matmul_enable_tiles was true, and where df_matmul_gains_by_thirds is. */
+    bool in_thirds;
     /* The smallest magnitudes other than 0 in A and in B, as bits, when they are bf16; 0: not yet
      * known. */
     uint16_t least[2];
@@ -82,6 +86,10 @@ df_bf16_use df_matmul_try_bf16(void);
  * when the processor or the system has none, or when a thread has an alternate stack for signals
  * that is too small for their contents. Takes some microseconds. */
 bool df_matmul_enable_tiles(void);
+
+/* Whether this product in fast mode is faster as one of sums of bf16 in tiles. The answer depends
+ * on extents, strides and dtypes alone. */
+bool df_matmul_gains_by_thirds(const df_matmul_job *job);
 
 /* Whether the product of these two arrays of bf16 has the strict bits when pairs are multiplied.
  * Needs DF_BF16_CHAINS. Reads both operands, on the threads of the pool, but for those whose

@@ -101,8 +101,8 @@ static void lay_converted(const df_seg *seg, df_matmul_job *job)
         lay_dense(job, job->k, job->n, job->b_batch, &job->b_row, &job->b_col);
 }
 
-/* Whether products of bf16 in fast mode use tiles. Answers alike each time. */
-static bool uses_tiles(df_executor *x)
+/* Whether products in fast mode may use tiles. Answers alike each time. */
+static bool may_use_tiles(df_executor *x)
 {
     df_tiles_state now = atomic_load_explicit(&x->tiles, memory_order_relaxed);
     if (now == DF_TILES_UNKNOWN) {
@@ -112,7 +112,7 @@ static bool uses_tiles(df_executor *x)
     return now == DF_TILES_ALLOWED;
 }
 
-static void matmul_job(const df_run *r, const df_seg *seg, df_matmul_job *job)
+DF_NOINLINE static void matmul_job(const df_run *r, const df_seg *seg, df_matmul_job *job)
 {
     const uint32_t row = seg->n_batch, col = seg->n_batch + 1;
     *job = (df_matmul_job){ .dtype = seg->dtype,
@@ -139,8 +139,10 @@ static void matmul_job(const df_run *r, const df_seg *seg, df_matmul_job *job)
         job->b_col = df_run_slot(r, seg->b.stride[col]);
     }
     job->c_row = seg->c.buf.i == DF_NONE ? 0 : df_run_slot(r, seg->c.stride[row]);
-    job->is_tiled = job->is_bf16 && job->fast && uses_tiles(r->x);
+    job->is_tiled = job->is_bf16 && job->fast && may_use_tiles(r->x);
     lay_converted(seg, job);
+    job->in_thirds = job->fast && !seg->windows && df_matmul_gains_by_thirds(job) &&
+                     may_use_tiles(r->x);
 }
 
 /* Fills in what operand B shows. `tap` has room for its taps; NULL: they are not wanted. */
@@ -197,8 +199,8 @@ static char *operand_address(const df_run *r, const df_bind *bind, deft_dtype t)
 }
 
 /* Writes the f32 copy of operand a (or b) to `to`, and returns `to`. */
-static const char *lift(const df_run *r, const df_matmul_job *j, const df_seg *seg, bool of_a,
-                        char *to)
+DF_NOINLINE static const char *lift(const df_run *r, const df_matmul_job *j, const df_seg *seg,
+                                    bool of_a, char *to)
 {
     const df_bind *const bind = of_a ? &seg->a : &seg->b;
     df_lifting l = { .job = j,

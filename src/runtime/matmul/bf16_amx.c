@@ -20,11 +20,8 @@
 /* GCC 11 and Clang 11 have the intrinsics; older compilers do without tiles. */
 #if defined(__linux__) && (__has_include(<amxbf16intrin.h>) || __has_include(<amxintrin.h>))
 
-#include <cpuid.h>
 #include <immintrin.h>
 #include <stdalign.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #define AMX __attribute__((target("amx-tile,amx-bf16")))
 #define PACKS __attribute__((target("avx512f,avx512vl,avx512bw,avx2")))
@@ -35,9 +32,7 @@ enum {
     WORD = 4,                /* bytes */
     MR = 2 * SIDE,           /* rows of C in the micro-kernel */
     NR = 2 * SIDE,           /* columns */
-    SLICE = 256,             /* pairs: a panel of B then takes 32 KiB */
-    ASK_PERMISSION = 0x1023, /* ARCH_REQ_XCOMP_PERM of arch_prctl */
-    TILE_DATA = 18           /* the state that is asked for */
+    SLICE = 256              /* pairs: a panel of B then takes 32 KiB */
 };
 
 /* ---- packing ---- */
@@ -177,24 +172,11 @@ const df_bf16_code *df_bf16_tiles(void)
     return &code;
 }
 
-bool df_matmul_enable_tiles(void)
-{
-    enum { BF16 = 1 << 22, TILES = 1 << 24 };
-    uint32_t a, b, c, d;
-    if (!df_bf16_pick() || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
-    return (d & BF16) && (d & TILES) && syscall(SYS_arch_prctl, ASK_PERMISSION, TILE_DATA) == 0;
-}
-
 #else
 
 const df_bf16_code *df_bf16_tiles(void)
 {
     return NULL;
-}
-
-bool df_matmul_enable_tiles(void)
-{
-    return false;
 }
 
 #endif

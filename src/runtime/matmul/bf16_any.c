@@ -13,8 +13,3 @@ const df_bf16_code *df_bf16_tiles(void)
 {
     return NULL;
 }
-
-bool df_matmul_enable_tiles(void)
-{
-    return false;
-}

@@ -16,8 +16,8 @@
  *
  * Each element is one chain acc = fma(a, b, acc) with k ascending from +0. Between two slices of K
  * the running value is stored and loaded again, which is exact. Threads never divide K. So no
- * choice in this file changes a result. In fast mode, products that tiles->split, a BLAS or
- * winograd.h compute can have other bits, and those of bf16 can lose denormals.
+ * choice in this file changes a result. In fast mode, tiles->split, a BLAS, thirds.h and winograd.h
+ * can give other bits, and products of bf16 can lose denormals.
  *
  * The division (`cut`) depends on the job, the micro-kernel and the number of threads. It does not
  * depend on the BLAS. So df_matmul_work_size and df_matmul_run compute the same division.
@@ -35,6 +35,7 @@
 #include "runtime/matmul/tile.h"
 #include "runtime/matmul/turn.h"
 #include "runtime/matmul/windows.h"
+#include "runtime/thirds/thirds.h"
 #include "runtime/winograd/winograd.h"
 
 #include <stdalign.h>
@@ -334,9 +335,9 @@ static bool has_common_rows(const cut *w)
            df_div_up(j->n, w->nb) > (int64_t)w->n_threads;
 }
 
-static size_t matmul_align_size(size_t bytes)
+static size_t matmul_align_size(int64_t bytes)
 {
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    return (size_t)df_matmul_round_up(bytes, ALIGN);
 }
 
 static cut plan(const df_matmul_job *job, const df_gemm_kernel *g, uint32_t n_threads)
@@ -351,12 +352,11 @@ static cut plan(const df_matmul_job *job, const df_gemm_kernel *g, uint32_t n_th
     choose_b(&w);
     w.share_a = has_common_rows(&w);
     if (w.share_a)
-        w.a_bytes =
-            matmul_align_size((size_t)(df_matmul_round_up(w.job.m, w.mr) * w.job.k * w.size));
+        w.a_bytes = matmul_align_size(df_matmul_round_up(w.job.m, w.mr) * w.job.k * w.size);
     else if (w.pack_a)
-        w.a_bytes = sizeof(held) + matmul_align_size((size_t)(w.mb * w.kc * w.size));
-    if (!job->c) w.tile_bytes = matmul_align_size((size_t)(w.mb * w.nb * w.size));
-    w.b_bytes = matmul_align_size(w.b_bytes);
+        w.a_bytes = sizeof(held) + matmul_align_size(w.mb * w.kc * w.size);
+    if (!job->c) w.tile_bytes = matmul_align_size(w.mb * w.nb * w.size);
+    w.b_bytes = matmul_align_size((int64_t)w.b_bytes);
     return w;
 }
 
@@ -387,6 +387,7 @@ size_t df_matmul_work_size(const df_matmul_job *job, const df_gemm_kernel *g, ui
     df_matmul_turned t;
     df_weights weights;
     if (matmul_is_empty(job)) return 0;
+    if (df_thirds_wants(job)) return df_thirds_work_size(job, n_threads);
     const bool is_turned = df_matmul_turn(job, &t);
     df_matmul_job j = is_turned ? t.job : *job;
     size_t most = plan_work_size(&j, g, n_threads);
@@ -463,8 +464,7 @@ static char *rows_in(const cut *w, char *a, int64_t k0, int64_t m0)
     return a + (k0 * df_matmul_round_up(w->job.m, w->mr) + m0 * k) * w->size;
 }
 
-/* Prefetches C of the next tile, while the current tile is multiplied. The chains of a tile cannot
- * start before its C is loaded. */
+/* Prefetches C of the next tile, whose chains cannot start before it is loaded. */
 static void fetch_below(const cut *w, const df_block *g, const char *c)
 {
     const int64_t rows = df_min_i64(w->mr, g->m), bytes = g->n * w->size;
@@ -700,7 +700,7 @@ static void matmul_run_job(const df_matmul_job *job, const df_gemm_kernel *g, df
 void df_matmul_run(const df_matmul_job *job, const df_gemm_kernel *g, df_blas *blas, df_pool *pool,
                    void *work)
 {
-    if (matmul_is_empty(job)) return;
+    if (matmul_is_empty(job) || df_thirds_run(job, pool, work)) return;
     if (df_direct_wants(job)) {
         df_direct_run(job, pool, work);
         return;

@@ -61,7 +61,7 @@ static int64_t weights_panel_size(const df_weights *w, deft_dtype t)
 bool df_matmul_find_weights(const df_matmul_job *job, df_weights *out)
 {
     df_matmul_turned turned;
-    if (job->images || job->k <= 0) return false;
+    if (job->images || job->in_thirds || job->k <= 0) return false;
     const bool is_a = df_matmul_turn(job, &turned);
     if (!is_a) turned.job = *job;
     df_matmul_job *const j = &turned.job;

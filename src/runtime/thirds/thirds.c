@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How a product of thirds is divided. A task computes a part of C, and packs what it reads into
+ * memory of its own thread, which stays in L2. Packed operands are half as large again as the
+ * operands, so to share them among threads through the last cache would take longer than to pack
+ * them twice.
+ *
+ *     for blocks of nb columns of the task:
+ *         for slices of k:
+ *             for blocks of BLOCK_ROWS rows:       pack the slice of A
+ *                 for panels of columns:           pack the slice of B, in the first block of rows
+ *                     for panels of rows:          code->block
+ *         copy C, epilogue
+ */
+#include "runtime/thirds/thirds.h"
+
+#include "runtime/matmul/parts.h"
+#include "runtime/matmul/tile.h"
+#include "runtime/matmul/turn.h"
+
+#include <string.h>
+
+enum {
+    LANES = DF_THIRDS_LANES,
+    STEP = DF_THIRDS_STEP,
+    STEPS = 8,             /* most steps in a slice of k */
+    BLOCK_ROWS = 128,      /* of A that are packed at a time */
+    TASK_ROWS = 1024,      /* at most */
+    PANELS = 32,           /* of B in a block, at most */
+    L2_BYTES = 1300 << 10, /* of a block of B and of C */
+    C_GAP = 16,            /* elements between rows of C, which else share sets of L1 */
+    LEAST_MACS = 1 << 20,  /* of a product that is worth packing */
+    TASKS = 4,             /* per thread, at most */
+    TASK_MACS = 60 << 20,  /* of each when a thread has several */
+    ALIGN = 64
+};
+
+typedef struct thirds {
+    df_matmul_job job; /* with the batch folded into rows */
+    const df_thirds_code *code;
+    const df_tiles *tiles;
+    int64_t n_steps, slice, n_slices; /* along k; steps of a slice */
+    int64_t mb, nb, n_mb;             /* rows and columns of a task; tasks for all rows */
+    int64_t block;                    /* columns of a block */
+    bool has_tile; /* C of a block is computed apart, and copied if the job has a c */
+    /* Of one thread: packed A and B, C, and a panel of f32. */
+    size_t a_bytes, b_bytes, c_bytes, plain_bytes;
+    char *memory; /* of all threads */
+} thirds;
+
+static size_t align_size(int64_t bytes)
+{
+    return ((size_t)bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+bool df_thirds_wants(const df_matmul_job *job)
+{
+    return job->in_thirds;
+}
+
+bool df_matmul_gains_by_thirds(const df_matmul_job *job)
+{
+    if (job->dtype != DEFT_F32 || job->is_bf16 || !df_thirds_pick()) return false;
+    df_matmul_job j = *job;
+    df_matmul_fold_batch(&j);
+    return !j.images && j.n_batch == 1 && j.k >= STEP && j.m >= LANES && j.n >= LANES &&
+           j.m * j.n * j.k >= LEAST_MACS && (j.a_row == 1 || j.a_col == 1) &&
+           (j.b_row == 1 || j.b_col == 1);
+}
+
+/* Chooses the parts of C. Squares need the least packing. */
+static void choose_tasks(thirds *t, uint32_t n_threads)
+{
+    const df_matmul_job *const j = &t->job;
+    const int64_t each = j->m * j->n / n_threads * j->k / TASK_MACS;
+    const int64_t tasks = df_max_i64(1, df_min_i64(each, TASKS)) * n_threads;
+    int64_t rows = df_div_up(j->m, TASK_ROWS), columns = 1; /* parts */
+    while (rows * columns < tasks) *(j->m * columns > j->n * rows ? &rows : &columns) *= 2;
+    t->mb = df_matmul_even_part(j->m, df_div_up(j->m, rows), LANES);
+    t->nb = df_matmul_even_part(j->n, df_div_up(j->n, columns), LANES);
+    t->n_mb = df_div_up(j->m, t->mb);
+}
+
+static void plan_thirds(thirds *t, const df_matmul_job *job, uint32_t n_threads)
+{
+    *t = (thirds){ .job = *job, .code = df_thirds_pick(), .tiles = df_tiles_pick(DEFT_F32) };
+    df_matmul_job *const j = &t->job;
+    const int64_t size = (int64_t)sizeof(float);
+    df_matmul_fold_batch(j);
+    t->n_steps = df_div_up(j->k, STEP);
+    t->n_slices = df_div_up(t->n_steps, STEPS);
+    t->slice = df_div_up(t->n_steps, t->n_slices);
+    t->has_tile = !j->c || t->n_slices > 1;
+    choose_tasks(t, n_threads);
+    const int64_t panel = t->slice * DF_THIRDS_BYTES;
+    int64_t column = panel / LANES; /* bytes */
+    if (t->has_tile) column += t->mb * size;
+    const int64_t most = df_min_i64(PANELS * LANES, df_max_i64(L2_BYTES / column, LANES));
+    t->block = df_matmul_even_part(t->nb, most, LANES);
+    t->a_bytes = (size_t)(df_min_i64(t->mb, BLOCK_ROWS) / LANES * panel);
+    t->b_bytes = (size_t)(t->block / LANES * panel);
+    t->plain_bytes = (size_t)(t->slice * STEP * LANES * size);
+    if (t->has_tile) t->c_bytes = align_size(t->mb * (t->block + C_GAP) * size);
+}
+
+static size_t bytes_of_thread(const thirds *t)
+{
+    return t->a_bytes + t->b_bytes + t->c_bytes + t->plain_bytes;
+}
+
+size_t df_thirds_work_size(const df_matmul_job *job, uint32_t n_threads)
+{
+    thirds t;
+    plan_thirds(&t, job, n_threads);
+    return bytes_of_thread(&t) * n_threads + ALIGN;
+}
+
+/* ---- one slice of one block of rows ---- */
+
+/* What a task is doing. */
+typedef struct thirds_block {
+    const thirds *t;
+    char *a, *b; /* packed */
+    char *plain; /* room for a panel of f32 */
+    float *c;    /* element (m0, n0) of the block */
+    int64_t c_row;
+    int64_t m0, m1, n0, n1; /* the task's rows, the block's columns */
+    int64_t k0, k;          /* the slice */
+    /* Bit i: the slice of panel i has elements that are no sums of thirds. */
+    uint32_t a_large, b_large;
+} thirds_block;
+
+static const float *element(const char *base, int64_t offset)
+{
+    return (const float *)(const void *)base + offset;
+}
+
+/* Multiplies h rows from y on and w columns from x on without thirds. */
+DF_COLD static void multiply_plainly(const thirds_block *b, int64_t y, int64_t h, int64_t x,
+                                     int64_t w)
+{
+    const df_matmul_job *const j = &b->t->job;
+    b->t->tiles->pack(b->plain, w, element(j->b, b->k0 * j->b_row + x * j->b_col), j->b_row,
+                      j->b_col, b->k, w);
+    const df_block g = { .m = h,
+                         .n = w,
+                         .k = b->k,
+                         .a = element(j->a, y * j->a_row + b->k0 * j->a_col),
+                         .a_row = j->a_row,
+                         .a_col = j->a_col,
+                         .b = b->plain,
+                         .b_row = w,
+                         .c = b->c + (y - b->m0) * b->c_row + x - b->n0,
+                         .c_row = b->c_row,
+                         .first = b->k0 == 0 };
+    b->t->tiles->block(&g);
+}
+
+/* Packs the panel of A that begins with row x, or of B that begins with column x. Returns false as
+ * code->pack does. */
+DF_NOINLINE static bool pack_panel_of(const thirds_block *b, bool of_b, char *to, int64_t x)
+{
+    const df_matmul_job *const j = &b->t->job;
+    const char *from = j->a;
+    int64_t step = j->a_col, stride = j->a_row, end = b->m1;
+    if (of_b) from = j->b, step = j->b_row, stride = j->b_col, end = b->n1;
+    return b->t->code->pack(to, of_b, element(from, x * stride + b->k0 * step), step, stride, b->k,
+                            df_min_i64(end - x, LANES));
+}
+
+/* Multiplies rows [y0, y1) and all columns of the block. */
+DF_NOINLINE static void multiply_rows(thirds_block *b, int64_t y0, int64_t y1)
+{
+    const int64_t n_steps = df_div_up(b->k, STEP), panel = n_steps * DF_THIRDS_BYTES;
+    const bool is_alone = b->m1 - b->m0 <= BLOCK_ROWS; /* each panel of B is read once */
+    char *a = b->a;
+    b->a_large = 0;
+    for (int64_t y = y0; y < y1; y += LANES, a += panel)
+        if (!pack_panel_of(b, false, a, y)) b->a_large |= (uint32_t)1 << (y - y0) / LANES;
+    for (int64_t x = b->n0; x < b->n1; x += LANES) {
+        const int64_t i = (x - b->n0) / LANES, w = df_min_i64(b->n1 - x, LANES);
+        char *const packed = b->b + (is_alone ? 0 : i * panel);
+        if (y0 == b->m0 && !pack_panel_of(b, true, packed, x)) b->b_large |= (uint32_t)1 << i;
+        a = b->a;
+        for (int64_t y = y0; y < y1; y += LANES, a += panel) {
+            const int64_t h = df_min_i64(y1 - y, LANES);
+            if ((b->a_large >> (y - y0) / LANES | b->b_large >> i) & 1)
+                multiply_plainly(b, y, h, x, w);
+            else
+                b->t->code->block(n_steps, a, packed, b->c + (y - b->m0) * b->c_row + x - b->n0,
+                                  b->c_row, h, w, b->k0 == 0);
+        }
+    }
+}
+
+/* ---- one task ---- */
+
+static void thirds_task(void *user, uint32_t i, uint32_t thread)
+{
+    const thirds *const t = user;
+    const df_matmul_job *const j = &t->job;
+    float *const to = (float *)(void *)j->c;
+    char *const own = t->memory + thread * bytes_of_thread(t);
+    thirds_block b = { .t = t, .a = own, .b = own + t->a_bytes };
+    float *const tile = (float *)(void *)(own + t->a_bytes + t->b_bytes);
+    b.plain = own + t->a_bytes + t->b_bytes + t->c_bytes;
+    b.m0 = i % t->n_mb * t->mb;
+    b.m1 = df_min_i64(b.m0 + t->mb, j->m);
+    const int64_t n0 = i / t->n_mb * t->nb, n1 = df_min_i64(n0 + t->nb, j->n);
+    b.c_row = t->has_tile ? t->block + C_GAP : j->c_row;
+    for (b.n0 = n0; b.n0 < n1; b.n0 = b.n1) {
+        b.n1 = df_min_i64(b.n0 + t->block, n1);
+        b.c = t->has_tile ? tile : to + b.m0 * b.c_row + b.n0;
+        t->code->begin();
+        for (b.k0 = 0; b.k0 < j->k; b.k0 += b.k) {
+            b.k = df_min_i64(j->k - b.k0, t->slice * STEP);
+            b.b_large = 0;
+            for (int64_t y = b.m0; y < b.m1; y += BLOCK_ROWS)
+                multiply_rows(&b, y, df_min_i64(y + BLOCK_ROWS, b.m1));
+        }
+        t->code->end();
+        for (int64_t y = b.m0; y < b.m1 && to && t->has_tile; y++)
+            memcpy(to + y * j->c_row + b.n0, b.c + (y - b.m0) * b.c_row,
+                   (size_t)(b.n1 - b.n0) * sizeof *to);
+        if (j->epilogue)
+            j->epilogue(j->user, thread, (const char *)b.c, b.c_row, b.m0, b.m1, b.n0, b.n1);
+    }
+}
+
+bool df_thirds_run(const df_matmul_job *job, df_pool *pool, void *work)
+{
+    thirds t;
+    if (!df_thirds_wants(job)) return false;
+    plan_thirds(&t, job, df_pool_threads(pool));
+    const int64_t n = t.n_mb * df_div_up(t.job.n, t.nb);
+    t.memory = (char *)(((uintptr_t)work + ALIGN - 1) / ALIGN * ALIGN);
+    df_assert(n <= UINT32_MAX);
+    if (n == 1)
+        thirds_task(&t, 0, 0);
+    else
+        df_pool_run(pool, (uint32_t)n, thirds_task, &t);
+    return true;
+}

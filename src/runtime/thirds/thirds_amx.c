@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Thirds of f32 in the tiles of AMX (thirds.h). The eight tiles are four of C, two of A and two of
+ * B.
+ *
+ * A tile of A has 16 rows of 32 bf16, and one of B 16 rows of 16 pairs of bf16, which are 32 steps
+ * of k. The order of steps within a tile is free, so the pair i of a row consists of steps i and
+ * 16 + i. Then packing moves no element from lane to lane, unless it transposes.
+ */
+#include "runtime/thirds/thirds.h"
+
+#if defined(__linux__) && (__GNUC__ >= 12 || __clang_major__ >= 16)
+
+#include "runtime/matmul/transpose512.h"
+
+#include <immintrin.h>
+#include <stdalign.h>
+#include <string.h>
+
+#define VECTORS __attribute__((target("avx512f,avx512bw,avx2")))
+#define TILES __attribute__((target("avx512f,amx-tile,amx-bf16")))
+
+enum {
+    SIDE = 16,   /* rows of a tile, and words of a row */
+    ROW = 64,    /* bytes of a row */
+    AREA = 1024, /* bytes of a tile */
+    THIRDS = 3,
+    LANES = DF_THIRDS_LANES
+};
+
+/* ---- packing ---- */
+
+VECTORS DF_INLINE __mmask16 first_lanes(int64_t n)
+{
+    return n >= SIDE ? (__mmask16)0xffff : n <= 0 ? 0 : (__mmask16)((1u << n) - 1);
+}
+
+/* Stores a row of each third: words whose lower halves are of `low`, and upper ones of `high`. */
+VECTORS DF_INLINE void store_thirds(char *to, __m512 low, __m512 high)
+{
+    const __m512i half = _mm512_set1_epi32(0x8000), upper = _mm512_set1_epi32(-0x10000);
+#pragma GCC unroll 3
+    for (int i = 0; i < THIRDS; i++) {
+        const __m512i l = _mm512_add_epi32(_mm512_castps_si512(low), half);
+        const __m512i h = _mm512_add_epi32(_mm512_castps_si512(high), half);
+        const __m512i words = _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(l, 16), h);
+        _mm512_store_si512(to + i * 2 * AREA, words);
+        low = _mm512_sub_ps(low, _mm512_castsi512_ps(_mm512_and_si512(l, upper)));
+        high = _mm512_sub_ps(high, _mm512_castsi512_ps(_mm512_and_si512(h, upper)));
+    }
+}
+
+/* Transposes the words of a tile. */
+VECTORS DF_NOINLINE static void transpose_tile(char *tile)
+{
+    __m512 y[SIDE];
+    df_square_f32(y, (const float *)(const void *)tile, SIDE);
+#pragma GCC unroll 16
+    for (int i = 0; i < SIDE; i++) _mm512_store_ps(tile + i * ROW, y[i]);
+}
+
+VECTORS static bool pack_thirds(void *to, bool of_b, const float *from, int64_t step,
+                                int64_t stride, int64_t n, int64_t w)
+{
+    const bool along_k = step == 1;
+    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+    __m512i most = _mm512_setzero_si512();
+    char *tile = to;
+    df_assert(along_k || stride == 1);
+    for (int64_t k = 0; k < n; k += DF_THIRDS_STEP, tile += (THIRDS - 1) * 2 * AREA)
+        for (int half = 0; half < 2; half++, tile += AREA) {
+            const int64_t x = half * SIDE;
+            for (int i = 0; i < SIDE; i++) {
+                __mmask16 is_low, is_high;
+                const float *at;
+                if (along_k) {
+                    is_low = x + i < w ? first_lanes(n - k) : 0;
+                    is_high = x + i < w ? first_lanes(n - k - SIDE) : 0;
+                    at = from + (x + i) * stride + k;
+                } else {
+                    is_low = k + i < n ? first_lanes(w - x) : 0;
+                    is_high = k + i + SIDE < n ? first_lanes(w - x) : 0;
+                    at = from + (k + i) * step + x;
+                    __builtin_prefetch(at + DF_THIRDS_STEP * step);
+                    __builtin_prefetch(at + (DF_THIRDS_STEP + SIDE) * step);
+                }
+                const __m512 low = _mm512_maskz_loadu_ps(is_low, at);
+                const __m512 high = _mm512_maskz_loadu_ps(is_high, at + SIDE * step);
+                most =
+                    _mm512_max_epu32(most, _mm512_and_si512(_mm512_castps_si512(low), magnitude));
+                most =
+                    _mm512_max_epu32(most, _mm512_and_si512(_mm512_castps_si512(high), magnitude));
+                store_thirds(tile + i * ROW, low, high);
+            }
+            for (int i = 0; i < THIRDS && along_k == of_b; i++) transpose_tile(tile + i * 2 * AREA);
+        }
+    const __m512i bound = _mm512_castps_si512(_mm512_set1_ps(0x1p24f));
+    return _mm512_cmpge_epu32_mask(most, bound) == 0;
+}
+
+/* ---- tiles ---- */
+
+/* Adds one product of thirds: tiles 4 and 5 times tiles 6 and 7. */
+#define MULTIPLY()                                                                                 \
+    do {                                                                                           \
+        _tile_dpbf16ps(0, 4, 6);                                                                   \
+        _tile_dpbf16ps(1, 4, 7);                                                                   \
+        _tile_dpbf16ps(2, 5, 6);                                                                   \
+        _tile_dpbf16ps(3, 5, 7);                                                                   \
+    } while (0)
+#define LOAD_A(third)                                                                              \
+    do {                                                                                           \
+        _tile_loadd(4, a + (third)*2 * AREA, ROW);                                                 \
+        _tile_loadd(5, a + (third)*2 * AREA + AREA, ROW);                                          \
+    } while (0)
+#define LOAD_B(third)                                                                              \
+    do {                                                                                           \
+        _tile_loadd(6, b + (third)*2 * AREA, ROW);                                                 \
+        _tile_loadd(7, b + (third)*2 * AREA + AREA, ROW);                                          \
+    } while (0)
+
+TILES static void multiply_thirds(int64_t n_steps, const void *packed_a, const void *packed_b,
+                                  float *c, int64_t c_row, int64_t m, int64_t n, bool first)
+{
+    alignas(ROW) float edge[LANES * LANES];
+    const bool is_whole = m == LANES && n == LANES;
+    float *const to = is_whole ? c : edge;
+    const int64_t row = is_whole ? c_row : LANES, row_size = row * (int64_t)sizeof(float);
+    const char *a = packed_a, *b = packed_b;
+    for (int64_t y = 0; y < m && !is_whole && !first; y++)
+        memcpy(edge + y * LANES, c + y * c_row, (size_t)n * sizeof(float));
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    if (!first) {
+        _tile_loadd(0, to, row_size);
+        _tile_loadd(1, to + SIDE, row_size);
+        _tile_loadd(2, to + SIDE * row, row_size);
+        _tile_loadd(3, to + SIDE * row + SIDE, row_size);
+    }
+    for (; n_steps > 0; n_steps--, a += DF_THIRDS_BYTES, b += DF_THIRDS_BYTES) {
+        LOAD_A(0);
+        LOAD_B(2);
+        MULTIPLY();
+        LOAD_B(1);
+        MULTIPLY();
+        LOAD_A(1);
+        MULTIPLY();
+        LOAD_B(0);
+        MULTIPLY();
+        LOAD_A(2);
+        MULTIPLY();
+        LOAD_A(0);
+        MULTIPLY();
+    }
+    _tile_stored(0, to, row_size);
+    _tile_stored(1, to + SIDE, row_size);
+    _tile_stored(2, to + SIDE * row, row_size);
+    _tile_stored(3, to + SIDE * row + SIDE, row_size);
+    for (int64_t y = 0; y < m && !is_whole; y++)
+        memcpy(c + y * c_row, edge + y * LANES, (size_t)n * sizeof(float));
+}
+
+TILES static void begin_tiles(void)
+{
+    /* In memory as a whole: GCC believes that the intrinsic reads eight bytes. */
+    static const struct {
+        uint8_t palette, start_row, reserved[14];
+        uint16_t columns[16]; /* bytes */
+        uint8_t rows[16];
+    } config = { .palette = 1,
+                 .columns = { ROW, ROW, ROW, ROW, ROW, ROW, ROW, ROW },
+                 .rows = { SIDE, SIDE, SIDE, SIDE, SIDE, SIDE, SIDE, SIDE } };
+    _Static_assert(sizeof config == 64, "as the processor reads it");
+    _tile_loadconfig(&config);
+}
+
+TILES static void end_tiles(void)
+{
+    _tile_release();
+}
+
+const df_thirds_code *df_thirds_pick(void)
+{
+    static const df_thirds_code code = { pack_thirds, multiply_thirds, begin_tiles, end_tiles };
+    return &code;
+}
+
+#else
+
+const df_thirds_code *df_thirds_pick(void)
+{
+    return NULL;
+}
+
+#endif
