@@ -50,15 +50,15 @@ DEFT_API bool deft_program_input(const deft_program *p, size_t i, deft_dtype *dt
 DEFT_API bool deft_program_output(const deft_program *p, size_t i, deft_dtype *dtype,
                                   deft_shape *shape);
 
-/** Records the program, as if its calls stood here. So it fuses with what is around it, and has
- * gradients. Those of a branch (deft_cond) are computed for both sides, as with deft_where. The
- * inputs are borrowed. out gets the results. Where the recording assigned a tensor, the new value
- * is a result, and nothing is assigned.
+/** Records the program, as if its calls stood here, also in the functions of loops, branches and
+ * deft_vmap. So it fuses with what is around it, and has gradients. Those of a branch (deft_cond)
+ * are computed for both sides, as with deft_where. The inputs are borrowed. out gets the results.
+ * Where the recording assigned a tensor, the new value is a result, and nothing is assigned.
  *
  * On a mistake, it returns false, out[] is NULL, and the sentence has the numbers:
  *   - DEFT_E_ARG: another number of inputs or results;
  *   - DEFT_E_DTYPE, DEFT_E_SHAPE: an input of another dtype or shape;
- *   - DEFT_E_STATE: a program with loops or branches in the body of another one. */
+ *   - DEFT_E_LIMIT: its loops would nest more than 16 deep, with the functions around the call. */
 DEFT_API bool deft_program_call(deft_program *p, deft_tensor *const *in, size_t n_in,
                                 deft_tensor **out, size_t n_out);
 

@@ -6,7 +6,7 @@
  * elementwise work, views, assigns through views and from one part of a tensor to another, reads,
  * draws, marks, loops, branches, examples, gradients and products of Jacobians, and of all that
  * again; work in every dtype, complex ones too, and under policies of mixed precision; codes of
- * storage dtypes, in between and as tensors that stay.
+ * storage dtypes, in between and as tensors that stay; programs that were loaded from traces.
  *
  * The context under test fuses, captures, donates, submits, and cuts where budgets say so. The
  * reference does none of it: each result is computed as soon as it is recorded, without fusion, a
@@ -23,6 +23,7 @@
 #include "../support/budget.h"
 #include "../support/oracle.h"
 #include "../support/plan_rules.h"
+#include "mixed_loaded.h"
 #include "mixed_pairs.h"
 #include "mixed_stored.h"
 #include "mixed_values.h"
@@ -105,6 +106,7 @@ typedef enum kind {
     K_LONG,
     K_PARAMETER,
     K_FILE,
+    K_LOADED,
     K_REPEAT,
     K_SCOPE,
     N_KINDS
@@ -117,13 +119,13 @@ static const char *const kind_name[N_KINDS] = {
     "grad of state", "jvp",           "stop",      "hook",   "custom",  "scan",        "while",
     "cond",          "vmap",          "windows",   "top",    "product", "count",       "array",
     "complex",       "joined",        "places",    "attend", "dtype",   "policy",      "codes",
-    "typed",         "long",          "parameter", "file",   "repeat",  "scope",
+    "typed",         "long",          "parameter", "file",   "loaded",  "repeat",      "scope",
 };
 
 /* How often each is drawn. */
-static const uint8_t weight[N_KINDS] = { 6, 6, 2, 4, 3, 3, 1, 1, 1, 1, 8, 2, 6, 3, 3, 2,
-                                         1, 5, 2, 2, 4, 3, 2, 1, 1, 1, 4, 1, 2, 3, 3, 2,
-                                         3, 2, 4, 4, 6, 5, 2, 5, 3, 3, 6, 5, 3, 3, 1, 1 };
+static const uint8_t weight[N_KINDS] = { 6, 6, 2, 4, 3, 3, 1, 1, 1, 1, 8, 2, 6, 3, 3, 2, 1,
+                                         5, 2, 2, 4, 3, 2, 1, 1, 1, 4, 1, 2, 3, 3, 2, 3, 2,
+                                         4, 4, 6, 5, 2, 5, 3, 3, 6, 5, 3, 3, 6, 1, 1 };
 
 typedef struct stmt {
     uint8_t kind, dst, a, b, p, q;
@@ -182,12 +184,13 @@ typedef struct side {
     deft_ctx *cx;
     deft_rng rng;
     deft_tensor *state[STATES], *old[OLD], *memory, *code[CODES], *typed[TYPED], *lasting;
-    deft_tensor *victim; /* assigned by what fails, and by nothing else */
-    uint64_t drew;       /* features of the block that runs */
-    bool calls_plainly;  /* the function of a capture is called without it */
-    bool is_mute;        /* what is seen and fails is not compared, because the block will fail */
-    bool was_large;      /* of an exact program: numbers for which arithmetic may be inexact */
-    unsigned fresh;      /* which of old the open step has made */
+    deft_program *loaded[N_MIXED_LOADED]; /* those that were called */
+    deft_tensor *victim;                  /* assigned by what fails, and by nothing else */
+    uint64_t drew;                        /* features of the block that runs */
+    bool calls_plainly;                   /* the function of a capture is called without it */
+    bool is_mute;   /* what is seen and fails is not compared, because the block will fail */
+    bool was_large; /* of an exact program: numbers for which arithmetic may be inexact */
+    unsigned fresh; /* which of old the open step has made */
     float written[N], lent[N];
     lending exported[OLD];
     deft_capture *capture[BLOCKS];
@@ -332,6 +335,9 @@ static deft_tensor *operand(exec *e, unsigned i)
     return t && i % 8 < LOCALS ? t : state_of(e, i);
 }
 
+/* Tensors of the states by their rank. */
+static const deft_shape shape_of_rank[] = { { 0 }, { 1, { N } }, { 2, { M, N } } };
+
 static bool same_shape(deft_tensor *a, deft_tensor *b)
 {
     const deft_shape x = deft_shape_get(a), y = deft_shape_get(b);
@@ -470,10 +476,40 @@ static deft_tensor *coded(const exec *e, deft_tensor *t, deft_dtype dtype)
     return deft_cast(deft_mul(tame(t), number(e, 6)), dtype);
 }
 
+/* A function of a and b, of one shape: a loaded program on the tested side. False: there is none
+ * for the shape, or it failed. */
+static bool call_loaded(const exec *e, unsigned p, deft_tensor *a, deft_tensor *b,
+                        deft_tensor **out)
+{
+    side *const s = e->s;
+    deft_tensor *const in[2] = { tame(a), tame(b) };
+    const deft_shape shape = deft_shape_get(a);
+    for (unsigned i = 0; i < MIXED_LOADED_RESULTS; i++) out[i] = NULL;
+    if (shape.rank >= LEN(shape_of_rank) ||
+        memcmp(shape.dim, shape_of_rank[shape.rank].dim, shape.rank * sizeof *shape.dim) != 0)
+        return false;
+    const unsigned which = mixed_loaded_pick(p, shape.rank, is_exact);
+    if (s->plain) {
+        mixed_loaded_record(s->cx, which, in, out);
+        return out[0] && out[2];
+    }
+    if (!s->loaded[which]) s->loaded[which] = mixed_loaded_load(s->cx, folder, which);
+    return s->loaded[which] &&
+           deft_program_call(s->loaded[which], in, 2, out, MIXED_LOADED_RESULTS);
+}
+
+static deft_tensor *through_loaded(const exec *e, unsigned p, deft_tensor *x, deft_tensor *y)
+{
+    deft_tensor *out[MIXED_LOADED_RESULTS];
+    if (!call_loaded(e, p, x, fit(e, y, x), out)) return deft_neg(x);
+    return bounded(deft_add(deft_add(out[0], deft_mul(out[1], number(e, 2))), out[2]));
+}
+
 static deft_tensor *exact_work(const exec *e, unsigned p, deft_tensor *x, deft_tensor *y)
 {
     deft_tensor *const a = tame(x), *const b = tame(y);
-    switch (p % 8) {
+    switch (p % 9) {
+    case 8: return through_loaded(e, p / 9, x, y);
     case 0: return bounded(deft_sub(deft_mul(a, number(e, 3)), b));
     case 1: return bounded(deft_mul(a, b));
     case 2: return bounded(deft_sub(a, deft_sum(b, DEFT_ALL_AXES, 0)));
@@ -488,7 +524,8 @@ static deft_tensor *exact_work(const exec *e, unsigned p, deft_tensor *x, deft_t
 static deft_tensor *work(const exec *e, unsigned p, deft_tensor *x, deft_tensor *y)
 {
     if (is_exact) return exact_work(e, p, x, y);
-    switch (p % 10) {
+    switch (p % 11) {
+    case 10: return through_loaded(e, p / 11, x, y);
     case 9: return through_codes(e, p / 10 * 3 + p, x, y);
     case 8: return elementwise_in(e, p / 10 * 7 + p, x, y);
     case 7: return deft_imag(deft_sin(deft_conj(deft_complex(tame(x), tame(y)))));
@@ -1530,6 +1567,21 @@ static void run_parameter(exec *e, const stmt *st, deft_tensor *a)
     }
 }
 
+/* What follows from two tensors by a loaded program, which may be one and the same tensor. A state
+ * may be assigned what follows from it. */
+static void run_loaded(exec *e, const stmt *st, deft_tensor *a, deft_tensor *b)
+{
+    deft_tensor *out[MIXED_LOADED_RESULTS];
+    deft_tensor *const state = state_of(e, st->b);
+    if (st->q & 1) a = state;
+    b = fit(e, st->q & 2 ? b : a, a);
+    if (!call_loaded(e, st->p, a, b, out)) return;
+    bind(e, st->dst, out[0]);
+    if (st->q & 4) bind(e, st->dst + 1u, out[1]);
+    if (st->q & 8) bind(e, st->dst + 2u, out[2]);
+    if (st->q & 16) assign(e, state, out[st->q >> 5 & 1]);
+}
+
 /* What stays goes through a file: loaded into other tensors, assigned from it, or mapped. */
 static void run_file(exec *e, const stmt *st, deft_tensor *a)
 {
@@ -1604,6 +1656,7 @@ static const uint64_t feature[N_KINDS] = {
     [K_LONG] = MIXED(LONG),
     [K_PARAMETER] = MIXED(PARAMETER),
     [K_FILE] = MIXED(FILES),
+    [K_LOADED] = MIXED(LOADED),
 };
 
 /* A read under a budget may first compute everything pending, and that cut is the one that is
@@ -1687,6 +1740,7 @@ static void run_stmt(exec *e, const stmt *st)
     case K_LONG: run_long(e, st, a); break;
     case K_PARAMETER: run_parameter(e, st, a); break;
     case K_FILE: run_file(e, st, a); break;
+    case K_LOADED: run_loaded(e, st, a, b); break;
     case K_REPEAT:
         if (is_exact) break;
         bind(e, st->dst, repeated(e, a));
@@ -2187,6 +2241,7 @@ static void run(side *s, const world *w, const oracle_path *p, bool plain)
     deft_drop(&s->lasting);
     for (unsigned i = 0; i < OLD; i++) deft_drop(&s->old[i]);
     deft_drop(&s->memory);
+    for (unsigned i = 0; i < N_MIXED_LOADED; i++) deft_program_destroy(&s->loaded[i]);
     deft_ctx_destroy(&s->cx);
     see_exports(s);
     for (unsigned i = 0; i < OLD; i++) end_export(&s->exported[i]);
@@ -2467,6 +2522,7 @@ int main(int argc, char **argv)
     (void)snprintf(folder, sizeof folder, "%.30s/deft-mixed-XXXXXX", tmp && *tmp ? tmp : "/tmp");
     if (!mkdtemp(folder)) return 77;
     plain_path = &path[0];
+    if (!mixed_loaded_write(path[0].cx, folder, shape_of_rank)) return 1;
     for (size_t i = 0; i < LEN(signals); i++) signal(signals[i], crashed);
     uint64_t n = 0;
     const uint64_t least = oracle_least(LEAST);
@@ -2502,6 +2558,7 @@ int main(int argc, char **argv)
     if (counts) mixed_pairs_print(true);
     /* What mixed_pairs.def promises holds for so many programs; they are run at night. */
     if (n >= PROMISED && asked.seed == 1 && !is_gpu) failures += mixed_pairs_check(0);
+    mixed_loaded_remove(folder);
     (void)rmdir(folder);
     oracle_close(path, n_paths);
     return failures != 0;

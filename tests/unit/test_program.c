@@ -138,11 +138,47 @@ Test(program, loops_and_branches_run_and_have_gradients)
         RIG_EXPECT(&r, out, s * 1, s * 256, s * 1);
         RIG_EXPECT(&r, g, s * 8, s * 1024, s * -8);
     }
-    deft_tensor *const x = rig_vector(&r, 3, ((const float[]){ 1, 2, -1 }));
-    deft_tensor *out;
-    cr_assert(!deft_scan(r.cx, in_a_body, p, &x, 1, NULL, 0, 2, 0, &out));
-    cr_assert_eq(deft_error(r.cx), DEFT_E_STATE);
-    cr_assert(strstr(deft_message(r.cx), "cannot be called in the body of another one"), "%s",
+    deft_program_destroy(&p);
+}
+
+/* The bodies of other loops and branches, and examples of deft_vmap, call it too. */
+Test(program, loops_and_branches_run_in_other_bodies)
+{
+    deft_program *p = load_text(looping);
+    deft_tensor *const x = rig_vector(&r, 3, ((const float[]){ 1, -1, 0.5f })), *out, *g;
+    deft_tensor *const yes = deft_full_i(r.cx, DEFT_SHAPE(), DEFT_BOOL, 1);
+    cr_assert(deft_scan(r.cx, in_a_body, p, &x, 1, NULL, 0, 2, 0, &out));
+    g = rig_grad_of_sum(out, x);
+    RIG_EXPECT(&r, out, 1, 1, 0x1p-64f);
+    RIG_EXPECT(&r, g, 64, -64, 64 * 0x1p-63f);
+    cr_assert(deft_cond(yes, in_a_body, in_a_body, p, &x, 1, &out, 1));
+    RIG_EXPECT(&r, out, 1, 1, 0x1p-8f);
+    deft_tensor *const rows = deft_stack((deft_tensor *[]){ x, deft_mul_f(x, 2) }, 2, 0);
+    cr_assert(deft_vmap(r.cx, in_a_body, p, &rows, NULL, 1, &out, NULL, 1));
+    RIG_EXPECT(&r, out, 1, 1, 0x1p-8f, 256, 256, 1);
+    deft_program_destroy(&p);
+}
+
+/* One more loop than there are levels. */
+static deft_status in_all_bodies(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
+                                 deft_tensor **out, size_t n_out, void *user)
+{
+    static int depth = 0;
+    deft_tensor *x = in[0];
+    if (depth == 16) return in_a_body(cx, in, n_in, out, n_out, user);
+    depth++;
+    const bool ok = deft_scan(cx, in_all_bodies, user, &x, 1, NULL, 0, 1, 0, out);
+    depth--;
+    return ok ? DEFT_OK : deft_error(cx);
+}
+
+Test(program, loops_that_would_nest_too_deep_are_refused)
+{
+    deft_program *p = load_text(looping);
+    deft_tensor *x = rig_vector(&r, 3, ((const float[]){ 1, -1, 0.5f })), *out;
+    cr_assert_neq(in_all_bodies(r.cx, &x, 1, &out, 1, p), DEFT_OK);
+    cr_assert_eq(deft_error(r.cx), DEFT_E_LIMIT);
+    cr_assert(strstr(deft_message(r.cx), "its loops are nested more than 16 deep here"), "%s",
               deft_message(r.cx));
     deft_clear(r.cx);
     deft_program_destroy(&p);

@@ -21,11 +21,26 @@ struct deft_program {
     df_arena arena; /* all of the following */
     const char *path;
     df_trace *t;
-    bool has_control;
-    uint32_t *record; /* per node: its record in the call that runs */
+    uint32_t n_nested; /* the most loops in one another */
+    uint32_t *record;  /* per node: its record in the call that runs */
 };
 
 /* ---- loading ---- */
+
+/* Sets the depth of the loops. */
+static deft_status find_loops(deft_program *p, df_diag *d)
+{
+    deft_status st = DEFT_OK;
+    df_control control;
+    df_arena tmp;
+    df_arena_init(&tmp, p->cx->mem);
+    if (df_has_control(p->t)) TRY(df_control_find(d, p->t, &tmp, &control));
+    for (uint32_t i = 0; df_has_control(p->t) && i < control.n_loops; i++)
+        if (control.loops[i].depth >= p->n_nested) p->n_nested = control.loops[i].depth + 1;
+done:
+    df_arena_finish(&tmp);
+    return st;
+}
 
 static deft_status read_program(deft_program *p, df_diag *d)
 {
@@ -43,7 +58,7 @@ static deft_status read_program(deft_program *p, df_diag *d)
     TRY(df_reader_at(&r, text, (size_t)r.size, 0));
     st = df_trace_parse(&why, text, (size_t)r.size, &p->arena, &p->t);
     if (st != DEFT_OK) TRY(df_fail(d, st, "program_load: %s: %s", p->path, why.text));
-    p->has_control = df_has_control(p->t);
+    TRY(find_loops(p, d));
     p->record = df_arena_new(&p->arena, uint32_t, p->t->n_nodes + 1u);
     if (!p->record) TRY(df_fail_mem(d, "program_load", p->t->n_nodes * sizeof *p->record));
 done:
@@ -153,6 +168,9 @@ static uint32_t append_node(const deft_program *p, uint32_t k, uintptr_t site)
     uint32_t src[3] = { DF_BAD, DF_BAD, DF_BAD };
     df_shape s;
     for (uint32_t i = 0; i < n->n_src; i++) src[i] = p->record[n->src[i].i];
+    /* A loop of the program is in the loop in whose body the program is called. */
+    const bool is_outermost = n->op == DF_OP_loop && p->t->nodes[n->src[0].i].op != DF_OP_loop;
+    if (is_outermost && cx->body_loop != DF_NONE) src[0] = cx->body_loop;
     const uint32_t rank = n->n_src ? p->t->nodes[n->src[0].i].rank : n->rank;
     program_shape(p, k, &s);
     cx->finals += n->op == DF_OP_final;
@@ -191,11 +209,9 @@ static bool check_program_call(const deft_program *p, deft_tensor *const *in, si
                  t->n_inputs, t->n_roots);
         return false;
     }
-    if (p->has_control && cx->body_nest > 0) {
-        df_error(cx, DEFT_E_STATE,
-                 "program_call: %s: it has loops or branches, and cannot be called in the body of "
-                 "another one",
-                 p->path);
+    if (cx->body_nest + p->n_nested > DF_MAX_NESTING) {
+        df_error(cx, DEFT_E_LIMIT, "program_call: %s: its loops are nested more than %d deep here",
+                 p->path, DF_MAX_NESTING);
         return false;
     }
     for (size_t i = 0; i < n_in; i++)
