@@ -228,7 +228,7 @@ static void run_ours(const product *p, bool fast)
     j.a_col = p->a_transposed ? p->m : 1;
     j.b_row = p->b_transposed ? 1 : p->n;
     j.b_col = p->b_transposed ? p->k : 1;
-    j.is_tiled = fast && p->has_tiles && df_matmul_gains_by_tiles(&j);
+    j.in_thirds = fast && p->has_tiles && df_matmul_gains_by_thirds(&j);
     if (df_matmul_work_size(&j, p->kernel, p->threads) > p->work_size) exit(1);
     df_matmul_run(&j, p->kernel, p->blas, p->pool[p->threads], p->work);
 }

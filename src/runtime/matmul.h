@@ -12,7 +12,7 @@
  * products of f32 are sums of products of bf16 (thirds/thirds.h). All other products are computed
  * as in strict mode.
  *
- * On machines that multiply pairs of bf16, products of bf16 use that (matmul/bf16.h). In strict
+ * On machines that multiply pairs of bf16, products of bf16 use that (bf16/bf16.h). In strict
  * mode they do so when no denormal can occur, as the bits are equal then.
  */
 #ifndef DF_RUNTIME_MATMUL_H
@@ -41,7 +41,7 @@ typedef struct df_matmul_job {
     /* The elements of A and B are bf16, and dtype is f32. Only without images, and in strict mode
      * only where df_matmul_pairs_are_exact is true. */
     bool is_bf16;
-    /* bf16 in fast mode are multiplied by the tiles of AMX (matmul/bf16_amx.c). Only after
+    /* bf16 in fast mode are multiplied by the tiles of AMX (bf16/bf16_amx.c). Only after
      * df_matmul_enable_tiles was true. */
     bool is_tiled;
     /* f32 in fast mode are multiplied as sums of bf16 by these tiles (thirds/thirds.h). Only after
@@ -100,7 +100,7 @@ bool df_matmul_pairs_are_exact(const df_matmul_job *job, df_pool *pool);
  * few columns, which is computed as rows. */
 typedef struct df_weights {
     bool is_a;
-    bool has_pairs;         /* the elements are bf16, and are packed as pairs (matmul/bf16.h) */
+    bool has_pairs;         /* the elements are bf16, and are packed as pairs (bf16/bf16.h) */
     bool is_tiled;          /* for the tiles of AMX */
     int64_t k, n, row, col; /* rows, columns and strides of the product's B */
     int64_t bytes;          /* of the packed copy */

@@ -8,7 +8,7 @@
 
 #include "base/half.h"
 #include "runtime/matmul.h"
-#include "runtime/matmul/bf16.h"
+#include "runtime/bf16/bf16.h"
 
 static uint32_t draw(uint64_t *random, uint32_t below)
 {

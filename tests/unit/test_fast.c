@@ -455,7 +455,7 @@ Test(fast, a_chain_of_halves_rounds_what_it_stores)
 
 /* ---- products of bf16 ---- */
 
-/* Expects each element of a fast product to be within the bound of src/runtime/matmul/bf16.h of the
+/* Expects each element of a fast product to be within the bound of src/runtime/bf16/bf16.h of the
  * exact sum. is_transposed: the transposed b lies in memory. */
 static void expect_bound(int64_t m, int64_t n, int64_t k, bool is_transposed)
 {
@@ -520,11 +520,11 @@ static void expect_quotients_of_rows(int64_t n, double max_ulp)
         cr_assert_eq(deft_scope_end(s), DEFT_OK);
     }
     for (int64_t i = 0; i < count; i++) {
-        const double want = (double)got[0][i], have = (double)got[1][i];
-        if (isnan(want) && isnan(have)) continue;
-        const double most = max_ulp * fmax(fabs(want) * 0x1p-23, 0x1p-149);
-        cr_assert(fabs(want - have) <= most, "rows of %d: %a over its greatest is %a, strict %a",
-                  (int)n, (double)x[i], have, want);
+        const double wanted = (double)got[0][i], found = (double)got[1][i];
+        if (isnan(wanted) && isnan(found)) continue;
+        const double most = max_ulp * fmax(fabs(wanted) * 0x1p-23, 0x1p-149);
+        cr_assert(fabs(wanted - found) <= most, "rows of %d: %a over its greatest is %a, strict %a",
+                  (int)n, (double)x[i], found, wanted);
     }
 }
 

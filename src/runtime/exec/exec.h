@@ -33,8 +33,8 @@ typedef struct df_executor {
     double near_bytes;   /* of the second cache; infinity: not known */
     /* Of the last cache, or what this process may count on; infinity: not known. */
     double far_bytes;
-    bool shares_far; /* other processors use the last cache, too */
-    bool measure;    /* fill in the times of df_run_stats */
+    bool shares_far;              /* other processors use the last cache, too */
+    bool measure;                 /* fill in the times of df_run_stats */
     struct df_spent *spent;       /* counts the time of launches; borrowed; may be NULL */
     df_run_layout *_Atomic frame; /* run layout of the last run, for the next; NULL: none */
 } df_executor;

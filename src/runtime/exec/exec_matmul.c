@@ -141,8 +141,8 @@ DF_NOINLINE static void matmul_job(const df_run *r, const df_seg *seg, df_matmul
     job->c_row = seg->c.buf.i == DF_NONE ? 0 : df_run_slot(r, seg->c.stride[row]);
     job->is_tiled = job->is_bf16 && job->fast && may_use_tiles(r->x);
     lay_converted(seg, job);
-    job->in_thirds = job->fast && !seg->windows && df_matmul_gains_by_thirds(job) &&
-                     may_use_tiles(r->x);
+    job->in_thirds =
+        job->fast && !seg->windows && df_matmul_gains_by_thirds(job) && may_use_tiles(r->x);
 }
 
 /* Fills in what operand B shows. `tap` has room for its taps; NULL: they are not wanted. */

@@ -27,7 +27,7 @@
  */
 #include "runtime/matmul.h"
 
-#include "runtime/matmul/bf16.h"
+#include "runtime/bf16/bf16.h"
 #include "runtime/matmul/blas.h"
 #include "runtime/matmul/direct.h"
 #include "runtime/matmul/parts.h"

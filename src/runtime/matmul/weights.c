@@ -11,7 +11,7 @@
  * A product with few columns is computed as rows (turn.h). Then A is the weights.
  */
 #include "runtime/matmul.h"
-#include "runtime/matmul/bf16.h"
+#include "runtime/bf16/bf16.h"
 #include "runtime/matmul/small.h"
 #include "runtime/matmul/tile.h"
 #include "runtime/matmul/turn.h"

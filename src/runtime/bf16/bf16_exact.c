@@ -7,7 +7,7 @@
  * bits keeps that. A multiple of 2^-126 is 0 or a normal number.
  */
 #include "runtime/matmul.h"
-#include "runtime/matmul/bf16.h"
+#include "runtime/bf16/bf16.h"
 
 #include "base/half.h"
 

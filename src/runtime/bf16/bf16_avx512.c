@@ -3,7 +3,7 @@
  * Products of pairs of bf16 with AVX-512 BF16: tiles of 8 x 48 f32. 24 of the 32 registers are
  * accumulators.
  */
-#include "runtime/matmul/bf16.h"
+#include "runtime/bf16/bf16.h"
 
 #include <immintrin.h>
 

@@ -2,7 +2,7 @@
  *
  * Machines without instructions for products of bf16.
  */
-#include "runtime/matmul/bf16.h"
+#include "runtime/bf16/bf16.h"
 
 const df_bf16_code *df_bf16_pick(void)
 {

@@ -15,7 +15,7 @@
  * Tiles are state of a thread that the system stores when it switches threads or delivers a signal,
  * unless they are released. So a thread configures them before a task and releases them after it.
  */
-#include "runtime/matmul/bf16.h"
+#include "runtime/bf16/bf16.h"
 
 /* GCC 11 and Clang 11 have the intrinsics; older compilers do without tiles. */
 #if defined(__linux__) && (__has_include(<amxbf16intrin.h>) || __has_include(<amxintrin.h>))
@@ -27,12 +27,12 @@
 #define PACKS __attribute__((target("avx512f,avx512vl,avx512bw,avx2")))
 
 enum {
-    SIDE = 16,               /* rows of a tile, and words in a row */
-    AREA = SIDE * SIDE,      /* words of a tile */
-    WORD = 4,                /* bytes */
-    MR = 2 * SIDE,           /* rows of C in the micro-kernel */
-    NR = 2 * SIDE,           /* columns */
-    SLICE = 256              /* pairs: a panel of B then takes 32 KiB */
+    SIDE = 16,          /* rows of a tile, and words in a row */
+    AREA = SIDE * SIDE, /* words of a tile */
+    WORD = 4,           /* bytes */
+    MR = 2 * SIDE,      /* rows of C in the micro-kernel */
+    NR = 2 * SIDE,      /* columns */
+    SLICE = 256         /* pairs: a panel of B then takes 32 KiB */
 };
 
 /* ---- packing ---- */
