@@ -7,11 +7,10 @@
  * of k. The order of steps within a tile is free, so the pair i of a row consists of steps i and
  * 16 + i. Then packing moves no element from lane to lane, unless it transposes.
  */
+#include "runtime/matmul/transpose512.h"
 #include "runtime/thirds/thirds.h"
 
 #if defined(__linux__) && (__GNUC__ >= 12 || __clang_major__ >= 16)
-
-#include "runtime/matmul/transpose512.h"
 
 #include <immintrin.h>
 #include <stdalign.h>
