@@ -257,6 +257,8 @@ void df_aot_ins(df_aot_c *g, uint32_t i)
     } else {
         values_put(g, i, &s);
         df_aot_line(g, "const %s v%u = %s;", df_aot_type(ins->dtype), i, s.ok ? s.at : "");
+        /* A check is made for its own sake: its load may be in another stage. */
+        if (ins->op == DF_K_check) df_aot_line(g, "(void)v%u;", i);
         if (g->val[i].crosses) df_aot_line(g, "w%u[i] = v%u;", i, i);
     }
     g->out->ok &= s.ok;
