@@ -43,7 +43,9 @@ typedef struct df_kargs {
     char *work;
     /* Not 0: stores for which df_access_may_stream holds go around the caches. Their addresses are
      * then aligned to elements, and they move in step: where the first of them is aligned to a
-     * vector, all are, but to 64 bytes at most. The interpreter ignores this. */
+     * vector, all are, but to 64 bytes at most. Or the two stores of df_kernel_streamed_twos do:
+     * their elements then alternate, and the first is aligned to two elements. The interpreter
+     * ignores this. */
     uint64_t streams;
     /* Not 0: kernels for which df_kernel_only_reduces holds prefetch what they load. The
      * interpreter ignores this. */

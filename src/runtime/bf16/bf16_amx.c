@@ -11,10 +11,8 @@
  * For each element, the instruction sums the 16 products of the elements of even k and those of odd
  * k apart, from +0, each by fused multiply-adds. It adds the two sums to each other, and the result
  * to C. Denormals count as 0 in operands and in sums, and MXCSR has no say.
- *
- * Tiles are state of a thread that the system stores when it switches threads or delivers a signal,
- * unless they are released. So a thread configures them before a task and releases them after it.
  */
+#include "runtime/bf16/amx.h"
 #include "runtime/bf16/bf16.h"
 
 /* GCC 11 and Clang 11 have the intrinsics; older compilers do without tiles. */
@@ -141,25 +139,6 @@ AMX static void gemm_tiles(int64_t k, const void *a, const void *b, void *c, int
         memcpy((float *)c + y * ldc, edge + y * NR, (size_t)n * sizeof *edge);
 }
 
-AMX static void begin_tiles(void)
-{
-    /* In memory as a whole: GCC believes that the intrinsic reads eight bytes. */
-    static const struct {
-        uint8_t palette, start_row, reserved[14];
-        uint16_t columns[16]; /* bytes */
-        uint8_t rows[16];
-    } config = { .palette = 1,
-                 .columns = { 64, 64, 64, 64, 64, 64, 64, 64 },
-                 .rows = { SIDE, SIDE, SIDE, SIDE, SIDE, SIDE, SIDE, SIDE } };
-    _Static_assert(sizeof config == 64, "as the processor reads it");
-    _tile_loadconfig(&config);
-}
-
-AMX static void end_tiles(void)
-{
-    _tile_release();
-}
-
 const df_bf16_code *df_bf16_tiles(void)
 {
     static const df_bf16_code code = { .kernel = { gemm_tiles, MR, NR, 0 },
@@ -167,8 +146,8 @@ const df_bf16_code *df_bf16_tiles(void)
                                        .slice = SLICE,
                                        .pack_a = pack_tiles,
                                        .pack = pack_tiles_of_b,
-                                       .begin = begin_tiles,
-                                       .end = end_tiles };
+                                       .begin = df_amx_begin,
+                                       .end = df_amx_end };
     return &code;
 }
 

@@ -53,11 +53,6 @@ static size_t align_size(int64_t bytes)
     return ((size_t)bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-bool df_thirds_wants(const df_matmul_job *job)
-{
-    return job->in_thirds;
-}
-
 bool df_matmul_gains_by_thirds(const df_matmul_job *job)
 {
     if (job->dtype != DEFT_F32 || job->is_bf16 || !df_thirds_pick()) return false;
@@ -230,7 +225,7 @@ static void thirds_task(void *user, uint32_t i, uint32_t thread)
 bool df_thirds_run(const df_matmul_job *job, df_pool *pool, void *work)
 {
     thirds t;
-    if (!df_thirds_wants(job)) return false;
+    if (!job->in_thirds) return false;
     plan_thirds(&t, job, df_pool_threads(pool));
     const int64_t n = t.n_mb * df_div_up(t.job.n, t.nb);
     t.memory = (char *)(((uintptr_t)work + ALIGN - 1) / ALIGN * ALIGN);

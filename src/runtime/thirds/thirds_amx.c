@@ -7,6 +7,7 @@
  * of k. The order of steps within a tile is free, so the pair i of a row consists of steps i and
  * 16 + i. Then packing moves no element from lane to lane, unless it transposes.
  */
+#include "runtime/bf16/amx.h"
 #include "runtime/matmul/transpose512.h"
 #include "runtime/thirds/thirds.h"
 
@@ -161,28 +162,9 @@ TILES static void multiply_thirds(int64_t n_steps, const void *packed_a, const v
         memcpy(c + y * c_row, edge + y * LANES, (size_t)n * sizeof(float));
 }
 
-TILES static void begin_tiles(void)
-{
-    /* In memory as a whole: GCC believes that the intrinsic reads eight bytes. */
-    static const struct {
-        uint8_t palette, start_row, reserved[14];
-        uint16_t columns[16]; /* bytes */
-        uint8_t rows[16];
-    } config = { .palette = 1,
-                 .columns = { ROW, ROW, ROW, ROW, ROW, ROW, ROW, ROW },
-                 .rows = { SIDE, SIDE, SIDE, SIDE, SIDE, SIDE, SIDE, SIDE } };
-    _Static_assert(sizeof config == 64, "as the processor reads it");
-    _tile_loadconfig(&config);
-}
-
-TILES static void end_tiles(void)
-{
-    _tile_release();
-}
-
 const df_thirds_code *df_thirds_pick(void)
 {
-    static const df_thirds_code code = { pack_thirds, multiply_thirds, begin_tiles, end_tiles };
+    static const df_thirds_code code = { pack_thirds, multiply_thirds, df_amx_begin, df_amx_end };
     return &code;
 }
 
