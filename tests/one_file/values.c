@@ -106,6 +106,10 @@ static void show_operations(deft_ctx *cx)
     show(cx, "topk indices", indices);
     show(cx, "take", deft_take(a, deft_arange_i(cx, 20, 0, -3, DEFT_I64), 0));
     show(cx, "conv2d", deft_conv2d(images, filters, NULL));
+    deft_tensor *const sides = deft_full(cx, DEFT_SHAPE(1, 1, 2), DEFT_F64, 1);
+    deft_tensor *const weight = deft_full(cx, DEFT_SHAPE(1, 1, 1), DEFT_F64, 1);
+    show(cx, "no weight reaches", /* GCC 14.2 can make f32 of it (meson.build) */
+         deft_conv_transpose(sides, weight, DEFT_CONV(.stride = { 2 }, .padding = { 1 })));
     show(cx, "permute", deft_add_f(deft_t(a), 1));
     show(cx, "integers",
          deft_floor_div(deft_arange_i(cx, -50, 50, 1, DEFT_I32),
