@@ -65,6 +65,19 @@ static int code_of(deft_dtype t, double x)
     return sign | best;
 }
 
+/* Conversions of RISC-V drop the sign of a NaN, those of f64 to f32 too. */
+#ifdef __riscv
+enum { KEEPS_SIGN_OF_NAN = 0 };
+#else
+enum { KEEPS_SIGN_OF_NAN = 1 };
+#endif
+
+static bool is_code_of(deft_dtype t, int code, double x)
+{
+    const bool either = !KEEPS_SIGN_OF_NAN && isnan(x) && t != DEFT_E8M0;
+    return code == code_of(t, x) || (either && (code ^ code_of(t, x)) == 128);
+}
+
 /* ---- rigs ---- */
 
 static rig r;
@@ -126,15 +139,17 @@ static void check_numbers(void)
         OK(&r, deft_read(deft_cast(c, DEFT_F32), DEFT_F32, got, sizeof got));
         for (int i = 0; i < N_CODES; i++) {
             const float want = (float)number_of(t, i);
-            cr_assert(isnan(want) ? isnan(got[i]) && signbit(got[i]) == signbit(want)
+            cr_assert(isnan(want) ? isnan(got[i]) &&
+                                        (signbit(got[i]) == signbit(want) || !KEEPS_SIGN_OF_NAN)
                                   : !memcmp(&got[i], &want, sizeof want),
                       "%s %02x is %a, not %a", deft_dtype_name(t), i, (double)got[i], (double)want);
         }
         /* each number becomes its code again; NaNs become one */
         OK(&r, deft_read(deft_cast(deft_cast(c, DEFT_F64), t), t, back, sizeof back));
         for (int i = 0; i < N_CODES; i++)
-            cr_assert_eq(back[i], isnan(number_of(t, i)) ? code_of(t, (double)got[i]) : i,
-                         "%s %02x: %02x", deft_dtype_name(t), i, back[i]);
+            cr_assert(isnan(number_of(t, i)) ? is_code_of(t, back[i], (double)got[i])
+                                             : back[i] == i,
+                      "%s %02x: %02x", deft_dtype_name(t), i, back[i]);
         OK(&r, deft_scope_end(s));
     }
 }
@@ -159,9 +174,9 @@ static void check_halves(deft_dtype from)
         OK(&r, deft_read(x, DEFT_F32, wide, sizeof wide));
         OK(&r, deft_read(deft_cast(x, bytes8[k]), bytes8[k], got, sizeof got));
         for (int i = 0; i < N_HALVES; i++)
-            cr_assert_eq(got[i], code_of(bytes8[k], (double)wide[i]), "%s %04x: %s %02x, not %02x",
-                         deft_dtype_name(from), i, deft_dtype_name(bytes8[k]), got[i],
-                         code_of(bytes8[k], (double)wide[i]));
+            cr_assert(is_code_of(bytes8[k], got[i], (double)wide[i]), "%s %04x: %s %02x, not %02x",
+                      deft_dtype_name(from), i, deft_dtype_name(bytes8[k]), got[i],
+                      code_of(bytes8[k], (double)wide[i]));
         OK(&r, deft_scope_end(s));
     }
 }
@@ -214,13 +229,12 @@ Test(storage, floats_are_rounded_once)
         deft_tensor *const f32 = deft_from(r.cx, S((int64_t)n), DEFT_F32, narrow, n * 4);
         OK(&r, deft_read(deft_cast(f64, t), t, got, n));
         for (size_t i = 0; i < n; i++)
-            cr_assert_eq(got[i], code_of(t, x[i]), "f64 %a: %s %02x, not %02x", x[i],
-                         deft_dtype_name(t), got[i], code_of(t, x[i]));
+            cr_assert(is_code_of(t, got[i], x[i]), "f64 %a: %s %02x, not %02x", x[i],
+                      deft_dtype_name(t), got[i], code_of(t, x[i]));
         OK(&r, deft_read(deft_cast(f32, t), t, got, n));
         for (size_t i = 0; i < n; i++)
-            cr_assert_eq(got[i], code_of(t, (double)narrow[i]), "f32 %a: %s %02x, not %02x",
-                         (double)narrow[i], deft_dtype_name(t), got[i],
-                         code_of(t, (double)narrow[i]));
+            cr_assert(is_code_of(t, got[i], (double)narrow[i]), "f32 %a: %s %02x, not %02x",
+                      (double)narrow[i], deft_dtype_name(t), got[i], code_of(t, (double)narrow[i]));
         OK(&r, deft_scope_end(s));
     }
 }
