@@ -224,11 +224,12 @@ static void site_append_number(line *l, const char *format, long long n)
     site_append_text(l, text);
 }
 
-/* Appends module and offset of an address, and the exported function that contains it. */
+/* Appends module and offset of a return address, and the exported function that contains the call
+ * before it: a call that does not return may be the last instruction of a function. */
 static void site_append_module(line *l, uintptr_t site)
 {
     Dl_info info;
-    if (!dladdr((void *)site, &info) || !info.dli_fname) {
+    if (!dladdr((void *)(site - 1), &info) || !info.dli_fname) {
         site_append_number(l, "0x%llx", (long long)site);
         return;
     }

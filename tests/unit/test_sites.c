@@ -554,9 +554,10 @@ Test(sites, log_and_silence)
     cr_assert_eq(deft_ctx_create(rt, NULL, &cx), DEFT_OK);
     float v;
     cr_assert_eq(deft_item(deft_exp(deft_ones(cx, DEFT_SHAPE(), DEFT_F32)), &v), DEFT_OK);
-    char text[DF_SITE_TEXT];
+    char text[DF_SITE_TEXT], before_it[DF_SITE_TEXT];
     df_sites *s = df_sites_create(&df_mem_system, open_real, NULL);
     df_site_text(s, (uintptr_t)qsort + 4, text, sizeof text);
+    df_site_text(NULL, (uintptr_t)qsort, before_it, sizeof before_it); /* of the code before it */
     df_sites_destroy(&s);
     dup2(before, 2);
     struct stat st;
@@ -564,6 +565,7 @@ Test(sites, log_and_silence)
     cr_expect_eq(st.st_size, 0);
     cr_expect(strstr(line, HAS_LINES ? "sync: item at test_sites.c:" : "+0x"), "%s", line);
     cr_expect(strstr(text, "qsort"), "%s", text);
+    cr_expect(!strstr(before_it, "qsort+"), "%s", before_it);
     close(noted_fd);
     close(before);
     unlink(out);
