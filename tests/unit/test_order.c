@@ -310,6 +310,22 @@ Test(order, keys_of_each_length)
         }
 }
 
+/* A key at a position, and the number of lesser ones, beside sorted keys. */
+static void check_nth(size_t size, const char *keys, const char *sorted, int64_t n)
+{
+    const df_keys *const ways = df_keys_best();
+    if (!ways->nth || n == 0) return;
+    const int64_t nth = below((int)n);
+    char *const a = malloc((size_t)n * size), *const b = malloc((size_t)n * size);
+    int64_t first = nth, n_below = -1;
+    memcpy(a, keys, (size_t)n * size);
+    while (first > 0 && df_key_at(size, sorted, first - 1) == df_key_at(size, sorted, nth)) first--;
+    cr_assert_eq(ways->nth(size, a, b, n, nth, &n_below), df_key_at(size, sorted, nth));
+    cr_assert_eq(n_below, first, "%d of %d keys of %d", (int)nth, (int)n, (int)size);
+    free(a);
+    free(b);
+}
+
 /* Both implementations on this machine give the same keys. */
 Test(order, keys_are_sorted_alike)
 {
@@ -340,7 +356,9 @@ Test(order, keys_are_sorted_alike)
             }
             cr_assert(n_between[0] == n_between[1] && least[0] == least[1] && place[0] == place[1]);
             cr_assert(memcmp(b[0], b[1], (size_t)n_between[0] * size) == 0);
-            for (int w = 0; w < 2; w++) sorted[w] = ways[w]->sort(size, a[w], b[w], n);
+            sorted[0] = ways[0]->sort(size, a[0], b[0], n);
+            check_nth(size, a[1], sorted[0], n);
+            sorted[1] = ways[1]->sort(size, a[1], b[1], n);
             cr_assert(memcmp(sorted[0], sorted[1], bytes) == 0, "%d keys of %d", (int)n, (int)size);
             for (int w = 0; w < 2; w++) free(a[w]), free(b[w]);
         }

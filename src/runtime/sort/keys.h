@@ -40,6 +40,10 @@ typedef struct df_keys {
      * *n_below. Returns how many it copied. `to` has room for n keys. */
     int64_t (*between)(size_t size, const void *a, void *to, int64_t n, uint64_t low, uint64_t high,
                        int64_t *n_below);
+    /* Returns the key at position `nth` of the order of n keys, and sets *n_below to the number of
+     * lesser ones. Changes the keys of a. b is scratch memory of the same size. NULL: a sort tells
+     * it as soon. */
+    uint64_t (*nth)(size_t size, void *a, void *b, int64_t n, int64_t nth, int64_t *n_below);
     /* Returns the index of the key before which there are `nth` equal ones. It exists. */
     int64_t (*find)(size_t size, const void *a, int64_t n, uint64_t key, int64_t nth);
     int64_t n_words;  /* fewer words than this are sorted fastest as keys of 8 bytes */

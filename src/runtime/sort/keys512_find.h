@@ -28,6 +28,40 @@ static int64_t NAME(between)(const KEY *a, KEY *to, int64_t n, KEY low, KEY high
     return n_found;
 }
 
+/* `nth` of keys.h: quickselect (Hoare, "Algorithm 65: Find", 1961). The pivot is the key of a small
+ * sample at the share of the order at which the key is. */
+static KEY NAME(nth)(KEY *a, KEY *b, int64_t n, int64_t nth, int64_t *n_below)
+{
+    enum { FEW = 4 * LANES, TURNS = 24 };
+    *n_below = 0;
+    for (int turn = 0; n > FEW; turn++) {
+        _Alignas(64) KEY some[LANES];
+        for (int64_t i = 0; i < LANES; i++) some[i] = a[n / LANES * i + n / (2 * LANES)];
+        NAME(sort_1)(some);
+        const KEY pivot = some[nth * LANES / n];
+        if (turn == TURNS) NAME(quicksort)(a, b, n, false, (form){ 0 }, NULL, 0);
+        if (turn == TURNS) break;
+        const NAME(parts) x = NAME(divide)(a, a, b, n, pivot);
+        const int64_t above = n - x.above; /* the position of the first greater key */
+        if (nth < x.below) {
+            n = x.below;
+            continue;
+        }
+        *n_below += nth < above ? x.below : above;
+        if (nth < above) return pivot;
+        KEY *const greater = b;
+        b = a;
+        a = greater;
+        n = x.above;
+        nth -= above;
+    }
+    if (n <= FEW) NAME(sort_few)(a, a, n, (form){ 0 });
+    int64_t first = nth;
+    while (first > 0 && a[first - 1] == a[nth]) first--;
+    *n_below += first;
+    return a[nth];
+}
+
 /* `find` of keys.h. */
 static int64_t NAME(find)(const KEY *a, int64_t n, KEY key, int64_t nth)
 {

@@ -327,6 +327,11 @@ static int64_t between_512(size_t size, const void *a, void *to, int64_t n, uint
                      : narrow_between(a, to, n, (uint32_t)low, (uint32_t)high, n_below);
 }
 
+static uint64_t nth_512(size_t size, void *a, void *b, int64_t n, int64_t nth, int64_t *n_below)
+{
+    return size == 8 ? wide_nth(a, b, n, nth, n_below) : narrow_nth(a, b, n, nth, n_below);
+}
+
 static int64_t find_512(size_t size, const void *a, int64_t n, uint64_t key, int64_t nth)
 {
     return size == 8 ? wide_find(a, n, key, nth) : narrow_find(a, n, (uint32_t)key, nth);
@@ -339,6 +344,7 @@ const df_keys df_keys_avx512 = {
     .sort = sort_512,
     .from_bits = from_bits_512,
     .between = between_512,
+    .nth = nth_512,
     .find = find_512,
     .n_words = 1 << 15,
     .has_doubles = true,

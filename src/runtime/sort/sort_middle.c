@@ -5,9 +5,9 @@
  *
  * A sorted sample of the keys gives two keys between which those of the elements very probably are.
  * One pass makes all keys, counts those before the first of the two, and collects those between
- * them, which are then sorted. When the wanted keys are not among them, the caller sorts the row.
- * Another pass finds the index of each wanted key. Equal elements keep their order: the number of
- * equal keys before it says which of them is wanted.
+ * them, which are then sorted, or searched for one key. When the wanted keys are not among them,
+ * the caller sorts the row. Another pass finds the index of each wanted key. Equal elements keep
+ * their order: the number of equal keys before it says which of them is wanted.
  */
 #include "runtime/sort/keys.h"
 
@@ -163,7 +163,14 @@ bool df_middle(const df_routine_job *j, df_pool *pool, const char *in, int64_t *
         below += x.n_below[i];
     }
     if (below > j->first || below + n < j->first + j->m || n > j->n / 2) return false;
-    const char *const sorted = x.ways->sort(x.size, x.found, x.found + n * size, n);
+    char *const work_of_found = x.found + n * size;
+    if (j->m == 1 && x.ways->nth) {
+        int64_t lesser, at = j->first - below;
+        const uint64_t key = x.ways->nth(x.size, x.found, work_of_found, n, at, &lesser);
+        out[0] = x.ways->find(x.size, x.keys, j->n, key, at - lesser);
+        return true;
+    }
+    const char *const sorted = x.ways->sort(x.size, x.found, work_of_found, n);
     for (int64_t i = 0; i < j->m; i++) out[i] = index_of(&x, sorted, j->first - below + i);
     return true;
 }
