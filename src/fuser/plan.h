@@ -597,14 +597,14 @@ enum { DF_TILES_BYTES = 64 << 10 };
  * that they alternate, and the run asks for it, they are written around the caches. */
 uint32_t df_kernel_streamed_twos(const df_kernel *k);
 
-/* Whether the kernel only reduces rows: it reads each element once, and stores none. Its loads may
- * prefetch, where a run asks for it (df_kargs.fetches). */
+/* Whether the kernel only reduces rows or columns: it reads each element once, and stores none. Its
+ * loads may prefetch or go along whole rows, where a run asks for it (df_kargs.fetches). */
 DF_INLINE bool df_kernel_only_reduces(const df_kernel *k)
 {
     for (uint32_t i = 0; i < k->n_ins; i++)
         if (k->ins[i].level == DF_LEVEL_ELEM && (k->ins[i].stage > 0 || k->ins[i].op == DF_K_store))
             return false;
-    return k->mode == DF_MODE_ROW;
+    return k->mode == DF_MODE_ROW || k->mode == DF_MODE_COL;
 }
 
 #endif

@@ -47,8 +47,8 @@ typedef struct df_kargs {
      * their elements then alternate, and the first is aligned to two elements. The interpreter
      * ignores this. */
     uint64_t streams;
-    /* Not 0: kernels for which df_kernel_only_reduces holds prefetch what they load. The
-     * interpreter ignores this. */
+    /* Not 0: what the kernel reads comes from beyond the second cache. If df_kernel_only_reduces
+     * holds, it then prefetches (ROW), or reads whole rows (COL). The interpreter ignores this. */
     uint64_t fetches;
 } df_kargs;
 

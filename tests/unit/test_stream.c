@@ -608,3 +608,45 @@ Test(stream, long_rows_prefetch_from_memory_where_the_last_cache_is_shared)
         free(v);
     }
 }
+
+/* The elements of k rows of n columns, all of one dtype, reduced by C. Strict maxima and products
+ * of integers keep one accumulator for each column. */
+Test(stream, columns_are_reduced_along_whole_rows)
+{
+    static const int64_t columns[] = { 512, 519, 2048, 4100, 16411 };
+    static const int64_t rows[] = { 63, 64, 65, 67, 200 };
+    rig_close(&r);
+    open_rig("1", SHARED_CACHE);
+    for (size_t k = 0; k < sizeof columns / sizeof *columns; k++)
+        for (size_t l = 0; l < sizeof rows / sizeof *rows; l++) {
+            const int64_t n = columns[k], m = rows[l];
+            int32_t *const a = malloc(sizeof *a * (size_t)m), *const b =
+                                                                  malloc(4 * (size_t)(m * n));
+            int32_t *const want = calloc((size_t)n, 4), *const got = malloc(4 * (size_t)n);
+            float *const v = numbers(m * n, 3), *const most = numbers(n, 0);
+            for (int64_t j = 0; j < n; j++) most[j] = v[j];
+            for (int64_t i = 0; i < m; i++) {
+                a[i] = (int32_t)(i * 40503u + 7u);
+                for (int64_t j = 0; j < n; j++) {
+                    b[i * n + j] = (int32_t)((uint32_t)(i * n + j) * 2654435761u);
+                    want[j] =
+                        (int32_t)((uint32_t)want[j] + (uint32_t)a[i] * (uint32_t)b[i * n + j]);
+                    if (v[i * n + j] > most[j]) most[j] = v[i * n + j];
+                }
+            }
+            const deft_scope scope = deft_scope_begin(r.cx);
+            deft_tensor *const x = deft_from(r.cx, DEFT_SHAPE(1, m), DEFT_I32, a, 4 * (size_t)m);
+            deft_tensor *const y =
+                deft_from(r.cx, DEFT_SHAPE(m, n), DEFT_I32, b, 4 * (size_t)(m * n));
+            deft_tensor *z = rig_vector(&r, m * n, v);
+            fetched();
+            OK(&r, deft_read(deft_matmul(x, y), DEFT_I32, got, 4 * (size_t)n));
+            cr_expect(memcmp(got, want, 4 * (size_t)n) == 0, "%lld x %lld", (long long)m,
+                      (long long)n);
+            rig_expect(&r, deft_max(deft_reshape(z, DEFT_SHAPE(m, n)), DEFT_AXES(0), 0), n, most);
+            cr_expect_eq(fetched(), 2, "%lld x %lld", (long long)m, (long long)n);
+            deft_drop(&z);
+            OK(&r, deft_scope_end(scope));
+            free(a), free(b), free(want), free(got), free(v), free(most);
+        }
+}

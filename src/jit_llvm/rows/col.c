@@ -30,8 +30,9 @@
  * Both ways leave the block's result in its entry of the stack of results. The last join leaves the
  * reduction's result in entry 0. A reduction whose result does not depend on the order keeps one
  * accumulator. When all reductions of a stage are such, as in a product of matrices of integers,
- * the accumulators stay in registers for all rows, in chunks of both kinds. Vectors that row-level
- * code computes are kept in slots, which are arrays of one vector per group.
+ * the accumulators stay in registers for all rows, in chunks of both kinds. Where the elements come
+ * from beyond the second cache, such a kernel has a third kind, long chunks (col_long.c). Vectors
+ * that row-level code computes are kept in slots, which are arrays of one vector per group.
  */
 #include "jit_llvm/rows/col.h"
 
@@ -96,10 +97,12 @@ static void row_values(df_gen *g, df_chunk *c)
  * entry 0 of the stack, which serves as its slot. */
 static void col_alloc_arrays(df_gen *g, uint32_t narrow, uint32_t wide)
 {
+    const uint32_t n_long = df_col_long_vectors(g);
     for (df_gen_red *r = g->reds; r < g->reds + g->n_reds; r++) {
         const uint32_t n_wide = (DF_TREE_DEPTH + FOLD_DEPTH) * wide;
         const uint32_t n_narrow = (DF_TREE_DEPTH + r->n_acc) * narrow;
-        const uint32_t n = n_wide > n_narrow ? n_wide : n_narrow;
+        uint32_t n = n_wide > n_narrow ? n_wide : n_narrow;
+        n = n > n_long ? n : n_long;
         g->val[r->ins].slot = r->mem = df_gen_alloca(g, df_col_vector(g, r), n, 64);
         if (r->is_arg)
             g->val[r->ins].slot = r->mem_idx = df_gen_alloca(g, df_col_index_vector(g), n, 64);
@@ -391,15 +394,18 @@ static void one_chunk(df_gen *g, df_chunk *c)
         c->stage = s;
         row_values(g, c);
         df_gen_mark(g, s);
-        if (df_reduce_count(g, s) > 0) {
+        if (df_reduce_count(g, s) > 0 && c->is_long) {
+            df_col_long_stage(g, c);
+        } else if (df_reduce_count(g, s) > 0) {
             reduce_stage(g, c);
         } else if (df_gen_has_elem(g, s)) {
             df_scan_begin(g, s);
             col_build_elements(g, c, df_gen_i64(g, 0), g->length);
         }
-        if (s == 0 && g->is_part) df_if_begin(g, &rest, LLVMBuildNot(g->b, g->is_part, ""));
+        if (s == 0 && g->is_part && !c->is_long)
+            df_if_begin(g, &rest, LLVMBuildNot(g->b, g->is_part, ""));
     }
-    if (g->is_part) df_if_end(g, &rest);
+    if (g->is_part && !c->is_long) df_if_end(g, &rest);
 }
 
 static uint32_t choose_narrow(const df_gen *g)
@@ -412,6 +418,23 @@ static uint32_t choose_narrow(const df_gen *g)
     }
     const uint64_t n = bytes > 0 ? ACC_BYTES / bytes : SCAN_GROUPS;
     return n < 1 ? 1 : n > NARROW_GROUPS ? NARROW_GROUPS : (uint32_t)n;
+}
+
+/* Long chunks from lane `from` on. Returns the first lane that is left. */
+static LLVMValueRef long_chunks(df_gen *g, LLVMValueRef from, LLVMValueRef to)
+{
+    df_loop l;
+    df_chunk c = { .groups = 1, .end = to, .is_long = true };
+    const uint32_t most = df_col_long_vectors(g);
+    if (most == 0) return from;
+    LLVMValueRef step = df_gen_i64(g, (int64_t)most * g->w), end = df_col_long_end(g, from, to);
+    df_loop_begin(g, &l, from, end, step, 0);
+    c.from = l.i;
+    LLVMValueRef lanes = df_gen_min(g, LLVMBuildSub(g->b, end, l.i, ""), step);
+    g->pitch = LLVMBuildUDiv(g->b, lanes, df_gen_i64(g, g->w), "");
+    one_chunk(g, &c);
+    df_loop_end(g, &l);
+    return end;
 }
 
 /* Whole chunks of `groups` groups from lane `from` on, if columns have as many elements as there
@@ -462,6 +485,7 @@ void df_col_row(df_gen *g)
     }
     const uint32_t narrow = choose_narrow(g), wide = df_col_wide_groups(g);
     col_alloc_arrays(g, narrow, wide);
+    from = long_chunks(g, from, to);
     if (wide > 0) from = wide_chunks(g, from, to, wide);
     narrow_chunks(g, from, to, narrow);
 }

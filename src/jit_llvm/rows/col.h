@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What the files of COL kernels share; col.c describes how these kernels work. Calls go from col.c
- * to col_regs.c to col_chunk.c. A function that finds no memory does not return: see df_gen_array.
+ * to col_long.c and col_regs.c, and from there to col_chunk.c. A function that finds no memory does
+ * not return: see df_gen_array.
  */
 #ifndef DF_JIT_LLVM_COL_H
 #define DF_JIT_LLVM_COL_H
@@ -28,7 +29,7 @@ typedef struct df_chunk {
     df_blocks blocks;
     uint32_t stage;  /* the current stage */
     uint32_t groups; /* most groups of a chunk */
-    bool is_wide;
+    bool is_wide, is_long;
 } df_chunk;
 
 /* ---- short forms ---- */
@@ -71,6 +72,16 @@ LLVMValueRef df_col_entry(df_gen *g, const df_chunk *c, LLVMValueRef height);
 /* The entry at `height` of the stack is new. Joins the two newest entries n times and returns the
  * number of entries afterwards. */
 LLVMValueRef df_col_join_newest(df_gen *g, df_chunk *c, LLVMValueRef height, LLVMValueRef n);
+
+/* ---- col_long.c ---- */
+
+/* The most vectors of a long chunk. 0: the kernel has none. Marks the kernel. */
+uint32_t df_col_long_vectors(df_gen *g);
+/* The end of the lanes of long chunks, which begin with lane `from`. At run time it is `from`
+ * unless the elements come from beyond the second cache. */
+LLVMValueRef df_col_long_end(df_gen *g, LLVMValueRef from, LLVMValueRef to);
+/* Writes stage 0 of a long chunk. Leaves the results in entries 0 of the stacks. */
+void df_col_long_stage(df_gen *g, df_chunk *c);
 
 /* ---- col_regs.c ---- */
 

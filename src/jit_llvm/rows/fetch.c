@@ -22,7 +22,7 @@ enum {
 static bool has_short_rows(const df_gen *g)
 {
     int64_t n;
-    return df_gen_known(g->length, &n) && n <= DF_BLOCK;
+    return g->k->mode == DF_MODE_ROW && df_gen_known(g->length, &n) && n <= DF_BLOCK;
 }
 
 void df_fetch_begin(df_gen *g)

@@ -13,6 +13,29 @@ void df_gen_copy(df_gen *g, uint32_t copy)
     g->mask = g->masks[copy];
 }
 
+/* A vector of so many lanes compares its indices in several vectors of words. */
+enum { MANY_LANES = 32 };
+
+/* The lanes of which there are n, at most g->w; 0 or a negative number: none. LLVM moves
+ * comparisons into the loops that use them, where those of many lanes would take a third of the
+ * time of a product of bytes. So the mask of many lanes is made of a number. */
+static LLVMValueRef first_lanes(df_gen *g, LLVMValueRef n)
+{
+    if (!g->native_masks || g->w < MANY_LANES) {
+        LLVMValueRef active = LLVMBuildTrunc(g->b, n, g->i32, "");
+        return LLVMBuildICmp(g->b, LLVMIntSLT, df_gen_iota(g, g->i32, g->w),
+                             df_gen_splat(g, active, g->w), "");
+    }
+    LLVMTypeRef t = LLVMIntTypeInContext(g->ctx, g->w);
+    LLVMValueRef off = LLVMBuildSub(g->b, df_gen_i64(g, g->w), n, "");
+    off = LLVMBuildAnd(g->b, off, df_gen_i64(g, g->w - 1), "");
+    off = g->w < 64 ? LLVMBuildTrunc(g->b, off, t, "") : off;
+    LLVMValueRef bits = LLVMBuildLShr(g->b, LLVMConstAllOnes(t), off, "");
+    LLVMValueRef any = LLVMBuildICmp(g->b, LLVMIntSGT, n, df_gen_i64(g, 0), "");
+    bits = LLVMBuildSelect(g->b, any, bits, LLVMConstNull(t), "");
+    return LLVMBuildBitCast(g->b, bits, LLVMVectorType(g->i1, g->w), "");
+}
+
 void df_gen_copies_begin(df_gen *g, LLVMValueRef lane0, LLVMValueRef end, uint32_t n)
 {
     g->epoch++;
@@ -26,10 +49,7 @@ void df_gen_copies_begin(df_gen *g, LLVMValueRef lane0, LLVMValueRef end, uint32
         int64_t n_left;
         if (df_gen_known(left, &n_left) && n_left >= g->w) continue; /* all lanes */
         g->n_actives[c] = df_gen_min(g, left, df_gen_i64(g, g->w));
-        /* The comparison is signed because for later copies the number may be 0 or negative. */
-        LLVMValueRef active = LLVMBuildTrunc(g->b, g->n_actives[c], g->i32, "");
-        g->masks[c] = LLVMBuildICmp(g->b, LLVMIntSLT, df_gen_iota(g, g->i32, g->w),
-                                    df_gen_splat(g, active, g->w), "");
+        g->masks[c] = first_lanes(g, g->n_actives[c]);
     }
     for (uint32_t c = 0; c < n && g->is_jammed; c++) {
         g->lane0s[n + c] = g->lane0s[c];

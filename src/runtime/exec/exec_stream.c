@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Which results are written around the caches (jit_llvm/rows/stream.c), and which loads prefetch
- * (jit_llvm/rows/fetch.c). This is the only place that decides it. Bits do not depend on it.
+ * (jit_llvm/rows/fetch.c) or go along whole rows
+ * (jit_llvm/rows/col_long.c). This is the only place that decides it. Bits do not depend on it.
  *
  * A result that is larger than the caches is not found there by its next reader in any case. When
  * it is written around them, its memory is not read first, and what the launch reads stays longer.
@@ -153,11 +154,16 @@ void df_run_find_streams(df_run *r)
     }
 }
 
-/* Whether the loads of a segment, which moves `bytes` on n_threads threads, prefetch. */
+/* Whether the loads of a segment, which moves `bytes` on n_threads threads, prefetch. Of a kernel
+ * that reduces columns: whether they go along whole rows (jit_llvm/rows/col_long.c), which was
+ * measured on an Intel server alone. */
 static bool fetch_pays(const df_run *r, const df_seg_run *s, double bytes, uint32_t n_threads)
 {
     const df_executor *const x = r->x;
-    if (!df_kernel_only_reduces(s->kernel) || s->n_red <= DF_BLOCK) return false;
+    if (!df_kernel_only_reduces(s->kernel)) return false;
+    if (s->kernel->mode == DF_MODE_COL)
+        return x->shares_far && bytes > fmin(x->near_bytes, x->stream_bytes) * n_threads;
+    if (s->n_red <= DF_BLOCK) return false;
     if (x->shares_far) return bytes > fmin(LEAST_FETCH_BEYOND * x->far_bytes, x->stream_bytes);
     const double near = fmin(LEAST_FETCH * x->near_bytes, x->stream_bytes);
     return bytes > near * n_threads && bytes <= MOST_FETCH * x->far_bytes;

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Long chunks of COL kernels: their accumulators are in memory, so that each row is read from its
+ * beginning to its end.
+ *
+ * An Intel server prefetches from its last cache along a row, and begins again with each row. A
+ * chunk in registers reads 512 or 1024 bytes of a row. One row of 1024 i32 times a matrix of 4 MB
+ * takes there, in C with intrinsics, beside 141 us for a plain read:
+ *
+ *   bytes of a row at a time    512   1024   all, one row   two    four   eight rows at once
+ *   us                          181    188      152         148    144     140
+ *
+ * Prefetch instructions gain nothing for chunks in registers. A launch whose elements come from
+ * beyond the second cache says so in df_kargs.fetches, which exec_stream.c sets. Reductions with
+ * one accumulator for each lane then take ROWS rows at once, and load and store each accumulator
+ * once for them. In the second cache, chunks in registers are faster.
+ */
+#include "jit_llvm/rows/col.h"
+
+#include <string.h>
+
+enum {
+    ROWS = 4,
+    MOST_VECTORS = 256, /* of accumulators: 16 KiB, a third of the first cache */
+    LEAST_VECTORS = 32, /* with fewer, chunks in registers also read whole rows */
+    LEAST_LENGTH = 64,  /* rows */
+};
+
+/* What the code for one row has set outside of the loop over lanes. */
+typedef struct row_state {
+    df_val *val;
+    df_acc_state *acc;
+} row_state;
+
+static bool has_row_vectors(const df_gen *g)
+{
+    for (uint32_t i = 0; i < g->k->n_ins; i++)
+        if (g->val[i].place == PLACE_LANES && g->k->ins[i].stage == 0) return true;
+    return false;
+}
+
+/* The reductions of the kernel have to be all of stage 0, to keep one accumulator, and to leave
+ * nothing to do for the elements of later stages. */
+uint32_t df_col_long_vectors(df_gen *g)
+{
+    if (!g->fetches || df_reduce_count(g, 0) != g->n_reds || has_row_vectors(g)) return 0;
+    for (uint32_t k = 0; k < g->n_reds; k++)
+        if (g->reds[k].n_acc != 1) return 0;
+    df_gen_mark(g, 0);
+    return df_col_may_leave_order(g, 0) ? MOST_VECTORS : 0;
+}
+
+/* Whether the order of blocks changes results, so that a column has to be one block. */
+static bool wants_one_block(const df_gen *g)
+{
+    for (uint32_t k = 0; k < g->n_reds; k++)
+        if (df_is_real((deft_dtype)g->reds[k].dtype)) return true;
+    return false;
+}
+
+static LLVMValueRef and_at_least(df_gen *g, LLVMValueRef is, LLVMValueRef n, int64_t least)
+{
+    LLVMValueRef more = LLVMBuildICmp(g->b, LLVMIntSGE, n, df_gen_i64(g, least), "");
+    return LLVMBuildAnd(g->b, is, more, "");
+}
+
+LLVMValueRef df_col_long_end(df_gen *g, LLVMValueRef from, LLVMValueRef to)
+{
+    LLVMValueRef is = g->fetches, lanes = LLVMBuildSub(g->b, to, from, "");
+    is = and_at_least(g, is, lanes, (int64_t)LEAST_VECTORS * g->w);
+    is = and_at_least(g, is, g->length, LEAST_LENGTH);
+    if (wants_one_block(g)) {
+        LLVMValueRef one = LLVMBuildICmp(g->b, LLVMIntSLE, g->length, df_gen_i64(g, DF_BLOCK), "");
+        is = LLVMBuildAnd(g->b, is, one, "");
+    }
+    if (g->is_part) {
+        LLVMValueRef shares = LLVMBuildOr(g->b, g->is_part, g->is_fin, "");
+        is = LLVMBuildAnd(g->b, is, LLVMBuildNot(g->b, shares, ""), "");
+    }
+    LLVMValueRef n = LLVMBuildAnd(g->b, lanes, df_gen_i64(g, -(int64_t)g->w), "");
+    return df_col_add(g, from, LLVMBuildSelect(g->b, is, n, df_gen_i64(g, 0), ""));
+}
+
+/* Sets the accumulators of the chunk. They are the entries 0 of the stacks of results. */
+static void set_accumulators(df_gen *g)
+{
+    df_loop l;
+    df_col_count(g, &l, g->pitch);
+    for (df_gen_red *r = g->reds; r < g->reds + g->n_reds; r++) {
+        const df_pair p = { df_reduce_identity(g, r, g->w), NULL };
+        df_col_store(g, r, r->mem, NULL, l.i, p);
+    }
+    df_loop_end(g, &l);
+}
+
+/* Writes what n rows from `row` on need outside of the loop over lanes. */
+static void begin_rows(df_gen *g, LLVMValueRef row, row_state *at, uint32_t n)
+{
+    const size_t of_val = g->k->n_ins * sizeof *g->val, of_acc = g->k->n_access * sizeof *g->acc;
+    for (uint32_t k = 0; k < n; k++) {
+        g->red_at = df_col_add(g, row, df_gen_i64(g, k));
+        df_nest_at(g, g->red[0], g->red_at);
+        df_gen_place(g, PLACE_RED);
+        at[k].val = df_gen_array(g, of_val);
+        at[k].acc = df_gen_array(g, of_acc);
+        memcpy(at[k].val, g->val, of_val);
+        memcpy(at[k].acc, g->acc, of_acc);
+        g->epoch++; /* no vector of this row is valid in the next */
+    }
+}
+
+/* Loads one vector of each accumulator into a register, or stores it. */
+static void move_accumulators(df_gen *g, LLVMValueRef at, bool loads)
+{
+    for (df_gen_red *r = g->reds; r < g->reds + g->n_reds; r++) {
+        if (loads)
+            r->reg[0] = df_col_load(g, r, r->mem, NULL, at).v;
+        else
+            df_col_store(g, r, r->mem, NULL, at, (df_pair){ r->reg[0], NULL });
+    }
+}
+
+/* Writes the body for elements row .. row + n - 1 and all vectors of the chunk. */
+static void reduce_rows(df_gen *g, const df_chunk *c, LLVMValueRef row, uint32_t n)
+{
+    df_loop l;
+    row_state at[ROWS];
+    begin_rows(g, row, at, n);
+    df_col_count(g, &l, g->pitch);
+    g->group = l.i;
+    df_gen_lanes_begin(g, df_col_add(g, c->from, df_col_mul(g, l.i, df_gen_i64(g, g->w))), NULL);
+    move_accumulators(g, l.i, true);
+    g->in_regs = true;
+    g->reg = 0;
+    for (uint32_t k = 0; k < n; k++) {
+        memcpy(g->val, at[k].val, g->k->n_ins * sizeof *g->val);
+        memcpy(g->acc, at[k].acc, g->k->n_access * sizeof *g->acc);
+        g->red_at = df_col_add(g, row, df_gen_i64(g, k));
+        df_gen_place(g, PLACE_BODY);
+        g->epoch++;
+    }
+    g->in_regs = false;
+    move_accumulators(g, l.i, false);
+    df_loop_end(g, &l);
+}
+
+void df_col_long_stage(df_gen *g, df_chunk *c)
+{
+    df_loop rows, rest;
+    LLVMValueRef zero = df_gen_i64(g, 0);
+    LLVMValueRef end = LLVMBuildAnd(g->b, g->length, df_gen_i64(g, -ROWS), "");
+    for (df_gen_red *r = g->reds; r < g->reds + g->n_reds; r++) r->reg = df_gen_values(g, 1);
+    set_accumulators(g);
+    df_gen_place(g, PLACE_PRE);
+    df_loop_begin(g, &rows, zero, end, df_gen_i64(g, ROWS), 0);
+    reduce_rows(g, c, rows.i, ROWS);
+    df_loop_end(g, &rows);
+    df_loop_begin(g, &rest, end, g->length, df_gen_i64(g, 1), 0);
+    reduce_rows(g, c, rest.i, 1);
+    df_loop_end(g, &rest);
+}
