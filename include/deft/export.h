@@ -50,6 +50,11 @@ typedef struct deft_export_options {
 /** Exports the recording of c that was used last. Writes PATH.h, and PATH.o, PATH.so or PATH.c. An
  * acting call (eval.h). o may be NULL.
  *
+ * Where an extent is open, the function of c runs again with inputs of other extents, and what it
+ * records is compared. For what C code computes from an extent cannot follow the parameter. These
+ * runs compute nothing, and nothing that the function assigns, draws or counts stays. No step may
+ * be open then.
+ *
  * The parameters of the function are, in this order:
  *   - extents;
  *   - inputs of the call;
@@ -62,9 +67,10 @@ typedef struct deft_export_options {
  *   - workspace and threads.
  *
  * DEFT_E_STATE: c has no recording that can be replayed. DEFT_E_ARG: the function cannot be
- * exported, or an option has no meaning; the sentence says which. DEFT_E_BACKEND: the plug-in or
- * the code generator is missing. DEFT_E_IO: a file could not be written. No file is left
- * half written. DEFT_E_MEMORY is possible. */
+ * exported, or an option has no meaning; the sentence says which. With an open extent, a function
+ * that records something else, or fails, with other extents cannot be exported. DEFT_E_BACKEND: the
+ * plug-in or the code generator is missing. DEFT_E_IO: a file could not be written. No file is
+ * left half written. DEFT_E_MEMORY is possible. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_export(deft_capture *c, const char *path,
                                                  const deft_export_options *o);
 

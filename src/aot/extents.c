@@ -8,6 +8,10 @@
  * extents of all nodes again. An extent that is a probe afterwards is that parameter. An extent
  * that is as it was does not depend on a parameter. Any other one follows from parameters in a way
  * of its own.
+ *
+ * Where the function was recorded with other extents as well (df_aot_other), an extent that is the
+ * parameter in each of these recordings is that parameter, too. Everything that was found is then
+ * compared with them.
  */
 #include "aot/extents.h"
 
@@ -38,17 +42,86 @@ uint32_t program_open_extent(const program *p, uint32_t node, uint32_t axis)
     return p->probed ? parameter_of(probed_row(p, node)[axis], p->n_extents) : DF_NONE;
 }
 
+/* Names node k of the program in a sentence that has just been written. */
+static void name_node(const program *p, df_diag *d, uint32_t k)
+{
+    if (d && p->from) d->node = p->from[k] + 1;
+}
+
 uint32_t extents_find(program *p, uint32_t node, uint32_t axis, int64_t *value)
 {
     *value = df_trace_extents(p->t, node)[axis];
     const uint32_t param = program_open_extent(p, node, axis);
     if (param != DF_NONE || !p->probed || probed_row(p, node)[axis] == *value) return param;
-    if (p->st == DEFT_OK)
+    if (p->st == DEFT_OK) {
         p->st = df_fail(p->d, DEFT_E_ARG,
                         "export: axis %u of %%%u (%s) is computed from an open extent, and the "
                         "program needs its number",
                         axis, node, df_op_infos[p->t->nodes[node].op].name);
+        name_node(p, p->d, node);
+    }
     return DF_NONE;
+}
+
+/* ---- the function with other extents ---- */
+
+static int64_t extent_in(const program *p, const df_aot_other *other, uint32_t node, uint32_t axis)
+{
+    return df_trace_extents(other->t, p->from[node])[axis];
+}
+
+/* Whether an extent is the parameter in all recordings. */
+static bool is_parameter_in_all(const program *p, uint32_t param, uint32_t node, uint32_t axis)
+{
+    bool is = p->n_other > 0;
+    for (uint32_t i = 0; is && i < p->n_other; i++)
+        is = extent_in(p, &p->other[i], node, axis) == p->other[i].extent[param];
+    return is;
+}
+
+/* Whether an extent is the same number in all recordings. */
+static bool has_one_extent(const program *p, uint32_t node, uint32_t axis)
+{
+    bool is = p->n_other > 0;
+    for (uint32_t i = 0; is && i < p->n_other; i++)
+        is = extent_in(p, &p->other[i], node, axis) == df_trace_extents(p->t, node)[axis];
+    return is;
+}
+
+/* Makes open what the recordings show to be open. Inputs are not concerned: their axes are those
+ * that the caller named, and those that met one of them. */
+static void spread_over_recordings(const program *p)
+{
+    for (uint32_t k = 0; k < p->t->n_nodes; k++)
+        for (uint32_t x = 0; p->t->nodes[k].op != DF_OP_input && x < p->t->nodes[k].rank; x++)
+            for (uint32_t i = 0; i < p->n_extents; i++)
+                if (is_parameter_in_all(p, i, k, x)) probed_row(p, k)[x] = probes[i];
+}
+
+/* Compares what was found with the recordings. */
+static deft_status compare_recordings(const program *p)
+{
+    for (uint32_t k = 0; k < p->t->n_nodes; k++) {
+        for (uint32_t x = 0; x < p->t->nodes[k].rank; x++) {
+            const int64_t was = df_trace_extents(p->t, k)[x];
+            const uint32_t param = parameter_of(probed_row(p, k)[x], p->n_extents);
+            if (param == DF_NONE && probed_row(p, k)[x] != was) continue; /* it has no number */
+            for (uint32_t i = 0; i < p->n_other; i++) {
+                const df_aot_other *const other = &p->other[i];
+                const int64_t want = param == DF_NONE ? was : other->extent[param];
+                const int64_t is = extent_in(p, other, k, x);
+                if (is == want) continue;
+                (void)df_fail(p->d, DEFT_E_ARG,
+                              "export: axis %u of %%%u (%s) has %lld elements in the recording, "
+                              "and %lld with another extent; how it follows is not known",
+                              x, k, df_op_infos[p->t->nodes[k].op].name, (long long)was,
+                              (long long)is);
+                name_node(p, p->d, k);
+                return DEFT_E_ARG;
+            }
+        }
+    }
+    return DEFT_OK;
 }
 
 /* ---- extents that are equal because they met ---- */
@@ -206,13 +279,16 @@ static deft_status complete(const program *p, df_diag *d, uint32_t node)
     if (rule == DF_SHAPE_slice) {
         for (uint32_t x = 0; x < n->rank; x++) {
             if (from[x] == was[x] || row[x] != df_trace_extents(p->t, node)[x]) continue;
-            if (is_whole_slice(p, node, x))
+            if (is_whole_slice(p, node, x)) {
                 row[x] = from[x];
-            else
-                return df_fail(d, DEFT_E_ARG,
-                               "export: %%%u is a slice of axis %u, whose extent is open; the "
-                               "program does not say how the slice follows from it",
-                               node, x);
+            } else if (!has_one_extent(p, node, x)) {
+                (void)df_fail(d, DEFT_E_ARG,
+                              "export: %%%u is a slice of axis %u, whose extent is open; the "
+                              "program does not say how the slice follows from it",
+                              node, x);
+                name_node(p, d, node);
+                return DEFT_E_ARG;
+            }
         }
         return DEFT_OK;
     }
@@ -257,9 +333,12 @@ static deft_status infer(const program *p, df_diag *d, uint32_t node)
     df_diag own = { 0 };
     const deft_status st =
         df_shape_infer(&own, (df_op)n->op, n->attr, p->t->args + n->arg, src, n->n_src, &out);
-    if (st != DEFT_OK)
-        return df_fail(d, DEFT_E_ARG, "export: with an open extent, %%%u does not fit together: %s",
-                       node, own.text);
+    if (st != DEFT_OK) {
+        (void)df_fail(d, DEFT_E_ARG, "export: with an open extent, %%%u does not fit together: %s",
+                      node, own.text);
+        name_node(p, d, node);
+        return DEFT_E_ARG;
+    }
     memcpy(probed_row(p, node), out.dim, out.rank * sizeof *out.dim);
     return DEFT_OK;
 }
@@ -268,7 +347,6 @@ static deft_status infer(const program *p, df_diag *d, uint32_t node)
  * that does not fit yet may do so when it has met another one. */
 static deft_status infer_all(program *p)
 {
-    deft_status st = DEFT_OK;
     const size_t bytes = (size_t)p->t->n_nodes * DEFT_MAX_RANK * sizeof *p->probed;
     int64_t *const before = df_arena_alloc(&p->arena, bytes ? bytes : 1, sizeof *p->probed);
     if (!before) return df_fail_mem(p->d, "export", bytes);
@@ -284,8 +362,37 @@ static deft_status infer_all(program *p)
                 if (parameter_of(was[x], p->n_extents) != DF_NONE) probed_row(p, k)[x] = was[x];
         }
     } while (memcmp(before, p->probed, bytes) != 0);
-    for (uint32_t k = 0; k < p->t->n_nodes; k++) TRY(infer(p, p->d, k));
-done:
+    return DEFT_OK;
+}
+
+/* Fails where a node does not fit. */
+static deft_status check_all(const program *p)
+{
+    deft_status st = DEFT_OK;
+    for (uint32_t k = 0; k < p->t->n_nodes && st == DEFT_OK; k++) st = infer(p, p->d, k);
+    return st;
+}
+
+/* Lets the function be recorded with other extents. */
+static deft_status run_trials(program *p)
+{
+    const df_aot_trials *const trials = p->o->trials;
+    df_aot_bounds bounds[DF_LEN(probes)] = { { 0, 0 } };
+    df_aot_found_axis *const axis =
+        df_arena_new(&p->arena, df_aot_found_axis, (size_t)p->t->n_inputs * DEFT_MAX_RANK + 1);
+    uint32_t n = 0;
+    if (!axis) return df_fail_mem(p->d, "export", p->t->n_inputs * sizeof *axis);
+    for (uint32_t i = 0; i < p->t->n_inputs; i++) {
+        const uint32_t node = p->t->inputs[i].node;
+        for (uint32_t x = 0; x < p->t->nodes[node].rank; x++) {
+            const uint32_t param = program_open_extent(p, node, x);
+            if (param == DF_NONE) continue;
+            axis[n++] = (df_aot_found_axis){ param, p->params.at[param].name, i, x };
+        }
+    }
+    const deft_status st =
+        trials->run(trials->user, axis, n, p->n_extents, &p->other, &p->n_other, bounds);
+    for (uint32_t i = 0; i < p->n_extents; i++) p->params.at[i].bounds = bounds[i];
     return st;
 }
 
@@ -304,6 +411,7 @@ static uint32_t parameter_named(const program *p, uint32_t open)
 
 deft_status extents_spread(program *p)
 {
+    deft_status st = DEFT_OK;
     if (p->n_extents == 0) return DEFT_OK;
     if (p->n_extents > DF_LEN(probes))
         return df_fail(p->d, DEFT_E_ARG, "export: at most %zu extents can be open", DF_LEN(probes));
@@ -323,5 +431,14 @@ deft_status extents_spread(program *p)
         probed_row(p, in->node)[o->axis] = probes[parameter_named(p, i)];
     }
     spread_equal(p);
-    return infer_all(p);
+    TRY(infer_all(p));
+    if (p->o->trials) {
+        TRY(run_trials(p));
+        spread_over_recordings(p);
+        TRY(infer_all(p));
+    }
+    TRY(check_all(p));
+    TRY(compare_recordings(p));
+done:
+    return st;
 }

@@ -23,7 +23,9 @@ static void put_parameter_note(const program *p, const parameter *a, df_str *out
 {
     df_str_fmt(out, " *   %-12s ", a->name);
     if (a->kind == PARAM_EXTENT) {
-        df_str_put(out, "an extent, at least 0\n");
+        df_str_fmt(out, "an extent, at least %lld", (long long)a->bounds.least);
+        if (a->bounds.most) df_str_fmt(out, ", at most %lld", (long long)a->bounds.most);
+        df_str_put(out, "\n");
         return;
     }
     if (a->kind == PARAM_NUMBER) {

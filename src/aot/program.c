@@ -126,6 +126,19 @@ static deft_status import_guards(maker *m)
     return p->st;
 }
 
+/* Adds the bounds of extents. */
+static void add_bounds(program *p)
+{
+    for (uint32_t i = 0; i < p->n_extents; i++) {
+        const df_aot_bounds a = p->params.at[i].bounds;
+        const uint32_t slot = program_computed(p, AOT_SLOT_EXTENT, i, 0);
+        const aot_guard least = { .kind = AOT_GUARD_AT_LEAST, .a = slot, .want = a.least };
+        const aot_guard most = { .kind = AOT_GUARD_AT_MOST, .a = slot, .want = a.most };
+        if (a.least > 0) PUSH(p, guards, least);
+        if (a.most > 0) PUSH(p, guards, most);
+    }
+}
+
 /* ---- parameters ---- */
 
 static bool is_identifier(const char *s)
@@ -306,7 +319,7 @@ static deft_status program_make_plan(program *p, const df_trace *t)
                                .over_bytes = DF_OVER_BYTES,
                                .fuse = true,
                                .splits_columns = true };
-    TRY(df_trace_simplify(p->d, t, DF_PASS_ALL, &p->arena, &p->t, NULL));
+    TRY(df_trace_simplify(p->d, t, DF_PASS_ALL, &p->arena, &p->t, &p->from));
     TRY(df_fuse(p->d, p->t, &limits, p->mem, &p->plan));
     TRY(df_plan_verify(p->d, p->plan));
 done:
@@ -335,6 +348,7 @@ deft_status program_make(program *p, df_diag *d, const df_mem *mem, const df_tra
     TRY(p->st);
     TRY(add_arrays(&m));
     TRY(import_guards(&m));
+    add_bounds(p);
     TRY(import_plan(&m));
     facts_find_whole_rows(p);
 done:

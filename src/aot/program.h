@@ -22,12 +22,13 @@ typedef enum param_kind {
 typedef struct parameter {
     param_kind kind;
     char name[64];
-    uint32_t node;    /* of an array: the node with its dtype and extents */
-    uint32_t input;   /* INPUT, INOUT: ordinal of the trace's input */
-    uint32_t used_as; /* NUMBER: bit t is set when it is used as dtype t */
-    bool is_integer;  /* NUMBER: an int64_t, else a double */
-    uint32_t n_draws; /* NUMBER: it is the first of so many draws; 0: it is something else */
-    uint32_t may_be;  /* OUTPUT: the parameter that it may be the same array as, or DF_NONE */
+    uint32_t node;        /* of an array: the node with its dtype and extents */
+    uint32_t input;       /* INPUT, INOUT: ordinal of the trace's input */
+    uint32_t used_as;     /* NUMBER: bit t is set when it is used as dtype t */
+    bool is_integer;      /* NUMBER: an int64_t, else a double */
+    uint32_t n_draws;     /* NUMBER: it is the first of so many draws; 0: it is something else */
+    uint32_t may_be;      /* OUTPUT: the parameter that it may be the same array as, or DF_NONE */
+    df_aot_bounds bounds; /* EXTENT */
 } parameter;
 
 typedef struct program {
@@ -35,7 +36,8 @@ typedef struct program {
     df_diag *d;
     const df_aot_options *o;
     df_arena arena;
-    df_trace *t; /* simplified */
+    df_trace *t;    /* simplified */
+    uint32_t *from; /* per node of t: the node of the trace that is exported */
     df_plan *plan;
     deft_status st; /* first failure */
 
@@ -61,9 +63,11 @@ typedef struct program {
     DF_VEC(const df_kernel *) kernels; /* those of all plans, each once */
     df_str data;                       /* linked arrays, each aligned to 64 bytes */
     uint32_t arena_slot;
-    uint32_t n_extents; /* parameters that are extents; they come first */
-    uint32_t *number;   /* per number of the options: its parameter */
-    int64_t *probed;    /* extents.c; NULL where no extent is open */
+    uint32_t n_extents;        /* parameters that are extents; they come first */
+    uint32_t *number;          /* per number of the options: its parameter */
+    int64_t *probed;           /* extents.c; NULL where no extent is open */
+    const df_aot_other *other; /* extents.c: the function with other extents */
+    uint32_t n_other;
 } program;
 
 /* Makes the program of t. On failure too, program_finish frees it. */

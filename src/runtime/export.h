@@ -22,6 +22,34 @@ typedef struct df_aot_open_axis {
     uint32_t input, axis;
 } df_aot_open_axis;
 
+/* An axis of an input that is open, or was found to be. */
+typedef struct df_aot_found_axis {
+    uint32_t param; /* which extent: axes of one parameter have one number */
+    const char *name;
+    uint32_t input, axis;
+} df_aot_found_axis;
+
+/* The extents that a parameter may have. */
+typedef struct df_aot_bounds {
+    int64_t least, most; /* most 0: there is no bound */
+} df_aot_bounds;
+
+/* The exported function once more, as it was recorded with other extents. The trace has the nodes
+ * of the exported one, and its arguments, except for numbers that are parameters. */
+typedef struct df_aot_other {
+    const df_trace *t;
+    const int64_t *extent; /* per parameter */
+} df_aot_other;
+
+/* Records the function that is exported with other extents. The exporter calls `run` once, with the
+ * n open axes of n_params extents. What it gives must live until the export has ended. Where it
+ * fails, the export fails. */
+typedef struct df_aot_trials {
+    deft_status (*run)(void *user, const df_aot_found_axis *axis, uint32_t n, uint32_t n_params,
+                       const df_aot_other **other, uint32_t *n_other, df_aot_bounds *bounds);
+    void *user;
+} df_aot_trials;
+
 /* A number of the trace that is a parameter. Numbers of one name are one parameter. */
 typedef struct df_aot_number {
     const char *name;
@@ -42,6 +70,7 @@ typedef struct df_aot_options {
                                   * NULL: all have those names */
     const df_aot_open_axis *open;
     uint32_t n_open;
+    const df_aot_trials *trials; /* NULL: only the trace says how extents follow from open ones */
     const df_aot_number *number;
     uint32_t n_numbers;
     /* The levels of processors, with a ',' between them: x86-64, x86-64-v2, -v3, -v4. NULL:

@@ -548,6 +548,150 @@ Test(export, attention_over_many_keys_has_the_bits_of_the_capture_in_c)
     expect_attention(as_c);
 }
 
+/* ---- C code that computes from an extent ---- */
+
+typedef enum from_extent { NUMBER, STEPS_OF_SEARCH, ITERATIONS, FAR_AWAY, EXTENTS } from_extent;
+
+static from_extent what_follows;
+
+static deft_status follow(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                          size_t n_out, void *user)
+{
+    (void)n_in, (void)n_out, (void)user;
+    const int64_t n = deft_dim(in[0], 0);
+    deft_tensor *y = in[0];
+    switch (what_follows) {
+    case NUMBER: y = deft_mul(y, deft_const_f(cx, 1.0 / (double)n)); break;
+    case STEPS_OF_SEARCH:
+        y = deft_cast(deft_searchsorted(deft_sort(y, 0, false), y, false), DEFT_F32);
+        break;
+    case ITERATIONS:
+        for (int64_t i = 0; i < n; i++) y = deft_sin(y);
+        break;
+    case FAR_AWAY: y = n < 4 ? deft_sin(y) : n > 100 ? deft_cos(y) : deft_tanh(y); break;
+    case EXTENTS:
+        y = deft_mul(deft_sub(y, deft_mean(y, DEFT_AXES(0), 1)),
+                     deft_cumsum(deft_full(cx, DEFT_SHAPE(n), DEFT_F32, 0.5), 0));
+        break;
+    }
+    out[0] = y;
+    return DEFT_OK;
+}
+
+static deft_capture *captured_follow(from_extent what, int64_t n)
+{
+    deft_tensor *in[1] = { rig_range(&r, n, 1) }, *out;
+    what_follows = what;
+    deft_capture *const c = deft_capture_create(r.cx, follow, NULL);
+    OK(&r, deft_capture_call(c, in, 1, &out, 1));
+    return c;
+}
+
+static void expect_mistake(deft_capture *c, const char *at, deft_export_options o, deft_status st,
+                           const char *part);
+
+Test(export, what_c_code_computes_from_an_open_extent_is_refused)
+{
+    static const struct {
+        from_extent what;
+        const char *part;
+    } cases[] = {
+        { NUMBER, "with n = 11, the number 0.0909090936 of mul at test_export.c" },
+        { STEPS_OF_SEARCH, "with n = 11, the number 5 of add at test_export.c" },
+        { ITERATIONS, "with n = 11, it records 12 operators, and 11 in the recording" },
+    };
+    const deft_export_extent n = { "n", 0, 0 };
+    const deft_export_options o = { .extents = &n, .n_extents = 1, .as_c = true };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        deft_capture *c = captured_follow(cases[i].what, 10);
+        expect_mistake(c, path, o, DEFT_E_ARG, cases[i].part);
+        deft_capture_destroy(&c);
+    }
+}
+
+typedef int (*follow_fn)(int64_t n, const float *x, float *y, void *ws, const threads *t);
+typedef int64_t (*follow_bytes_fn)(int64_t n, int64_t n_threads);
+
+/* Calls the export of c with n elements, and compares. */
+static void expect_followed(deft_capture *c, follow_fn fn, int64_t n)
+{
+    static float x[500], y[500], want[500];
+    for (int64_t i = 0; i < n; i++) x[i] = (float)(i % 7) - 3;
+    deft_tensor *in[1] = { rig_vector(&r, n, x) }, *out;
+    OK(&r, deft_capture_call(c, in, 1, &out, 1));
+    rig_read(&r, out, want, n);
+    cr_assert_eq(fn(n, x, y, workspace, NULL), 0);
+    cr_assert(memcmp(y, want, (size_t)n * sizeof *y) == 0, "%d elements", (int)n);
+}
+
+Test(export, extents_of_which_c_code_makes_a_difference_are_bounds)
+{
+    const deft_export_extent n = { "n", 0, 0 };
+    const deft_export_options o = { .extents = &n, .n_extents = 1, .as_c = true };
+    void *fn_at, *bytes_at;
+    follow_fn fn;
+    deft_capture *c = captured_follow(FAR_AWAY, 10);
+    fn_at = load(c, o, "f", &bytes_at);
+    memcpy(&fn, &fn_at, sizeof fn);
+    cr_assert(file_has(".h", "an extent, at least 4, at most 100"));
+    cr_assert_eq(fn(3, NULL, NULL, workspace, NULL), 1);
+    cr_assert_eq(fn(101, NULL, NULL, workspace, NULL), 1);
+    expect_followed(c, fn, 4);
+    expect_followed(c, fn, 100);
+    deft_capture_destroy(&c);
+}
+
+Test(export, extents_that_c_code_copies_and_means_follow)
+{
+    const deft_export_extent n = { "n", 0, 0 };
+    const deft_export_options o = { .extents = &n, .n_extents = 1 };
+    void *fn_at, *bytes_at;
+    follow_fn fn;
+    deft_capture *c = captured_follow(EXTENTS, 10);
+    fn_at = load(c, o, "f", &bytes_at);
+    memcpy(&fn, &fn_at, sizeof fn);
+    cr_assert(file_has(".h", "an extent, at least 0\n"));
+    for (int64_t k = 1; k < 500; k += 83) expect_followed(c, fn, k);
+    deft_capture_destroy(&c);
+}
+
+static int n_runs;
+
+static deft_status counted(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                           size_t n_out, void *user)
+{
+    (void)n_in, (void)n_out, (void)user;
+    out[0] = deft_add(in[0], deft_uniform(cx, &rng, deft_shape_get(in[0]), DEFT_F32, 0, 1));
+    deft_assign(state, deft_add(state, out[0]));
+    n_runs++;
+    return DEFT_OK;
+}
+
+/* Trials run the function. They draw nothing, assign nothing, and make no recording. */
+Test(export, trials_leave_no_trace)
+{
+    const deft_export_extent n = { "n", 0, 0 };
+    float before[10], after[10];
+    deft_capture_stats stats;
+    rng = (deft_rng){ .seed = 5 };
+    state = rig_range(&r, 10, 1);
+    deft_tensor *in[1] = { rig_range(&r, 10, 1) }, *out;
+    deft_capture *c = deft_capture_create(r.cx, counted, NULL);
+    OK(&r, deft_capture_call(c, in, 1, &out, 1));
+    rig_read(&r, state, before, 10);
+    const uint64_t next = rng.next;
+    OK(&r, deft_export(c, path, DEFT_EXPORT(.extents = &n, .n_extents = 1, .as_c = true)));
+    rig_read(&r, state, after, 10);
+    cr_assert_gt(n_runs, 3);
+    cr_assert_arr_eq(before, after, sizeof before);
+    cr_assert_eq(rng.next, next);
+    OK(&r, deft_capture_call(c, in, 1, &out, 1));
+    deft_capture_stats_read(c, &stats, sizeof stats);
+    cr_assert_eq(stats.recordings, 1);
+    cr_assert_eq(stats.replayed, 1);
+    deft_capture_destroy(&c);
+}
+
 /* ---- mistakes ---- */
 
 static deft_status middle(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
@@ -588,7 +732,7 @@ Test(export, mistakes_are_named)
     expect_mistake(c, path, o, DEFT_E_STATE, "no recording that can be replayed; call it first");
     OK(&r, deft_capture_call(c, in, 1, &out, 1));
     o = (deft_export_options){ .extents = &first, .n_extents = 1 };
-    expect_mistake(c, path, o, DEFT_E_ARG, "topk takes the positions from");
+    expect_mistake(c, path, o, DEFT_E_ARG, "of gather at test_export.c");
     o = (deft_export_options){ 0 };
     expect_mistake(c, "", o, DEFT_E_ARG, "path is empty");
     state = rig_range(&r, 10, 1);

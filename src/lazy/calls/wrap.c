@@ -147,21 +147,6 @@ static deft_status bind_memory(deft_ctx *cx, df_diag *d, const df_wrapping *w, c
     return st;
 }
 
-/* Makes the wrapped tensor t writable by assignments. */
-static bool add_mut(deft_ctx *cx, deft_tensor *t)
-{
-    const df_mut m = { .t = t, .value = df_value_ref(t->value) };
-    if (df_vec_push(cx->mem, &cx->muts, m)) {
-        t->flags |= DF_HANDLE_MUT;
-        return true;
-    }
-    df_value *v = m.value;
-    df_value_drop(cx, &v);
-    df_handle_unbind(cx, t);
-    t->flags = 0;
-    return false;
-}
-
 /* Sets `out` to strides that count bytes, for strides that count elements, two of which share a
  * byte. Returns false when a row would not begin where a byte does, or has gaps. */
 static bool byte_strides(const df_shape *s, const int64_t *stride, int64_t *out)
@@ -203,7 +188,7 @@ deft_tensor *df_wrap(deft_ctx *cx, const df_wrapping *asked)
     }
     v->flags = (uint8_t)(DF_VALUE_WRAPPED | (w->is_mutable ? DF_VALUE_MUT : 0));
     deft_tensor *const t = df_wear(df_tensor_of(cx, v), face);
-    if (t && w->is_mutable && !add_mut(cx, t))
+    if (t && w->is_mutable && !df_mut_begin(cx, t))
         return df_error(cx, DEFT_E_MEMORY, "%s: no memory", w->what);
     if (t) v->buf->release = w->release; /* only now: nothing fails any more */
     return t;

@@ -218,7 +218,7 @@ static void drop_outputs(deft_tensor **out, size_t kept, size_t n)
     for (size_t i = 0; i < n; i++) out[i] = NULL;
 }
 
-static deft_tensor *new_handle(deft_ctx *cx, df_value *v)
+deft_tensor *df_capture_handle(deft_ctx *cx, df_value *v)
 {
     deft_tensor *const t = df_handle_new(cx, 0);
     if (!t) return NULL;
@@ -231,7 +231,7 @@ static deft_tensor *new_handle(deft_ctx *cx, df_value *v)
 static bool make_outputs_of(deft_ctx *cx, recording *r)
 {
     bool ok = true;
-    for (uint32_t i = 0; i < r->n_out; i++) ok &= (r->out[i] = new_handle(cx, NULL)) != NULL;
+    for (uint32_t i = 0; i < r->n_out; i++) ok &= (r->out[i] = df_capture_handle(cx, NULL)) != NULL;
     return ok;
 }
 
@@ -242,8 +242,8 @@ static bool make_inputs_of(deft_ctx *cx, recording *r)
     bool ok = true;
     for (uint32_t i = 0; i < r->n_in; i++) {
         const uint32_t same = r->same[i];
-        r->in[i] =
-            same < i ? r->in[same] : df_wear(new_handle(cx, r->in_value.at[i]), r->in_face[i]);
+        r->in[i] = same < i ? r->in[same]
+                            : df_wear(df_capture_handle(cx, r->in_value.at[i]), r->in_face[i]);
         ok &= r->in[i] != NULL;
     }
     return ok;
@@ -299,7 +299,7 @@ static deft_status keep_outputs(deft_capture *c, recording *r, deft_tensor **out
     return st;
 }
 
-static deft_status run_function(deft_capture *c, recording *r, deft_tensor **out)
+deft_status df_capture_run(deft_capture *c, recording *r, deft_tensor **out)
 {
     deft_ctx *const cx = c->cx;
     size_t kept = 0;
@@ -349,7 +349,7 @@ static deft_status record_function(deft_capture *c, deft_tensor *const *in, size
 {
     recording *const r = df_recording_create(c, in, n_in, n_out);
     if (!r) return df_fail_mem(&c->cx->diag, "capture", sizeof *r);
-    const deft_status st = run_function(c, r, out);
+    const deft_status st = df_capture_run(c, r, out);
     if (st == DEFT_OK && r->whole)
         keep_recording(c, r);
     else
@@ -533,7 +533,7 @@ static df_value *target_value(const recording *r, uint32_t i)
 static deft_status make_outputs(deft_ctx *cx, const recording *r, deft_tensor **out)
 {
     for (size_t i = 0; i < r->n_out; i++) {
-        out[i] = df_wear(new_handle(cx, NULL), r->out_face[i]);
+        out[i] = df_wear(df_capture_handle(cx, NULL), r->out_face[i]);
         if (!out[i]) return df_deliver(cx);
     }
     return DEFT_OK;

@@ -97,8 +97,10 @@ typedef struct df_recording {
     deft_capture *capture;
     df_cut made;
     /* cut: the cut has been made; committed: the function has returned; whole: it can be
-     * replayed */
-    bool cut, committed, whole;
+     * replayed; is_trial: the cut is not run (df_capture_run) */
+    bool cut, committed, whole, is_trial;
+    bool has_trace; /* the trace of the cut is complete */
+    bool lacks_memory;
     uint64_t used;
     uint32_t n_in, n_out;
     df_arena own;       /* owns the arrays per argument */
@@ -177,6 +179,16 @@ void df_recording_destroy(recording *r);
 void df_recording_target(deft_ctx *cx, recording *r, bool output, tensor_ref to, const df_value *v);
 /* The callbacks of every recording. */
 extern const df_recorder df_capture_recorder;
+/* Runs the function of c as a step, whose records r notes. Sets out[0..r->n_out). Where
+ * r->is_trial, the step ends when r has its trace: nothing is computed, everything is rolled back,
+ * and the status is that of a failure. A trial succeeded when r->has_trace and r->whole. */
+deft_status df_capture_run(deft_capture *c, recording *r, deft_tensor **out);
+/* A handle of the innermost scope with the value v, of which it gets a reference of its own. NULL
+ * when memory runs out. */
+deft_tensor *df_capture_handle(deft_ctx *cx, df_value *v);
+/* The tensor that input k of the recording's trace reads; t NULL and arg DF_NONE: memory that is
+ * only written. */
+tensor_ref df_recording_source(const recording *r, uint32_t k);
 /* Makes the caller's handles of all arguments LIVE again. Called when the function has
  * ended. */
 void df_recording_reveal(deft_ctx *cx);

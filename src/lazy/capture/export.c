@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "lazy/capture/capture.h"
+#include "lazy/capture/trials.h"
 #include "lazy/core/devices.h"
 #include "lazy/files/writer.h"
 #include "lazy/run/submit.h"
@@ -30,6 +30,7 @@ typedef struct export_work {
     uint32_t *input_order, *root_order;
     df_aot_number *number;
     df_aot_open_axis *open;
+    df_trials trials;
 } export_work;
 
 /* The recording that was used last, among those that can be replayed; NULL: there is none. */
@@ -44,14 +45,6 @@ static const recording *latest_recording(const deft_capture *c)
 }
 
 /* ---- inputs ---- */
-
-/* The tensor that input k of the trace reads; t NULL and arg DF_NONE: memory that is only
- * written. */
-static tensor_ref source_of(const recording *r, uint32_t k)
-{
-    const uint32_t place = r->sources.at[k];
-    return place == DF_NONE ? (tensor_ref){ NULL, DF_NONE } : r->places.at[place].from;
-}
 
 static bool is_same_ref(tensor_ref a, tensor_ref b)
 {
@@ -103,7 +96,7 @@ static deft_status find_inputs(export_work *w)
             stride *= df_trace_extents(&w->t, in->node)[x];
         }
         in->flags |= DF_INPUT_CONTIGUOUS;
-        const tensor_ref from = source_of(w->r, k);
+        const tensor_ref from = df_recording_source(w->r, k);
         if (!from.t && from.arg != DF_NONE) {
             w->input[k].name = input_name(w, from.arg);
         } else if (from.t && !w->o.passes_outside && !is_assigned(w->r, from)) {
@@ -123,7 +116,7 @@ done:
  * from outside. */
 static uint64_t input_rank(const export_work *w, uint32_t k)
 {
-    const tensor_ref from = source_of(w->r, k);
+    const tensor_ref from = df_recording_source(w->r, k);
     const bool is_argument = !from.t && from.arg != DF_NONE;
     return (is_argument ? (uint64_t)from.arg : UINT64_C(1) << 32) << 31 | k;
 }
@@ -167,7 +160,7 @@ static deft_status name_target(export_work *w, const target *x, bool is_output)
     else
         (void)snprintf(name, MOST_NAME, "new%u", x->value);
     for (uint32_t k = 0; !is_output && k < w->t.n_inputs; k++)
-        if (is_same_ref(source_of(r, k), x->to) && w->input[k].name)
+        if (is_same_ref(df_recording_source(r, k), x->to) && w->input[k].name)
             (void)snprintf(name, MOST_NAME, "%.50s_new", w->input[k].name);
     w->output[x->value] = name;
     return DEFT_OK;
@@ -265,7 +258,7 @@ static deft_status find_extents(export_work *w)
         const deft_export_extent *const e = &w->o.extents[i];
         bool found = false;
         for (uint32_t k = 0; k < w->t.n_inputs; k++) {
-            const tensor_ref from = source_of(w->r, k);
+            const tensor_ref from = df_recording_source(w->r, k);
             if (from.t || from.arg != e->input) continue;
             found = true;
             w->open[n++] = (df_aot_open_axis){ e->name, k, (uint32_t)e->axis };
@@ -276,6 +269,18 @@ static deft_status find_extents(export_work *w)
     }
     w->aot.n_open = n;
     return DEFT_OK;
+}
+
+/* Records the function with other extents (df_aot_trials). */
+static deft_status try_extents(void *user, const df_aot_found_axis *axis, uint32_t n,
+                               uint32_t n_params, const df_aot_other **other, uint32_t *n_other,
+                               df_aot_bounds *bounds)
+{
+    export_work *const w = user;
+    const deft_status st = df_trials_run(w->r, axis, n, n_params, bounds, &w->arena, &w->trials);
+    *other = w->trials.other.at;
+    *n_other = (uint32_t)w->trials.other.n;
+    return st;
 }
 
 /* ---- files ---- */
@@ -348,13 +353,25 @@ done:
     return st;
 }
 
+/* Appends the call of the operator that the exporter names. */
+static void name_call(const export_work *w)
+{
+    char site[DF_SITE_TEXT];
+    const uint32_t node = w->d->node;
+    if (node == 0 || !w->t.site[node - 1]) return;
+    (void)df_fail_more(w->d, " (at %s)",
+                       df_ctx_site_text(w->cx, w->t.site[node - 1], site, sizeof site));
+}
+
 static deft_status make_files(export_work *w, const char *path)
 {
     deft_status st = DEFT_OK;
     df_aot_files files;
     df_str *const all[] = { &files.header, &files.object, &files.shared, &files.c };
     for (size_t i = 0; i < DF_LEN(all); i++) df_str_init(all[i], w->cx->mem);
-    TRY(df_plugin_export(w->d, w->cx->mem, NULL, &w->t, &w->aot, &files));
+    st = df_plugin_export(w->d, w->cx->mem, NULL, &w->t, &w->aot, &files);
+    if (st != DEFT_OK) name_call(w);
+    TRY(st);
     TRY(w->o.as_c        ? write_file(w, path, ".c", &files.c)
         : w->o.as_shared ? write_file(w, path, ".so", &files.shared)
                          : write_file(w, path, ".o", &files.object));
@@ -372,6 +389,7 @@ static deft_status export_recording(export_work *w, const char *path)
     const recording *const r = w->r;
     const char *const slash = strrchr(path, '/');
     const size_t n_numbers = r->numbers.n + 2 * r->draws.n;
+    const df_aot_trials trials = { try_extents, w };
     w->t = *r->made.t;
     w->t.max_temporary_bytes = 0; /* the workspace is the caller's */
     w->t.inputs = df_arena_new(&w->arena, df_input, w->t.n_inputs + 1u);
@@ -393,6 +411,7 @@ static deft_status export_recording(export_work *w, const char *path)
                                .root_order = w->root_order,
                                .output = w->output,
                                .open = w->open,
+                               .trials = &trials,
                                .number = w->number,
                                .levels = w->o.levels,
                                .wants_object = !w->o.as_c && !w->o.as_shared,
@@ -407,6 +426,7 @@ static deft_status export_recording(export_work *w, const char *path)
     TRY(find_extents(w));
     TRY(w->o.as_trace ? make_trace(w, path) : make_files(w, path));
 done:
+    df_trials_finish(w->cx, &w->trials);
     return st;
 }
 
@@ -433,7 +453,10 @@ deft_status deft_export(deft_capture *c, const char *path, const deft_export_opt
                        "export: as_c, as_shared and as_trace are kinds of output, and one is made");
     w.o.passes_outside |= w.o.as_trace;
     df_arena_init(&w.arena, cx->mem);
+    c->running = true; /* by trials */
     st = export_recording(&w, path);
+    c->running = false;
     df_arena_finish(&w.arena);
+    if (c->doomed) deft_capture_destroy(&c);
     return st;
 }

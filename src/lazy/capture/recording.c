@@ -127,6 +127,7 @@ static void recording_spoil(deft_ctx *cx, const char *why, uintptr_t site)
 
 static void recording_no_memory(deft_ctx *cx)
 {
+    cx->recording->lacks_memory = true;
     recording_spoil(cx, "there is no memory for what it would have to remember", 0);
 }
 
@@ -316,7 +317,19 @@ static df_cut *recording_cut(deft_ctx *cx)
     return &r->made;
 }
 
+static bool recording_stops(deft_ctx *cx)
+{
+    cx->recording->has_trace = true;
+    return cx->recording->is_trial;
+}
+
 /* ---- what was recorded ---- */
+
+tensor_ref df_recording_source(const recording *r, uint32_t k)
+{
+    const uint32_t place = r->sources.at[k];
+    return place == DF_NONE ? (tensor_ref){ NULL, DF_NONE } : r->places.at[place].from;
+}
 
 static tensor_ref ref_of(const recording *r, deft_tensor *t)
 {
@@ -500,6 +513,7 @@ const df_recorder df_capture_recorder = {
     .draw_again = recording_draw_again,
     .spoil = recording_spoil,
     .cut = recording_cut,
+    .stops = recording_stops,
     .commit = recording_commit,
     .wants = recording_wants,
 };

@@ -15,6 +15,20 @@ df_mut *df_mut_of(deft_ctx *cx, const deft_tensor *t)
     df_unreachable();
 }
 
+bool df_mut_begin(deft_ctx *cx, deft_tensor *t)
+{
+    const df_mut m = { .t = t, .value = df_value_ref(t->value) };
+    if (df_vec_push(cx->mem, &cx->muts, m)) {
+        t->flags |= DF_HANDLE_MUT;
+        return true;
+    }
+    df_value *v = m.value;
+    df_value_drop(cx, &v);
+    df_handle_unbind(cx, t);
+    t->flags = 0;
+    return false;
+}
+
 void df_mut_end(deft_ctx *cx, deft_tensor *t)
 {
     df_mut *const m = df_mut_of(cx, t);

@@ -38,6 +38,9 @@ typedef struct df_recorder {
     /* An empty cut for the context's next materialization, which extracts its trace into
      * it. NULL: the materialization uses the cached cuts of the context. */
     df_cut *(*cut)(deft_ctx *cx);
+    /* Called when the cut of `cut` has its trace. Returns whether nothing more is wanted: the cut
+     * is not run, and the step fails. */
+    bool (*stops)(deft_ctx *cx);
     /* The step has computed everything and will forget its undo log next. */
     void (*commit)(deft_ctx *cx);
     /* The cut of the step has computed cx->want for the handles in cx->who. */

@@ -50,6 +50,8 @@ static deft_status find_made(deft_ctx *cx, df_want *want, uint32_t n, df_cut **o
         if (!m) return df_fail_mem(&cx->diag, "cut", sizeof *m);
         const deft_status st = df_extract(cx, want, n, m);
         if (st != DEFT_OK) return st;
+        if (*own && cx->recorder->stops(cx))
+            return df_fail(&cx->diag, DEFT_E_STATE, "the function was recorded and is not run");
         df_again_count(cx, m);
     }
     const uint64_t ns = df_ctx_now_ns(cx) - t0;
