@@ -2,9 +2,14 @@
  *
  * Entries and folders of disk.h.
  *
- * A file is a head, the value, and the key. The head says how long both are, and has the hash of
- * all that follows the hash. Numbers are in the order of the machine: entries of another kind of
- * machine have another key.
+ * A file is a head, the value, and the code of the key. The head says how long both are, and has
+ * the hash of all that follows the hash. Numbers are in the order of the machine: entries of
+ * another kind of machine have another key.
+ *
+ * Keys are long, and most of their bytes are 0. The code of a key begins with its length. For each
+ * 8 bytes of the key, a byte of bits says which of them are not 0, and these follow. Different keys
+ * have different codes. So codes are compared, and none is ever decoded. Files of version 1 have
+ * the key itself; a key of their build is not looked for any more.
  */
 #include "cache/disk.h"
 
@@ -23,7 +28,7 @@
 enum { MAX_FOLDERS = 8 };
 
 #define MAGIC "deftkept"
-#define VERSION 1
+#define VERSION 2
 #define MAX_BYTES ((uint64_t)512 << 20)
 #define MAX_DAYS 60
 
@@ -123,6 +128,46 @@ void df_disk_close(df_disk **out)
     df_mem_free(k->mem, k, sizeof *k);
 }
 
+/* ---- keys ---- */
+
+/* The code of a key. */
+typedef struct key_code {
+    unsigned char *at;
+    size_t n, size; /* bytes of the code; bytes that were allocated */
+} key_code;
+
+/* Returns false when memory runs out. */
+static bool code_key(const df_mem *mem, const void *key, size_t n, key_code *out)
+{
+    const unsigned char *const from = key;
+    const uint64_t length = n;
+    out->size = sizeof length + n + n / 8 + 1;
+    out->at = df_mem_alloc(mem, out->size);
+    if (!out->at) return false;
+    memcpy(out->at, &length, sizeof length);
+    unsigned char *to = out->at + sizeof length;
+    for (size_t i = 0; i < n; i += 8) {
+        const size_t in_word = n - i < 8 ? n - i : 8;
+        unsigned char *const mask = to++;
+        unsigned bits = 0;
+        for (size_t k = 0; k < in_word; k++) {
+            const unsigned is_set = from[i + k] != 0;
+            *to = from[i + k];
+            to += is_set;
+            bits |= is_set << k;
+        }
+        *mask = (unsigned char)bits;
+    }
+    out->n = (size_t)(to - out->at);
+    df_assert(out->n <= out->size);
+    return true;
+}
+
+static void free_code(const df_mem *mem, key_code *c)
+{
+    df_mem_free(mem, c->at, c->size);
+}
+
 /* ---- entries ---- */
 
 /* The name of the file for a key: its hash, in hex. */
@@ -138,7 +183,8 @@ static bool read_head(const char *file, size_t n, head *h)
 {
     if (n < sizeof *h) return false;
     memcpy(h, file, sizeof *h);
-    if (memcmp(h->magic, MAGIC, sizeof h->magic) != 0 || h->version != VERSION) return false;
+    if (memcmp(h->magic, MAGIC, sizeof h->magic) != 0 || h->version < 1 || h->version > VERSION)
+        return false;
     const size_t rest = n - sizeof *h;
     if (h->n_key > rest || h->n_value != rest - h->n_key) return false;
     return df_hash_equal(h->hash, df_hash_bytes(file + HASHED, n - HASHED));
@@ -160,15 +206,17 @@ static void note_damage(df_disk *k, const char *name)
 
 /* Copies the value out of the file, when the file is an entry for the key. */
 static bool take_value(df_disk *k, const char *name, const char *file, size_t n_file,
-                       const void *key, size_t n_key, void **value, size_t *n)
+                       const key_code *key, void **value, size_t *n)
 {
     head h;
     if (!read_head(file, n_file, &h)) {
         note_damage(k, name);
         return false;
     }
-    if (h.n_key != n_key || memcmp(file + n_file - n_key, key, n_key) != 0) return false;
-    const size_t n_value = n_file - sizeof h - n_key; /* as the head says */
+    if (h.version != VERSION || h.n_key != key->n ||
+        memcmp(file + n_file - key->n, key->at, key->n) != 0)
+        return false;
+    const size_t n_value = n_file - sizeof h - key->n; /* as the head says */
     void *const copy = df_mem_alloc(k->mem, n_value ? n_value : 1);
     if (!copy) return false;
     memcpy(copy, file + sizeof h, n_value);
@@ -181,7 +229,9 @@ bool df_disk_find(df_disk *k, const void *key, size_t n_key, void **value, size_
 {
     char name[DF_FOLDER_NAME];
     bool found = false;
+    key_code code;
     name_entry(name, key, n_key);
+    if (!code_key(k->mem, key, n_key, &code)) return false;
     for (uint32_t i = 0; i < k->n_layers && !found; i++) {
         const layer *const l = &k->layers[i];
         void *file = NULL;
@@ -192,9 +242,10 @@ bool df_disk_find(df_disk *k, const void *key, size_t n_key, void **value, size_
                     : df_folder_read(k->mem, l->folder, name, !is_own, is_own, &file, &n_file);
         if (r == DF_FOLDER_REFUSED) note_damage(k, name);
         if (r != DF_FOLDER_OK) continue;
-        found = take_value(k, name, file, n_file, key, n_key, value, n);
+        found = take_value(k, name, file, n_file, &code, value, n);
         df_mem_free(k->mem, file, n_file);
     }
+    free_code(k->mem, &code);
     atomic_fetch_add(found ? &k->hits : &k->misses, 1);
     return found;
 }
@@ -211,29 +262,38 @@ static void sweep_at_times(df_disk *k, uint64_t written)
     }
 }
 
-void df_disk_add(df_disk *k, const void *key, size_t n_key, const void *value, size_t n)
+/* Writes a file of `size` bytes, which has room for the value and the code. */
+static void write_entry(df_disk *k, const char *name, const key_code *key, const void *value,
+                        size_t n, char *file, size_t size)
 {
-    char name[DF_FOLDER_NAME];
-    const size_t size = sizeof(head) + n + n_key;
     int error = 0;
-    if (!atomic_load_explicit(&k->writes, memory_order_relaxed) || size > DF_FOLDER_MAX_FILE)
-        return;
-    char *const file = df_mem_alloc(k->mem, size);
-    if (!file) return;
-    head h = { .magic = MAGIC, .version = VERSION, .n_key = n_key, .n_value = n };
+    head h = { .magic = MAGIC, .version = VERSION, .n_key = key->n, .n_value = n };
     memcpy(file, &h, sizeof h);
     memcpy(file + sizeof h, value, n);
-    memcpy(file + sizeof h + n, key, n_key);
+    memcpy(file + sizeof h + n, key->at, key->n);
     h.hash = df_hash_bytes(file + HASHED, size - HASHED);
     memcpy(file, &h, sizeof h);
-    name_entry(name, key, n_key);
     if (df_folder_write(k->layers[0].folder, name, file, size, &error)) {
         atomic_fetch_add(&k->added, 1);
         sweep_at_times(k, size);
     } else if (atomic_exchange(&k->writes, false)) {
         df_logf(k->log, cache, "no more code is kept: writing failed: %s", strerror(error));
     }
+}
+
+void df_disk_add(df_disk *k, const void *key, size_t n_key, const void *value, size_t n)
+{
+    char name[DF_FOLDER_NAME];
+    key_code code;
+    if (!atomic_load_explicit(&k->writes, memory_order_relaxed) || n_key > DF_FOLDER_MAX_FILE ||
+        n > DF_FOLDER_MAX_FILE || !code_key(k->mem, key, n_key, &code))
+        return;
+    const size_t size = sizeof(head) + n + code.n;
+    char *const file = size <= DF_FOLDER_MAX_FILE ? df_mem_alloc(k->mem, size) : NULL;
+    name_entry(name, key, n_key);
+    if (file) write_entry(k, name, &code, value, n, file, size);
     df_mem_free(k->mem, file, size);
+    free_code(k->mem, &code);
 }
 
 df_disk_stats df_disk_stats_get(const df_disk *k)

@@ -3,6 +3,8 @@
  * The cache in folders: what is found again, damage of every kind, folders that others could write
  * to, layers, packs, a disk that is full, a home that is read-only, processes with raised rights,
  * sweeping, many processes at once, and processes that are killed.
+ *
+ * Why this file is long: its cases share the helpers for folders, entries and processes.
  */
 #include <criterion/criterion.h>
 
@@ -182,6 +184,69 @@ Test(disk, a_hit_needs_equal_keys_and_not_equal_names_of_files)
     cr_assert_eq(rename(other, path), 0); /* as if both keys had one hash */
     cr_assert_null(find(k, "one"));
     cr_assert_eq(df_disk_stats_get(k).damaged, 0);
+    df_disk_close(&k);
+}
+
+enum { LONGEST_KEY = 17, N_ZERO_KEYS = (LONGEST_KEY + 1) * (LONGEST_KEY + 2) / 2 };
+
+typedef struct zero_key {
+    char bytes[LONGEST_KEY + 1]; /* zeros, and a 1 at one place or at none */
+    size_t n, n_file;
+    char path[512], file[256]; /* of its entry */
+} zero_key;
+
+static bool finds(df_disk *k, const zero_key *key)
+{
+    void *value = NULL;
+    size_t n = 0;
+    if (!df_disk_find(k, key->bytes, key->n, &value, &n)) return false;
+    df_mem_free(&df_mem_system, value, n);
+    return true;
+}
+
+/* The file of each key gets the contents of each other one, as if all had one hash. */
+Test(disk, keys_that_are_mostly_zeros_are_told_apart)
+{
+    static zero_key keys[N_ZERO_KEYS];
+    size_t n_keys = 0;
+    df_disk *k = open_at(in_base("a"));
+    for (size_t n = 0; n <= LONGEST_KEY; n++)
+        for (size_t at = 0; at <= n; at++) {
+            zero_key *const z = &keys[n_keys++];
+            z->n = n;
+            if (at < n) z->bytes[at] = 1;
+            df_disk_add(k, z->bytes, n, "v", 2);
+            snprintf(z->path, sizeof z->path, "%s", entry_path(in_base("a")));
+            z->n_file = read_file(z->path, z->file, sizeof z->file);
+            cr_assert_eq(unlink(z->path), 0);
+        }
+    cr_assert_eq(n_keys, N_ZERO_KEYS);
+    for (size_t a = 0; a < n_keys; a++)
+        for (size_t b = 0; b < n_keys; b++) {
+            write_file(keys[a].path, keys[b].file, keys[b].n_file);
+            cr_assert_eq(finds(k, &keys[a]), a == b, "%zu and %zu", a, b);
+        }
+    cr_assert_eq(df_disk_stats_get(k).damaged, 0);
+    df_disk_close(&k);
+}
+
+Test(disk, an_entry_of_the_version_before_is_whole_and_not_found)
+{
+    enum { HASH_AT = 8, HASHED_AT = 24 };
+    char whole[1024], path[512];
+    df_disk *k = open_at(in_base("a"));
+    add(k, "key", "value");
+    snprintf(path, sizeof path, "%s", entry_path(in_base("a")));
+    const size_t n = read_file(path, whole, sizeof whole);
+    for (uint64_t version = 0; version < 4; version++) {
+        memcpy(whole + HASHED_AT, &version, sizeof version);
+        const df_hash h = df_hash_bytes(whole + HASHED_AT, n - HASHED_AT);
+        memcpy(whole + HASH_AT, &h, sizeof h);
+        write_file(path, whole, n);
+        cr_expect_eq(df_disk_is_entry(whole, n), version == 1 || version == 2);
+        cr_expect_eq(find(k, "key") != NULL, version == 2);
+    }
+    cr_expect_eq(df_disk_stats_get(k).damaged, 2);
     df_disk_close(&k);
 }
 
