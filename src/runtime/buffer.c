@@ -335,13 +335,13 @@ bool df_buffer_use_zeros(df_buffer *b)
     return true;
 }
 
-void df_buffer_fill_pages(df_buffer *b)
+bool df_buffer_wants_pages(df_buffer *b)
 {
-    if (!b->from || !block_of(b)->is_sparse) return;
+    if (!b->from || !block_of(b)->is_sparse) return false;
     block *const k = block_of(b);
     k->is_sparse = false;
     block_use_huge_pages(k, (size_t)b->bytes);
-    df_os_populate(b->data, (size_t)b->bytes);
+    return true;
 }
 
 void df_buffer_changed(df_buffer *b)

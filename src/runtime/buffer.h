@@ -92,8 +92,9 @@ void df_buffer_drop(df_buffer **b);     /* *b may be NULL, and is NULL afterward
  * that a page that is written takes little. */
 bool df_buffer_use_zeros(df_buffer *b);
 /* Undoes df_buffer_use_zeros, if it was called, for a buffer that is going to be written
- * completely: its pages take memory now, and may be huge. The contents stay. */
-void df_buffer_fill_pages(df_buffer *b);
+ * completely: its pages may be huge from now on. The contents stay. Returns true when it did so;
+ * the caller then calls df_os_populate for all parts of the buffer, on any threads. */
+bool df_buffer_wants_pages(df_buffer *b);
 /* To be called when elements of a buffer were written that somebody may have read before. Nothing
  * that was derived from the elements is used after the call. */
 void df_buffer_changed(df_buffer *b);
