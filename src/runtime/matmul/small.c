@@ -11,6 +11,7 @@ enum { RATE = 2 };
 
 enum {
     READ_MACS = 3, /* multiply-adds that take as long as transposing or reading one element of B */
+    FAR_MACS = 16, /* the same for an element of f32 from beyond L2, on one thread: 24 GB/s */
     LOAD_MACS = 1, /* the same for an element that lies well in a cache */
     TILE_GAIN = 8, /* multiply-adds of tiles of AMX in the time of one */
     SPLIT_BYTES = 256, /* least part of a column of B that tiles->split divides among lanes */
@@ -39,8 +40,11 @@ bool df_matmul_wants_blas(const df_matmul_job *j)
 
 double df_matmul_cost(const df_matmul_job *j)
 {
-    const int64_t m = j->is_tiled ? j->m / TILE_GAIN : j->m;
-    return (double)(m + READ_MACS) * (double)j->n * (double)j->k;
+    const int64_t m = j->is_tiled ? j->m / TILE_GAIN : j->m, elements = j->n * j->k;
+    const bool is_far = elements * (int64_t)deft_dtype_size(j->dtype) > DF_MATMUL_WELL_BYTES;
+    /* Few rows wait for B. More rows are multiplied while B is read. */
+    const int64_t macs = is_far ? df_max_i64(m + READ_MACS, FAR_MACS) : m + READ_MACS;
+    return (double)macs * (double)elements;
 }
 
 double df_matmul_ns(double macs, const df_tiles *t)

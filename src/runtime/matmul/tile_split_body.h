@@ -135,7 +135,8 @@ TARGET static void NAME(split)(const df_block *g)
 {
     df_assert(g->first && g->m <= MOST_ROWS);
     const int64_t column_size = g->k * (int64_t)sizeof(T);
-    const bool one_by_one = g->n * column_size <= NEAR_BYTES || column_size >= LONG_BYTES;
+    const bool one_by_one = g->n * column_size <= NEAR_BYTES ||
+                            (column_size >= LONG_BYTES && !__builtin_cpu_is("intel"));
     switch (g->m) {
     case 1:
         if (one_by_one)
