@@ -20,6 +20,7 @@
 #include "runtime/winograd/winograd_parts.h"
 
 #include <math.h>
+#include <string.h>
 
 enum {
     POSITIONS = DF_WINOGRAD_POSITIONS,
@@ -199,6 +200,19 @@ static float *results_at(const block *b, int64_t i, int64_t y)
     return (float *)(void *)b->c + (i - b->m0) * b->ld + row * b->d->j->images->out[1];
 }
 
+/* Sets the lanes behind the last tile to 0, in n_channels channels from c0 on. They are multiplied,
+ * too, although nothing reads the products. What the workspace held before may be denormals, with
+ * which the processor multiplies several times as slowly. */
+static void clear_padding(const block *b, int64_t c0, int64_t n_channels)
+{
+    const division *const d = b->d;
+    const int64_t n = (b->y1 - b->y0) * d->columns, used = n % d->nr;
+    float *to = b->v + (n - used) * d->n_channels + c0 * d->nr + used;
+    for (int64_t x = 0; x < POSITIONS && used != 0; x++, to += d->v_position)
+        for (int64_t c = 0; c < n_channels; c++)
+            memset(to + c * d->nr, 0, (size_t)(d->nr - used) * sizeof *to);
+}
+
 /* Transforms n_channels channels, from c0 on. */
 static void transform_images(const block *b, int64_t c0, int64_t n_channels)
 {
@@ -223,6 +237,7 @@ static void transform_images(const block *b, int64_t c0, int64_t n_channels)
         for (int64_t c = 0; c < n_channels; c++, p.to += d->nr, p.from += m->channel)
             d->code->image(&p);
     }
+    clear_padding(b, c0, n_channels);
 }
 
 /* Computes rows [m0, m1) of M: the products of all positions. */
