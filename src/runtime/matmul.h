@@ -44,8 +44,9 @@ typedef struct df_matmul_job {
     /* bf16 in fast mode are multiplied by the tiles of AMX (bf16/bf16_amx.c). Only after
      * df_matmul_enable_tiles was true. */
     bool is_tiled;
-    /* f32 in fast mode are multiplied as sums of bf16 by these tiles (thirds/thirds.h). Only after
-     * df_matmul_enable_tiles was true, and where df_matmul_gains_by_thirds is. */
+    /* f32 in fast mode are multiplied as sums of bf16 by these tiles (thirds/thirds.h). With
+     * images, these are the products of winograd/winograd.h. Only after df_matmul_enable_tiles was
+     * true, and where df_matmul_gains_by_thirds is. */
     bool in_thirds;
     /* The smallest magnitudes other than 0 in A and in B, as bits, when they are bf16; 0: not yet
      * known. */

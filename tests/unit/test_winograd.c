@@ -3,7 +3,9 @@
  * runtime/winograd/winograd.h: random convolutions and gradients of their weights in fast mode,
  * against the same product in strict mode. Results are near it. They depend neither on the number
  * of threads nor on the micro-kernel. With an infinity or a NaN they are the strict ones: all
- * gradients of the weights, and every row of tiles of a filter that has one.
+ * gradients of the weights, and every row of tiles of a filter that has one. The same holds where
+ * the products are products of thirds, on machines with tiles of AMX. There, tiles and filters with
+ * huge numbers have the strict results, too.
  */
 #include <criterion/criterion.h>
 
@@ -62,16 +64,19 @@ static void make_gradient(convolution *c, int64_t m, int64_t k, int64_t n)
     c->job.c_batch[0] = m * c->job.c_row;
 }
 
-static void draw_convolution(convolution *c)
+/* for_thirds: with enough channels and filters for thirds. */
+static void draw_convolution(convolution *c, bool for_thirds)
 {
     *c = (convolution){ .n_images = drawn(1, 3) };
     const bool is_turned = drawn(0, 1), has_order = drawn(0, 2) > 0;
-    const int64_t groups = drawn(0, 2) ? 1 : drawn(2, 3), channels = drawn(1, 20);
-    const int64_t m = drawn(5, 70), before = drawn(0, 3), spare = drawn(0, 2);
+    const int64_t groups = drawn(0, 2) ? 1 : drawn(2, 3),
+                  channels = for_thirds ? drawn(32, drawn(0, 1) ? 64 : 150) : drawn(1, 20);
+    const int64_t m = for_thirds ? drawn(32, drawn(0, 1) ? 64 : 500) : drawn(5, 70),
+                  before = drawn(0, 3), spare = drawn(0, 2);
     df_images *const i = &c->images;
     *i = (df_images){ .n_taps = TAPS, .step = { 1, 1 }, .column = 1 };
     for (int x = 0; x < 2; x++) {
-        i->extent[x] = drawn(3, drawn(0, 3) ? 12 : 40);
+        i->extent[x] = drawn(for_thirds ? 8 : 3, drawn(0, 3) ? 12 : 40);
         c->padding[x] = drawn(0, 2);
         i->out[x] = i->extent[x] + 2 * c->padding[x] - 2 - (i->extent[x] > 6 ? drawn(0, 1) : 0);
     }
@@ -101,7 +106,7 @@ static void draw_convolution(convolution *c)
                               .images = i };
     c->job.a_col = c->job.a_row == 1 ? m : 1;
     c->image = numbers(plane * channels * groups * c->n_images);
-    if (groups == 1 && drawn(0, 1)) make_gradient(c, m, k, n);
+    if (groups == 1 && !for_thirds && drawn(0, 1)) make_gradient(c, m, k, n);
     c->weights = numbers(groups * m * df_max_i64(k, n + 3));
     c->job.a = (const char *)c->weights;
     c->job.b = (const char *)c->image;
@@ -125,20 +130,23 @@ static void collect(void *user, uint32_t thread, const char *tile, int64_t ld, i
             s->to[o * s->job->n + i] += ((const float *)(const void *)tile)[(o - o0) * ld + i - i0];
 }
 
+typedef enum numerics { STRICT, FAST, THIRDS } numerics;
+
 /* Returns the results as [groups, m, n]. With `stores`, they are in C itself; else the epilogue
  * adds them to zeros. */
-static float *results(const convolution *c, bool fast, bool stores, const df_gemm_kernel *g,
+static float *results(const convolution *c, numerics how, bool stores, const df_gemm_kernel *g,
                       uint32_t n_threads)
 {
     df_matmul_job job = c->job;
     float *const to = calloc((size_t)c->n_results, sizeof *to);
     float *const stored = stores ? numbers(job.n_batch * job.m * job.c_row) : NULL;
     sink s = { &c->job, to };
-    job.fast = fast;
+    job.fast = how != STRICT;
+    job.in_thirds = how == THIRDS;
     job.c = (char *)stored;
     job.epilogue = stores ? NULL : collect;
     job.user = &s;
-    cr_assert_eq(df_winograd_wants(&job), fast);
+    cr_assert_eq(df_winograd_wants(&job), job.fast);
     void *const work = malloc(df_matmul_work_size(&job, g, n_threads) + 1);
     df_matmul_run(&job, g, NULL, pools[n_threads], work);
     for (int64_t i = 0; i < job.n_batch * job.m && stores; i++)
@@ -235,6 +243,17 @@ static void put_specials(const convolution *c)
     if (drawn(0, 9) == 0) c->weights[drawn(0, c->job.m * c->job.k - 1)] = special[drawn(0, 2)];
 }
 
+/* Numbers that are no sums of thirds. */
+static void put_huge(const convolution *c)
+{
+    const df_images *const m = &c->images;
+    for (int64_t i = drawn(0, 3); i > 0; i--)
+        c->image[drawn(0, c->n_images - 1) * m->image + drawn(0, c->job.k / TAPS - 1) * m->channel +
+                 drawn(0, m->extent[0] - 1) * m->row + drawn(0, m->extent[1] - 1)] =
+            ldexpf(drawn(0, 1) ? -1 : 1, (int)drawn(26, 40));
+    if (drawn(0, 2) == 0) c->weights[drawn(0, c->job.m * c->job.k - 1)] = 0x1p30f;
+}
+
 static void open_pools(void)
 {
     for (uint32_t i = 1; i <= MOST_THREADS; i++)
@@ -249,13 +268,13 @@ Test(winograd, results_are_near_and_special_values_those_of_the_product)
     for (int i = 0; i < n; i++) {
         convolution c;
         state = (uint64_t)i;
-        draw_convolution(&c);
+        draw_convolution(&c, false);
         if (i % 3 == 0) put_specials(&c);
-        float *const strict = results(&c, false, true, NULL, 1);
-        float *const first = results(&c, true, true, NULL, 1);
+        float *const strict = results(&c, STRICT, true, NULL, 1);
+        float *const first = results(&c, FAST, true, NULL, 1);
         check(&c, first, strict);
         for (uint32_t way = 0; way < 4; way++) {
-            float *const other = results(&c, true, way < 2, way == 3 ? NULL : &kernels[way % 2],
+            float *const other = results(&c, FAST, way < 2, way == 3 ? NULL : &kernels[way % 2],
                                          1 + way % MOST_THREADS);
             for (int64_t x = 0; x < c.n_results; x++) /* an epilogue adds to 0: -0 becomes +0 */
                 cr_assert(are_equal(&first[x], &other[x]), "seed %d, way %u: %g, not %g", i, way,
@@ -267,5 +286,42 @@ Test(winograd, results_are_near_and_special_values_those_of_the_product)
         free(c.image);
         free(c.weights);
     }
+    for (uint32_t i = 1; i <= MOST_THREADS; i++) df_pool_destroy(&pools[i]);
+}
+
+Test(winograd, results_by_thirds_are_near_and_do_not_depend_on_the_threads)
+{
+    if (!df_winograd_pick() || !df_matmul_enable_tiles()) cr_skip_test("no tiles on this machine");
+    open_pools();
+    const int n = (int)test_size(400, 30);
+    int n_computed = 0;
+    for (int i = 0; i < n; i++) {
+        convolution c;
+        state = (uint64_t)i;
+        draw_convolution(&c, true);
+        if (i % 3 == 0) put_specials(&c);
+        if (i % 3 == 1) put_huge(&c);
+        df_matmul_job job = c.job;
+        job.fast = true;
+        if (df_matmul_gains_by_thirds(&job)) {
+            n_computed++;
+            float *const strict = results(&c, STRICT, true, NULL, 1);
+            float *const first = results(&c, THIRDS, true, NULL, 1);
+            check(&c, first, strict);
+            for (uint32_t way = 0; way < 4; way++) {
+                float *const other =
+                    results(&c, THIRDS, way < 2, &kernels[way % 2], 1 + way % MOST_THREADS);
+                for (int64_t x = 0; x < c.n_results; x++)
+                    cr_assert(are_equal(&first[x], &other[x]), "seed %d, way %u: %g, not %g", i,
+                              way, (double)other[x], (double)first[x]);
+                free(other);
+            }
+            free(strict);
+            free(first);
+        }
+        free(c.image);
+        free(c.weights);
+    }
+    cr_assert_gt(n_computed, n / 8);
     for (uint32_t i = 1; i <= MOST_THREADS; i++) df_pool_destroy(&pools[i]);
 }

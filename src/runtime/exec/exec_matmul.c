@@ -112,6 +112,12 @@ static bool may_use_tiles(df_executor *x)
     return now == DF_TILES_ALLOWED;
 }
 
+/* The answer depends on what operand B is: the images, if there are any, must be set. */
+static void choose_thirds(const df_run *r, df_matmul_job *job)
+{
+    job->in_thirds = job->fast && df_matmul_gains_by_thirds(job) && may_use_tiles(r->x);
+}
+
 DF_NOINLINE static void matmul_job(const df_run *r, const df_seg *seg, df_matmul_job *job)
 {
     const uint32_t row = seg->n_batch, col = seg->n_batch + 1;
@@ -141,8 +147,7 @@ DF_NOINLINE static void matmul_job(const df_run *r, const df_seg *seg, df_matmul
     job->c_row = seg->c.buf.i == DF_NONE ? 0 : df_run_slot(r, seg->c.stride[row]);
     job->is_tiled = job->is_bf16 && job->fast && may_use_tiles(r->x);
     lay_converted(seg, job);
-    job->in_thirds =
-        job->fast && !seg->windows && df_matmul_gains_by_thirds(job) && may_use_tiles(r->x);
+    if (!seg->windows) choose_thirds(r, job);
 }
 
 /* Fills in what operand B shows. `tap` has room for its taps; NULL: they are not wanted. */
@@ -246,6 +251,7 @@ void df_run_matmul(df_run *r, const df_seg *seg, const df_seg_run *s)
     if (seg->windows) {
         show_images(r, seg, &images, (int64_t *)r->matmul_work);
         job.images = &images;
+        choose_thirds(r, &job);
     }
     char *const begin = (char *)r->matmul_work + taps_size(seg);
     char *work = find_operands(r, seg, &job, begin);
@@ -309,6 +315,7 @@ void df_run_measure_matmuls(df_run *r)
         if (seg->windows) {
             show_images(r, seg, &images, seg->windows->n_taps <= DF_DIRECT_TAPS ? tap : NULL);
             job.images = &images;
+            choose_thirds(r, &job);
         }
         size_t size = product_work_size(r, seg, &job);
         if (job.is_bf16 && !job.fast) {

@@ -387,7 +387,7 @@ size_t df_matmul_work_size(const df_matmul_job *job, const df_gemm_kernel *g, ui
     df_matmul_turned t;
     df_weights weights;
     if (matmul_is_empty(job)) return 0;
-    if (job->in_thirds) return df_thirds_work_size(job, n_threads);
+    if (job->in_thirds && !job->images) return df_thirds_work_size(job, n_threads);
     const bool is_turned = df_matmul_turn(job, &t);
     df_matmul_job j = is_turned ? t.job : *job;
     size_t most = plan_work_size(&j, g, n_threads);

@@ -17,6 +17,7 @@
 #include "runtime/matmul/parts.h"
 #include "runtime/matmul/tile.h"
 #include "runtime/matmul/turn.h"
+#include "runtime/winograd/winograd.h"
 
 #include <string.h>
 
@@ -57,8 +58,9 @@ bool df_matmul_gains_by_thirds(const df_matmul_job *job)
 {
     if (job->dtype != DEFT_F32 || job->is_bf16 || !df_thirds_pick()) return false;
     df_matmul_job j = *job;
+    if (j.images) return df_winograd_gains_by_thirds(job) && j.m * j.n * j.k >= LEAST_MACS;
     df_matmul_fold_batch(&j);
-    return !j.images && j.n_batch == 1 && j.k >= STEP && j.m >= LANES && j.n >= LANES &&
+    return j.n_batch == 1 && j.k >= STEP && j.m >= LANES && j.n >= LANES &&
            j.m * j.n * j.k >= LEAST_MACS && (j.a_row == 1 || j.a_col == 1) &&
            (j.b_row == 1 || j.b_col == 1);
 }
@@ -225,7 +227,7 @@ static void thirds_task(void *user, uint32_t i, uint32_t thread)
 bool df_thirds_run(const df_matmul_job *job, df_pool *pool, void *work)
 {
     thirds t;
-    if (!job->in_thirds) return false;
+    if (!job->in_thirds || job->images) return false;
     plan_thirds(&t, job, df_pool_threads(pool));
     const int64_t n = t.n_mb * df_div_up(t.job.n, t.nb);
     t.memory = (char *)(((uintptr_t)work + ALIGN - 1) / ALIGN * ALIGN);

@@ -45,9 +45,9 @@ typedef struct df_thirds_code {
 /* NULL: built without it. It says nothing of the machine. */
 const df_thirds_code *df_thirds_pick(void);
 
-/* What df_matmul_work_size and df_matmul_run do, for a job whose in_thirds is set. df_thirds_run
- * returns false, and does nothing, for any other. Results do not depend on the number of
- * threads. */
+/* What df_matmul_work_size and df_matmul_run do, for a job whose in_thirds is set and which has no
+ * images. df_thirds_run returns false, and does nothing, for any other. Results do not depend on
+ * the number of threads. */
 size_t df_thirds_work_size(const df_matmul_job *j, uint32_t n_threads);
 bool df_thirds_run(const df_matmul_job *j, df_pool *pool, void *work);
 

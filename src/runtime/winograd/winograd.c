@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/winograd/winograd.h"
 
+#include "runtime/thirds/thirds.h"
 #include "runtime/winograd/winograd_parts.h"
 
 enum {
@@ -44,6 +45,17 @@ bool df_winograd_wants(const df_matmul_job *j)
     if ((m->is_transposed ? j->n : j->k) % TAPS != 0) return false;
     if (m->is_transposed && (j->n_batch != 1 || j->a_col != 1)) return false;
     return df_winograd_pick() && df_winograd_find_square(m, &square) && gains_by_tiles(j);
+}
+
+/* Thirds of the weights must stay in L2, or be read once: where a task has all tiles for a few
+ * filters (winograd_results.c). */
+bool df_winograd_gains_by_thirds(const df_matmul_job *j)
+{
+    enum { LEAST = DF_THIRDS_LANES, WEIGHTS = 64 * 64 };
+    if (!df_winograd_wants(j) || j->images->is_transposed || !df_thirds_pick()) return false;
+    const int64_t channels = j->k / TAPS;
+    return j->m >= LEAST && channels >= LEAST && j->n >= 4 * LEAST &&
+           (j->m * channels <= WEIGHTS || df_winograd_is_by_filters(j));
 }
 
 size_t df_winograd_work_size(const df_matmul_job *j, const df_gemm_kernel *g, uint32_t n_threads)

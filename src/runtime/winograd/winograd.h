@@ -22,6 +22,11 @@
  * results are not finite, the row of tiles that they are in is computed again as a product, for
  * their filter. Other filters keep their results, because which filters a task has may depend on
  * the number of threads.
+ *
+ * With the tiles of AMX, the 16 products can be products of thirds (thirds/thirds.h). An element of
+ * the transformed images that is no sum of thirds spoils its own tile alone, and such a weight its
+ * own filter alone. A row of tiles with such an element, and a panel of filters with such a weight,
+ * are computed again as direct products.
  */
 #ifndef DF_RUNTIME_WINOGRAD_H
 #define DF_RUNTIME_WINOGRAD_H
@@ -37,5 +42,9 @@
 bool df_winograd_wants(const df_matmul_job *j);
 size_t df_winograd_work_size(const df_matmul_job *j, const df_gemm_kernel *g, uint32_t n_threads);
 bool df_winograd_run(const df_matmul_job *j, const df_gemm_kernel *g, df_pool *pool, void *work);
+
+/* Whether the 16 products of such a convolution are faster as products of thirds (thirds/thirds.h).
+ * Then j->in_thirds may be set. */
+bool df_winograd_gains_by_thirds(const df_matmul_job *j);
 
 #endif

@@ -54,6 +54,9 @@ void df_winograd_run_tasks(df_pool *pool, int64_t n, void (*task)(void *, uint32
 
 /* ---- the two kinds: df_winograd_work_size and df_winograd_run ---- */
 
+/* Whether there are more weights than tiles, so that a task has all tiles for some filters. */
+bool df_winograd_is_by_filters(const df_matmul_job *j);
+
 /* The convolution. */
 size_t df_winograd_results_work_size(const df_matmul_job *j, const df_gemm_kernel *g,
                                      uint32_t n_threads);
