@@ -28,8 +28,9 @@ typedef struct mixed_stored {
 
 /* Runs path.trace on path.safetensors, fused and unfused, and removes both files. Both runs must
  * end alike, with equal bits in all results, and as `was` says. The unfused run has no bound on
- * temporaries, so that the fused one alone may be refused, with DEFT_E_MEMORY. Returns false when this does not hold, with the reason in why. Without these files
- * the call returns true and sets *is_there to false. */
+ * temporaries, so that the fused one alone may be refused, with DEFT_E_MEMORY. Returns false when
+ * this does not hold, with the reason in why. Without these files the call returns true and sets
+ * *is_there to false. */
 bool mixed_stored_runs(const char *path, const mixed_stored *was, bool *is_there, char *why,
                        size_t why_size);
 

@@ -2,6 +2,7 @@
  *
  * deft_export: captured functions become objects and C files, which are compiled, loaded, and
  * compared with the capture, bit for bit. tests/aot compares many more programs.
+ * Why this file is long: many small captured functions, and the helpers that all of them share.
  */
 #include <dlfcn.h>
 #include <math.h>

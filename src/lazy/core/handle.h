@@ -238,8 +238,7 @@ deft_tensor *df_root_of(const deft_tensor *t);
 
 /* The entry in deft_ctx.muts of t, or NULL when t does not write memory of the caller. */
 df_mut *df_mut_of(deft_ctx *cx, const deft_tensor *t);
-/* Makes the tensor t, whose value is memory of the caller, writable by assignments. Returns false
- * when there is no memory; t has then ended. */
+/* Makes t, a tensor of the caller's memory, writable. Returns false without memory; t has ended. */
 bool df_mut_begin(deft_ctx *cx, deft_tensor *t);
 /* Called when the handle t ends: its entry in deft_ctx.muts goes, or stays until its assignment is
  * written. */
