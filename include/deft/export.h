@@ -45,6 +45,16 @@ typedef struct deft_export_options {
     bool as_trace;
     /** Writes PATH.so instead of PATH.o, and a function in PATH.h that opens it. */
     bool as_shared;
+    /** Writes PATH.c for NVIDIA GPUs instead of PATH.o, and a header that goes with it. It calls
+     * the Driver API, and needs no other library. Extents cannot be parameters. Needs NVRTC. */
+    bool as_cuda;
+    /** With as_cuda: the compute capabilities that get code, with ',' between them, as "80,90" for
+     * 8.0 and 9.0. Later GPUs compile the PTX for the least of them. NULL: "80,86,89,90,100", as
+     * far as NVRTC knows them. */
+    const char *architectures;
+    /** With as_cuda: the multiprocessors of the GPU that grids are chosen for. Results do not
+     * depend on it. 0: 132. */
+    int multiprocessors;
 } deft_export_options;
 
 /** Exports the recording of c that was used last. Writes PATH.h, and PATH.o, PATH.so or PATH.c. An
@@ -64,13 +74,13 @@ typedef struct deft_export_options {
  *     draw0, ...; the header of the export says how many draws a call takes;
  *   - outputs;
  *   - new values of assigned tensors, NAME_new, each of which may be the array with the old value;
- *   - workspace and threads.
+ *   - workspace and threads. With as_cuda they are module, stream, those above, and workspace.
  *
  * DEFT_E_STATE: c has no recording that can be replayed. DEFT_E_ARG: the function cannot be
  * exported, or an option has no meaning; the sentence says which. With an open extent, a function
  * that records something else, or fails, with other extents cannot be exported. DEFT_E_BACKEND: the
- * plug-in or the code generator is missing. DEFT_E_IO: a file could not be written. No file is
- * left half written. DEFT_E_MEMORY is possible. */
+ * plug-in, the code generator or NVRTC is missing. DEFT_E_IO: a file could not be written. No file
+ * is left half written. DEFT_E_MEMORY is possible. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_export(deft_capture *c, const char *path,
                                                  const deft_export_options *o);
 

@@ -4,6 +4,8 @@
  */
 #include "aot/maker.h"
 
+#include "aot/rt/number.h"
+
 #define PUSH DF_AOT_PUSH
 
 void program_no_memory(program *p)

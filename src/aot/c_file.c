@@ -15,8 +15,7 @@ enum { NAME = 32, PER_LINE = 16 };
 
 /* ---- text ---- */
 
-/* Appends a file of the runtime part, without the lines that include headers of deft. */
-static DF_NOINLINE void put_runtime(df_str *out, const unsigned char *text, size_t n)
+DF_NOINLINE void text_put_runtime(df_str *out, const unsigned char *text, size_t n)
 {
     const char *at = (const char *)text, *const end = at + n;
     while (at < end) {
@@ -213,12 +212,13 @@ deft_status c_file_write(program *p, df_str *out)
                     "#define AOT_C_FILE\n"
                     "#define AOT_API static\n");
     if (p->blocks.n > 0) df_str_put(out, "#define AOT_BLOCKS\n");
-    put_runtime(out, rt_text_image_h, sizeof rt_text_image_h);
+    text_put_runtime(out, rt_text_image_h, sizeof rt_text_image_h);
+    text_put_runtime(out, rt_text_number_h, sizeof rt_text_number_h);
     if (program_has_products(p, false) || program_has_products(p, true))
-        put_runtime(out, rt_text_product_c, sizeof rt_text_product_c);
-    if (p->routines.n > 0) put_runtime(out, rt_text_routine_c, sizeof rt_text_routine_c);
-    if (p->blocks.n > 0) put_runtime(out, rt_text_finite_h, sizeof rt_text_finite_h);
-    put_runtime(out, rt_text_run_c, sizeof rt_text_run_c);
+        text_put_runtime(out, rt_text_product_c, sizeof rt_text_product_c);
+    if (p->routines.n > 0) text_put_runtime(out, rt_text_routine_c, sizeof rt_text_routine_c);
+    if (p->blocks.n > 0) text_put_runtime(out, rt_text_finite_h, sizeof rt_text_finite_h);
+    text_put_runtime(out, rt_text_run_c, sizeof rt_text_run_c);
     df_str_put(out, "\n/* ---- kernels ---- */\n\n");
     for (uint32_t i = 0; i < (uint32_t)p->kernels.n; i++) {
         char name[NAME];

@@ -13,6 +13,10 @@ deft_status df_aot_export(df_diag *d, const df_mem *mem, const df_trace *t, cons
     deft_status st = DEFT_OK;
     program p;
     TRY(program_make(&p, d, mem, t, o));
+    if (o->gpu) {
+        TRY(cuda_file_write(&p, &out->header, &out->c));
+        goto done;
+    }
     header_write(&p, &out->header);
     if (o->wants_object || o->wants_shared)
         TRY(object_write(&p, o->wants_object ? &out->object : NULL,

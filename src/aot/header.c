@@ -49,6 +49,11 @@ static void put_parameter_note(const program *p, const parameter *a, df_str *out
     df_str_put(out, "\n");
 }
 
+void header_parameter_notes(const program *p, df_str *out)
+{
+    for (size_t i = 0; i < p->params.n; i++) put_parameter_note(p, &p->params.at[i], out);
+}
+
 void header_parameters(const program *p, df_str *out)
 {
     for (size_t i = 0; i < p->params.n; i++) {
@@ -189,7 +194,7 @@ void header_write(const program *p, df_str *out)
         df_str_putn(out, (const char *)rt_text_exported_h, sizeof rt_text_exported_h);
     }
     df_str_put(out, "\n/* Runs the program. Returns one of the numbers above.\n *\n");
-    for (size_t i = 0; i < p->params.n; i++) put_parameter_note(p, &p->params.at[i], out);
+    header_parameter_notes(p, out);
     df_str_fmt(out,
                " *   %-12s %s_workspace_bytes() bytes at any address\n"
                " *   %-12s NULL: this thread alone\n"

@@ -6,6 +6,7 @@
  *   blocks.c    a plan without parts: its buffers, kernels, segments and launches
  *   parts.c     a plan of parts: the memory of its cells, its loops and branches
  *   by_rows.c   loops that run in blocks of rows
+ *   cuda_program.c  the launches of a program for GPUs, which has no image
  *   arrays.c    adds to the arrays
  *
  * Functions that return a slot or an index return 0 after a failure, which is in program.st. That
@@ -62,12 +63,6 @@ uint32_t program_end_of(program *p, uint32_t begin, uint32_t bytes);
 /* A new buffer. */
 uint32_t program_add_buf(program *p, uint32_t kind, uint32_t index);
 
-/* Which number of the options gives an argument of the trace; DF_NONE: it is a constant. */
-uint32_t program_number(const program *p, uint32_t arg);
-
-/* How a number becomes dtype t: AOT_AS_... */
-uint32_t program_as_dtype(deft_dtype t);
-
 /* Fills in a number of the options, as dtype t. */
 deft_status program_use_number(program *p, uint32_t number, deft_dtype t, aot_num *out);
 
@@ -91,6 +86,11 @@ typedef struct imported_loop {
 
 /* Lets the loop run in blocks of rows, if it can. An iteration must be a single step. */
 deft_status by_rows_find(maker *m, const imported_loop *l);
+
+/* ---- cuda_program.c ---- */
+
+/* Gets the launches of the program, whose arrays are among the parameters. */
+deft_status gpu_import(maker *m);
 
 /* ---- parts.c ---- */
 

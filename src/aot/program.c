@@ -320,6 +320,10 @@ static deft_status program_make_plan(program *p, const df_trace *t)
                                .fuse = true,
                                .splits_columns = true };
     TRY(df_trace_simplify(p->d, t, DF_PASS_ALL, &p->arena, &p->t, &p->from));
+    if (p->o->gpu && p->o->n_open > 0)
+        TRY(df_fail(p->d, DEFT_E_ARG, "export: GPU code has no open extents, and %s is one",
+                    p->o->open[0].name ? p->o->open[0].name : "an axis"));
+    if (p->o->gpu) goto done; /* the plug-in for GPUs makes the plan */
     TRY(df_fuse(p->d, p->t, &limits, p->mem, &p->plan));
     TRY(df_plan_verify(p->d, p->plan));
 done:
@@ -340,9 +344,13 @@ deft_status program_make(program *p, df_diag *d, const df_mem *mem, const df_tra
     m.input = df_arena_new(&p->arena, uint32_t, p->t->n_inputs + 1u);
     m.linked = df_arena_new(&p->arena, uint32_t, p->t->n_inputs + 1u);
     m.output = df_arena_new(&p->arena, uint32_t, p->t->n_roots + 1u);
+    if (!m.input || !m.linked || !m.output) return df_fail_mem(d, "export", sizeof *m.input);
+    if (o->gpu) {
+        TRY(add_arrays(&m));
+        return gpu_import(&m);
+    }
     m.value = df_arena_new(&p->arena, int64_t, p->plan->n_slots + 1u);
-    if (!m.input || !m.linked || !m.output || !m.value)
-        return df_fail_mem(d, "export", p->plan->n_slots * sizeof *m.value);
+    if (!m.value) return df_fail_mem(d, "export", p->plan->n_slots * sizeof *m.value);
     df_slots_eval(p->plan->slots, p->plan->n_slots, p->t, m.value);
     m.slot = import_slots(p);
     TRY(p->st);
@@ -358,6 +366,7 @@ done:
 void program_finish(program *p)
 {
     df_plan_destroy(&p->plan, p->mem);
+    if (p->has_gpu) df_arena_finish(&p->gpu.arena);
     df_vec_finish(p->mem, &p->params);
     df_vec_finish(p->mem, &p->values);
     df_vec_finish(p->mem, &p->is_open);

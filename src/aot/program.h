@@ -9,6 +9,7 @@
 #include "aot/aot.h"
 #include "aot/rt/image.h"
 #include "base/vec.h"
+#include "runtime/gpu_export.h"
 
 typedef enum param_kind {
     PARAM_EXTENT,
@@ -68,6 +69,12 @@ typedef struct program {
     int64_t *probed;           /* extents.c; NULL where no extent is open */
     const df_aot_other *other; /* extents.c: the function with other extents */
     uint32_t n_other;
+
+    /* Code for GPUs (cuda_program.c). No array above is used then but params, values and data. */
+    bool has_gpu;
+    df_gpu_export gpu;
+    const uint32_t *gpu_input, *gpu_output; /* per input and root: its parameter, or DF_NONE */
+    int64_t *gpu_linked;                    /* per linked input: where in the data it begins */
 } program;
 
 /* Makes the program of t. On failure too, program_finish frees it. */
@@ -83,6 +90,12 @@ bool program_has_products(const program *p, bool of_f64);
 
 /* Whether the C type of a parameter is double. */
 bool program_is_double(const parameter *a);
+
+/* Which number of the options gives an argument of the trace; DF_NONE: it is a constant. */
+uint32_t program_number(const program *p, uint32_t arg);
+
+/* How a number becomes dtype t: AOT_AS_... */
+uint32_t program_as_dtype(deft_dtype t);
 
 /* ---- the signature ---- */
 
@@ -103,8 +116,30 @@ void header_write(const program *p, df_str *out);
 /* Appends the parameters as a C program declares them, each with a ',' and a blank after it. */
 void header_parameters(const program *p, df_str *out);
 
+/* Appends a note for each parameter, as lines of a comment. */
+void header_parameter_notes(const program *p, df_str *out);
+
+/* Appends a file of the runtime part, without the lines that include headers of deft. */
+void text_put_runtime(df_str *out, const unsigned char *text, size_t n);
+
 /* Appends the C file of the program. */
 deft_status c_file_write(program *p, df_str *out);
+
+/* ---- GPUs ---- */
+
+/* Where an array of the program begins: an origin of the exported function, and bytes from it. */
+typedef struct gpu_place {
+    uint32_t origin;
+    int64_t add;
+} gpu_place;
+
+/* How many parameters are arrays. */
+uint32_t gpu_n_arrays(const program *p);
+/* The index of a parameter among the numbers. */
+uint32_t gpu_number_index(const program *p, uint32_t param);
+gpu_place gpu_place_of(const program *p, df_gpu_origin o);
+/* Appends the header, and the C file, of a program for GPUs. */
+deft_status cuda_file_write(const program *p, df_str *header, df_str *out);
 
 /* Appends the object, or the shared library, with the code of the kernels for each level. NULL: it
  * is not wanted. */

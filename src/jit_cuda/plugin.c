@@ -7,6 +7,7 @@
 
 #include "base/build_id.h"
 #include "jit_cuda/exec/device.h"
+#include "jit_cuda/exec/export.h"
 #include "jit_cuda/driver/driver.h"
 
 #define EXPORTED __attribute__((visibility("default")))
@@ -15,6 +16,9 @@ EXPORTED deft_status df_plugin_gpu(const df_host *host, const char *build_id, df
                                    const df_gpu_request *wish, df_device **out);
 EXPORTED deft_status df_plugin_gpu_count(const df_host *host, const char *build_id, df_diag *d,
                                          int *out);
+EXPORTED deft_status df_plugin_gpu_export(const df_host *host, const char *build_id, df_diag *d,
+                                          const df_trace *t, const df_gpu_export_options *o,
+                                          df_gpu_export *out);
 
 static bool is_of_build(const df_host *host, const char *build_id)
 {
@@ -44,4 +48,14 @@ deft_status df_plugin_gpu_count(const df_host *host, const char *build_id, df_di
     if (st == DEFT_OK) *out = dr->n_devices;
     df_driver_close(&dr);
     return st;
+}
+
+deft_status df_plugin_gpu_export(const df_host *host, const char *build_id, df_diag *d,
+                                 const df_trace *t, const df_gpu_export_options *o,
+                                 df_gpu_export *out)
+{
+    if (host->size != sizeof(df_host)) return DEFT_E_BACKEND;
+    if (!is_of_build(host, build_id) || o->size != sizeof *o) return of_another(host, d);
+    const df_gpu_properties gpu = df_cuda_export_gpu(o->n_sms);
+    return df_cuda_export(d, host->mem, host->log, t, &gpu, o, out);
 }

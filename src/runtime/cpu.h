@@ -7,6 +7,7 @@
 #define DF_RUNTIME_CPU_H
 
 #include "runtime/device.h"
+#include "runtime/gpu_export.h"
 #include "runtime/naming.h"
 #include "runtime/pool.h"
 #include "runtime/tier.h"
@@ -65,6 +66,7 @@ typedef struct df_gpu_plugin {
     df_host host;
     df_plugin_gpu_fn make;
     df_plugin_gpu_count_fn count;
+    df_plugin_gpu_export_fn ship; /* makes exports for GPUs; NULL: it makes none */
 } df_gpu_plugin;
 
 /* Opens the plug-in for GPUs. The search is that of df_plugin_sites. Returns DEFT_E_BACKEND when

@@ -6,6 +6,7 @@
 #define DF_RUNTIME_EXPORT_H
 
 #include "base/str.h"
+#include "runtime/cpu.h"
 #include "trace/trace.h"
 
 /* An input of the trace. */
@@ -61,6 +62,13 @@ typedef struct df_aot_number {
     uint32_t n_draws; /* the parameter is the first of so many draws; 0: it is something else */
 } df_aot_number;
 
+/* Code for GPUs (runtime/gpu_export.h). */
+typedef struct df_aot_gpu {
+    const df_gpu_plugin *plugin; /* an open plug-in for GPUs; df_plugin_export opens one itself */
+    const char *architectures;   /* as in df_gpu_export_options */
+    int n_sms;
+} df_aot_gpu;
+
 typedef struct df_aot_options {
     const char *name;          /* of the exported function: a C identifier */
     const df_aot_input *input; /* per input of the trace; NULL: all are passed */
@@ -77,6 +85,9 @@ typedef struct df_aot_options {
      * x86-64-v4,x86-64-v3,x86-64 */
     const char *levels;
     bool wants_object, wants_shared, wants_c;
+    /* The C file, which is wanted then, has code for GPUs, and the header is another one. NULL: for
+     * processors. */
+    const df_aot_gpu *gpu;
 } df_aot_options;
 
 /* What was asked for. The caller initializes and finishes the strings. */

@@ -7,16 +7,19 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "aot/aot.h"
+#include "base/env.h"
 
 enum { MOST_OPEN = 8, MOST_NUMBERS = 64, MOST_LINKS = 512 };
 
 typedef struct aot_options {
     const char *path, *out, *name, *levels, *names;
     uint32_t flags;
-    bool wants_c, wants_shared;
+    bool wants_c, wants_shared, wants_cuda;
+    const char *archs, *n_sms;
     df_aot_open_axis open[MOST_OPEN];
     char open_name[MOST_OPEN][64];
     uint32_t n_open;
@@ -59,6 +62,9 @@ static bool aot_option(aot_options *o, const char *a)
     }
     if (strcmp(a, "--c") == 0) return o->wants_c = true;
     if (strcmp(a, "--shared") == 0) return o->wants_shared = true;
+    if (strcmp(a, "--cuda") == 0) return o->wants_cuda = true;
+    if (cli_value(a, "--architectures", &o->archs) || cli_value(a, "--multiprocessors", &o->n_sms))
+        return true;
     if (cli_value(a, "--out", &o->out) || cli_value(a, "--name", &o->name) ||
         cli_value(a, "--levels", &o->levels) || cli_value(a, "--parameters", &o->names))
         return true;
@@ -90,8 +96,10 @@ static int aot_parse(int argc, char **argv, aot_options *o)
         }
     }
     if (!o->path) return cli_fail(CLI_USAGE, "aot: which file?");
-    if (o->wants_c && o->wants_shared)
-        return cli_fail(CLI_USAGE, "aot: --c and --shared are two kinds of output");
+    if (o->wants_c + o->wants_shared + o->wants_cuda > 1)
+        return cli_fail(CLI_USAGE, "aot: --c, --shared and --cuda are kinds of output: give one");
+    if ((o->archs || o->n_sms) && !o->wants_cuda)
+        return cli_fail(CLI_USAGE, "aot: --architectures and --multiprocessors are for --cuda");
     if (!o->out) return cli_fail(CLI_USAGE, "aot: which output? -o NAME writes NAME.h and NAME.o");
     if (!o->name) {
         const char *const slash = strrchr(o->out, '/');
@@ -196,6 +204,30 @@ static int find_numbers(cli_program *p, const aot_options *o, df_aot_number *out
     return CLI_OK;
 }
 
+/* Makes the files. The plug-in for GPUs is open meanwhile, where it is needed. */
+static int aot_make(cli_program *p, const aot_options *o, df_aot_options *options,
+                    df_aot_files *files)
+{
+    df_gpu_plugin plugin = { 0 };
+    df_aot_gpu gpu = { .plugin = &plugin, .architectures = o->archs };
+    deft_status st = DEFT_OK;
+    if (o->n_sms) {
+        char *end;
+        const long n = strtol(o->n_sms, &end, 10);
+        if (*end != '\0' || n < 1 || n > 100000)
+            return cli_fail(CLI_USAGE, "--multiprocessors=%s: must be a number from 1 on",
+                            o->n_sms);
+        gpu.n_sms = (int)n;
+    }
+    if (o->wants_cuda) {
+        options->gpu = &gpu;
+        st = df_plugin_open_gpu(&plugin, &p->diag, &df_mem_system, NULL, df_env("DEFT_PLUGIN_DIR"));
+    }
+    if (st == DEFT_OK) st = df_aot_export(&p->diag, &df_mem_system, p->trace, options, files);
+    df_plugin_close_gpu(&plugin);
+    return st == DEFT_OK ? CLI_OK : cli_status(&p->diag, st, o->path);
+}
+
 int cli_aot(int argc, char **argv)
 {
     aot_options o = { 0 };
@@ -216,26 +248,24 @@ int cli_aot(int argc, char **argv)
         code = name_parameters(&program, o.names ? o.names : "", &input, &output);
     if (code == CLI_OK) code = link_inputs(&program, &o, input);
     if (code == CLI_OK) {
-        const df_aot_options options = { .name = o.name,
-                                         .input = input,
-                                         .output = output,
-                                         .open = o.open,
-                                         .n_open = o.n_open,
-                                         .number = number,
-                                         .n_numbers = o.n_numbers,
-                                         .levels = o.levels,
-                                         .wants_object = !o.wants_c && !o.wants_shared,
-                                         .wants_shared = o.wants_shared,
-                                         .wants_c = o.wants_c };
-        const deft_status st =
-            df_aot_export(&program.diag, &df_mem_system, program.trace, &options, &files);
-        if (st != DEFT_OK) code = cli_status(&program.diag, st, o.path);
+        df_aot_options options = { .name = o.name,
+                                   .input = input,
+                                   .output = output,
+                                   .open = o.open,
+                                   .n_open = o.n_open,
+                                   .number = number,
+                                   .n_numbers = o.n_numbers,
+                                   .levels = o.levels,
+                                   .wants_object = !o.wants_c && !o.wants_shared && !o.wants_cuda,
+                                   .wants_shared = o.wants_shared,
+                                   .wants_c = o.wants_c };
+        code = aot_make(&program, &o, &options, &files);
     }
     if (code == CLI_OK) code = aot_write(o.out, ".h", &files.header);
     if (code == CLI_OK)
-        code = o.wants_c        ? aot_write(o.out, ".c", &files.c)
-               : o.wants_shared ? aot_write(o.out, ".so", &files.shared)
-                                : aot_write(o.out, ".o", &files.object);
+        code = o.wants_c || o.wants_cuda ? aot_write(o.out, ".c", &files.c)
+               : o.wants_shared          ? aot_write(o.out, ".so", &files.shared)
+                                         : aot_write(o.out, ".o", &files.object);
     df_str_finish(&files.header);
     df_str_finish(&files.object);
     df_str_finish(&files.shared);

@@ -35,7 +35,7 @@ _deft()
     ops | api) words="--json" ;;
     opt) words="--passes= --show= --target= --fast --nofuse --threads= --max-body=" ;;
     run) words="--check --bench --expect= --ulp= --inputs= --save-inputs= --save-outputs= $run" ;;
-    aot) words="--out= --c --shared --name= --parameters= --open= --number= --link= --levels= --fast" ;;
+    aot) words="--out= --c --shared --cuda --name= --parameters= --open= --number= --link= --levels= --architectures= --multiprocessors= --fast" ;;
     dot) words="--fold --passes=" ;;
     minimize)
         words="--out= --with= --timeout= --memory= --tries= --"

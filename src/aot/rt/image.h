@@ -128,15 +128,12 @@ typedef struct aot_seg {
     uint32_t routine;  /* ROUTINE: image.routines. Its operands are a, b and c of routine.c */
 } aot_seg;
 
-/* What a slot or a parameter becomes. */
-enum { AOT_AS_INTEGER, AOT_AS_F64, AOT_AS_F32, AOT_AS_F16, AOT_AS_BF16 };
-
 /* A number of a kernel: its bits; or a slot, or a parameter, as a float or an integer of so many
  * bytes. A parameter is an int64_t or a double, and becomes an integer only when it is one. */
 typedef struct aot_num {
     uint64_t bits;            /* where it becomes an integer: what is added to it */
     uint32_t slot, parameter; /* AOT_NONE: not that */
-    uint32_t as, bytes;       /* AOT_AS_... */
+    uint32_t as, bytes;       /* AOT_AS_... (number.h) */
     uint32_t is_integer;      /* the parameter is an int64_t */
     uint32_t unused;
 } aot_num;

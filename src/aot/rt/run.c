@@ -11,6 +11,7 @@
  * Why this file is long: the runtime part of an object is one block of code without symbols.
  */
 #include "aot/rt/image.h"
+#include "aot/rt/number.h"
 #include "runtime/finite.h"
 
 enum { AOT_BLOCK = 4096, TILES_BYTES = 64 << 10, MAP_GRAIN = 4096, COL_GRAIN = 256, STRIP = 16 };
@@ -405,52 +406,15 @@ static int64_t aot_lay_out(run *r, char *base)
 
 /* ---- arguments ---- */
 
-/* The half next to v, and of two the even one. */
-static uint64_t aot_bits_of_half(double v, int is_bf16)
-{
-    const int64_t fraction = is_bf16 ? 7 : 10, least = is_bf16 ? -126 : -14;
-    const uint64_t infinite = is_bf16 ? 0x7F80 : 0x7C00, nan = infinite | infinite >> 1;
-    uint64_t bits;
-    memcpy(&bits, &v, sizeof bits);
-    const int64_t field = (int64_t)(bits >> 52 & 2047);
-    const int64_t e = field - 1023 < least ? least : field - 1023;
-    const int64_t drop = 52 - fraction + (e - (field ? field - 1023 : -1022));
-    const uint64_t sign = bits >> 63 << 15;
-    const uint64_t low = bits & ((UINT64_C(1) << 52) - 1), m = low | (uint64_t)(field > 0) << 52;
-    if (field == 2047 && low) return nan | sign;
-    if (drop > 54) return sign;
-    const uint64_t odd = m >> drop & 1, half = UINT64_C(1) << (drop - 1);
-    const uint64_t all = ((uint64_t)(e - least) << fraction) + ((m + half - 1 + odd) >> drop);
-    return (all < infinite ? all : infinite) | sign;
-}
-
-static uint64_t aot_bits_of_float(double v, uint32_t as)
-{
-    const float f = (float)v;
-    uint64_t bits = 0;
-    uint32_t word;
-    memcpy(&word, &f, sizeof word);
-    memcpy(&bits, &v, sizeof bits);
-    if (as == AOT_AS_F16 || as == AOT_AS_BF16) return aot_bits_of_half(v, as == AOT_AS_BF16);
-    return as == AOT_AS_F32 ? word : bits;
-}
-
 static uint64_t aot_number_of(const run *r, const aot_num *n)
 {
     if (n->slot == AOT_NONE && n->parameter == AOT_NONE) return n->bits;
-    const uint64_t given =
-        n->slot != AOT_NONE ? (uint64_t)r->slots[n->slot] : r->args[n->parameter];
-    const uint64_t sum = given + n->bits;
-    double v;
-    memcpy(&v, &given, sizeof v);
-    if (n->as == AOT_AS_INTEGER)
-        return n->bytes == 8 ? sum : sum & ((UINT64_C(1) << 8 * n->bytes) - 1);
-    if (n->slot != AOT_NONE && n->as == AOT_AS_F32) {
-        const float f = (float)(int64_t)given; /* rounded once */
-        return aot_bits_of_float((double)f, n->as);
-    }
-    if (n->slot != AOT_NONE || n->is_integer) v = (double)(int64_t)given;
-    return aot_bits_of_float(v, n->as);
+    if (n->slot == AOT_NONE)
+        return aot_bits_of_given(r->args[n->parameter], n->bits, n->as, n->bytes, n->is_integer);
+    const int64_t v = r->slots[n->slot];
+    if (n->as == AOT_AS_INTEGER) return aot_bits_of_integer((uint64_t)v + n->bits, n->bytes);
+    const float f = (float)v; /* rounded once */
+    return aot_bits_of_float(n->as == AOT_AS_F32 ? (double)f : (double)v, n->as);
 }
 
 static char *aot_address(const run *r, const aot_bind *b)

@@ -67,7 +67,8 @@ static void hand_out(run *r)
 static deft_status lay_out_so(run *r, df_diag *d)
 {
     deft_status st = DEFT_OK;
-    TRY(df_cuda_run_layout_build(r->f, d, r->c, r->plan, r->t, r->slots, r->by_table));
+    TRY(df_cuda_run_layout_build(r->f, d, r->c, df_gpu_facts_of(r->c->gpu), r->plan, r->t, r->slots,
+                                 r->by_table));
     TRY(df_cuda_run_layout_load(r->f, d, r->c, r->plan, r->io->waiter));
 done:
     return st;

@@ -55,6 +55,11 @@ int64_t df_cuda_call_arena_bytes(const run *r)
     return bytes_of(r->f, r->f->table.word.n + r->f->n_spare);
 }
 
+int64_t df_cuda_call_least_bytes(const run *r)
+{
+    return bytes_of(r->f, r->f->table.word.n);
+}
+
 static void aim_arena(run *r, char *at)
 {
     df_cuda_run_layout *const f = r->f;
@@ -71,7 +76,7 @@ static void aim_arena(run *r, char *at)
 
 static deft_status take_arena(run *r)
 {
-    const int64_t bytes = bytes_of(r->f, r->f->table.word.n);
+    const int64_t bytes = df_cuda_call_least_bytes(r);
     if (bytes == 0) return DEFT_OK;
     const deft_status st = df_gpu_buffer(r->q, r->d, bytes, &r->arena);
     if (st == DEFT_OK) r->stats.bytes_allocated += (uint64_t)bytes;

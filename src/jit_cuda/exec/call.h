@@ -35,6 +35,8 @@ deft_status df_cuda_call_plain(df_cuda_call *r);
 /* Bytes of the arena. They include room for a table of all words, and so are equal by value
  * and by table. */
 int64_t df_cuda_call_arena_bytes(const df_cuda_call *r);
+/* The least size of the arena: with the table that the layout has, and none in addition. */
+int64_t df_cuda_call_least_bytes(const df_cuda_call *r);
 /* Sets the addresses of the arena, fills in all words, and lists the copies before the
  * launches. */
 deft_status df_cuda_call_fill(df_cuda_call *r, char *arena);

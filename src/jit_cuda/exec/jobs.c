@@ -180,10 +180,20 @@ done:
     return st;
 }
 
+/* Chooses how the product is done. Only cuBLASLt, when it is asked, needs the GPU's context. */
+static deft_status job_choose(const df_cuda_layout_builder *l, df_diag *d, df_cuda_job *j,
+                              df_cublaslt *lt)
+{
+    const deft_status st = lt ? df_gpu_enter(l->c->gpu, d) : DEFT_OK;
+    if (st != DEFT_OK) return st;
+    j->choice = df_cuda_gemm_choose(&j->product, (uint32_t)l->gpu->n_sms, lt);
+    if (lt) df_gpu_leave(l->c->gpu);
+    return DEFT_OK;
+}
+
 static deft_status job_add_product(df_cuda_layout_builder *l, df_diag *d, df_cuda_job *j)
 {
     deft_status st = DEFT_OK;
-    bool is_in = false;
     const df_kernel *const k = j->epilogue;
     df_cublaslt *const lt = library_for(l->c, l->t);
     job_describe_product(l, j);
@@ -193,9 +203,7 @@ static deft_status job_add_product(df_cuda_layout_builder *l, df_diag *d, df_cud
         j->bound.stride[j->seg->c_access * k->n_axes + x] = 0;
     aim_operands(l->f, j, l->slots);
     bind_epilogue(j, l->f, l->t, l->slots);
-    TRY(df_gpu_enter(l->c->gpu, d));
-    is_in = true;
-    j->choice = df_cuda_gemm_choose(&j->product, (uint32_t)l->gpu->n_sms, lt);
+    TRY(job_choose(l, d, j, lt));
     df_cuda_step s = job_new_step(l, (uint32_t)(j->seg - l->plan->segs), 0);
     if (j->choice.way == DF_CUDA_GEMM_NOTHING) goto done;
     if (j->choice.c_bytes > 0) {
@@ -217,7 +225,6 @@ static deft_status job_add_product(df_cuda_layout_builder *l, df_diag *d, df_cud
     TRY(job_add_step(l, d, j, &s));
     if (k && !j->choice.fused) TRY(job_add_epilogue(l, d, j));
 done:
-    if (is_in) df_gpu_leave(l->c->gpu);
     return st;
 }
 
@@ -331,6 +338,8 @@ static deft_status fill_routine(df_cuda_run_layout *f, df_diag *d, const int64_t
 
 /* ---- functions ---- */
 
+static const char gemm_entry[] = "gemm_entry";
+
 static deft_status write_product(const void *user, df_diag *d, const df_mem *mem, df_str *out)
 {
     const df_cuda_job *const j = user;
@@ -338,7 +347,7 @@ static deft_status write_product(const void *user, df_diag *d, const df_mem *mem
     const char *const prelude = df_cuda_gemm_prelude(&n);
     df_str_putn(out, prelude, n);
     const bool fused = (j->choice.variant.flags & DF_CUDA_GEMM_EPILOGUE) != 0;
-    return df_cuda_gemm_text(d, &j->choice.variant, fused ? j->epilogue : NULL, "gemm_entry", mem,
+    return df_cuda_gemm_text(d, &j->choice.variant, fused ? j->epilogue : NULL, gemm_entry, mem,
                              out);
 }
 
@@ -354,7 +363,7 @@ static deft_status write_routines(const void *user, df_diag *d, const df_mem *me
  * epilogue. */
 static deft_status get_product(df_cuda_device *c, df_diag *d, const df_cuda_job *j, df_cuda_fn **fn)
 {
-    static const char *const name = "gemm_entry";
+    static const char *const name = gemm_entry;
     const bool fused = (j->choice.variant.flags & DF_CUDA_GEMM_EPILOGUE) != 0;
     const size_t head = sizeof j->choice.variant;
     size_t n = head;
@@ -429,6 +438,16 @@ done:
 }
 
 /* ---- exported ---- */
+
+deft_status df_cuda_job_write(const df_cuda_job *j, df_diag *d, const df_mem *mem, df_str *out)
+{
+    return (j->list ? write_routines : write_product)(j, d, mem, out);
+}
+
+const char *df_cuda_job_entry(const df_cuda_job *j, const df_cuda_step *s)
+{
+    return j->list ? df_cuda_routine_name((df_cuda_routine)s->of_job) : gemm_entry;
+}
 
 uint32_t df_cuda_jobs_align(const df_cuda_run_layout *f)
 {

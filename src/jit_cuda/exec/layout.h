@@ -65,6 +65,12 @@ bool df_cuda_job_can(df_diag *why, const df_plan *plan, const df_seg *seg);
 deft_status df_cuda_job_build(df_cuda_layout_builder *l, df_diag *d, uint32_t seg, bool is_check);
 /* Gets the functions of the steps of jobs. Compiles what is missing. */
 deft_status df_cuda_jobs_load(df_cuda_run_layout *f, df_diag *d, df_cuda_device *c);
+/* Appends the text of the job's program to `out`, which already holds the prelude. The job has a
+ * step that is no product of cuBLASLt. */
+deft_status df_cuda_job_write(const df_cuda_job *j, df_diag *d, const df_mem *mem, df_str *out);
+/* The name in that program of the entry of a step of the job, which is no epilogue. A static
+ * string. */
+const char *df_cuda_job_entry(const df_cuda_job *j, const df_cuda_step *s);
 /* Removes all jobs and drops their functions. */
 void df_cuda_jobs_clear(df_cuda_run_layout *f);
 /* The alignment of buffers on which the layout relies, in bytes. Algorithms of cuBLASLt may

@@ -491,13 +491,11 @@ static void words_clear(df_cuda_words *w)
 }
 
 deft_status df_cuda_run_layout_build(df_cuda_run_layout *f, df_diag *d, df_cuda_device *c,
-                                     const df_plan *plan, const df_trace *t, const int64_t *slots,
-                                     bool by_table)
+                                     const df_gpu_properties *gpu, const df_plan *plan,
+                                     const df_trace *t, const int64_t *slots, bool by_table)
 {
     deft_status st = DEFT_OK;
-    df_cuda_layout_builder l = {
-        .f = f, .c = c, .gpu = df_gpu_facts_of(c->gpu), .plan = plan, .t = t, .slots = slots
-    };
+    df_cuda_layout_builder l = { .f = f, .c = c, .gpu = gpu, .plan = plan, .t = t, .slots = slots };
     df_arena_init(&l.arena, c->mem);
     f->is_laid_out = f->is_makeshift = false;
     f->arrived = df_cuda_background_arrived(c->later);

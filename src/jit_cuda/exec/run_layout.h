@@ -129,10 +129,11 @@ bool df_cuda_run_layout_fits(const df_cuda_run_layout *f, const df_plan *plan, c
 /* Whether entries that it lacks may have been compiled since it was built. */
 bool df_cuda_run_layout_is_outdated(const df_cuda_run_layout *f, const df_cuda_device *c);
 /* Builds the steps and words of a run with these slots. f->origin holds addresses, and for
- * temporaries offsets to DF_CUDA_NOWHERE. */
+ * temporaries offsets to DF_CUDA_NOWHERE. gpu: what grids and entries are chosen for. An export
+ * has a device without a GPU, and a strict trace (exec/export.c). */
 deft_status df_cuda_run_layout_build(df_cuda_run_layout *f, df_diag *d, df_cuda_device *c,
-                                     const df_plan *plan, const df_trace *t, const int64_t *slots,
-                                     bool by_table);
+                                     const df_gpu_properties *gpu, const df_plan *plan,
+                                     const df_trace *t, const int64_t *slots, bool by_table);
 
 /* ---- functions.c ---- */
 

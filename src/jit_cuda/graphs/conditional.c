@@ -102,7 +102,8 @@ static deft_status open_side(df_cuda_conditional *w, df_diag *d, df_arena *arena
     if (df_cuda_run_layout_fits(s->call.f, b->plan, s->call.slots, false) &&
         !df_cuda_run_layout_is_outdated(s->call.f, w->c))
         return DEFT_OK;
-    TRY(df_cuda_run_layout_build(s->call.f, d, w->c, b->plan, &s->t, s->call.slots, false));
+    TRY(df_cuda_run_layout_build(s->call.f, d, w->c, df_gpu_facts_of(w->c->gpu), b->plan, &s->t,
+                                 s->call.slots, false));
     TRY(df_cuda_run_layout_load(s->call.f, d, w->c, b->plan, f->io->waiter));
 done:
     return st;

@@ -25,6 +25,7 @@ typedef struct export_work {
     df_arena arena;
     df_trace t; /* that of the recording, with row-major inputs */
     df_aot_options aot;
+    df_aot_gpu gpu;
     df_aot_input *input;
     const char **output;
     uint32_t *input_order, *root_order;
@@ -372,7 +373,8 @@ static deft_status make_files(export_work *w, const char *path)
     st = df_plugin_export(w->d, w->cx->mem, NULL, &w->t, &w->aot, &files);
     if (st != DEFT_OK) name_call(w);
     TRY(st);
-    TRY(w->o.as_c        ? write_file(w, path, ".c", &files.c)
+    const bool is_c = w->o.as_c || w->o.as_cuda;
+    TRY(is_c             ? write_file(w, path, ".c", &files.c)
         : w->o.as_shared ? write_file(w, path, ".so", &files.shared)
                          : write_file(w, path, ".o", &files.object));
     TRY(write_file(w, path, ".h", &files.header));
@@ -414,9 +416,11 @@ static deft_status export_recording(export_work *w, const char *path)
                                .trials = &trials,
                                .number = w->number,
                                .levels = w->o.levels,
-                               .wants_object = !w->o.as_c && !w->o.as_shared,
+                               .wants_object = !w->o.as_c && !w->o.as_shared && !w->o.as_cuda,
                                .wants_shared = w->o.as_shared,
                                .wants_c = w->o.as_c };
+    w->gpu = (df_aot_gpu){ .architectures = w->o.architectures, .n_sms = w->o.multiprocessors };
+    if (w->o.as_cuda) w->aot.gpu = &w->gpu;
     put_in_order(w, w->input_order, w->t.n_inputs, input_rank);
     put_in_order(w, w->root_order, w->t.n_roots, root_rank);
     TRY(find_inputs(w));
@@ -448,9 +452,13 @@ deft_status deft_export(deft_capture *c, const char *path, const deft_export_opt
                        c->reason[0] ? ": " : "; call it first", c->reason);
     if ((st = df_wait_for_steps(cx)) != DEFT_OK) return st;
     df_take_options(&w.o, sizeof w.o, o, o ? o->size : 0);
-    if (w.o.as_c + w.o.as_shared + w.o.as_trace > 1)
+    if (w.o.as_c + w.o.as_shared + w.o.as_trace + w.o.as_cuda > 1)
         return df_fail(&cx->diag, DEFT_E_ARG,
-                       "export: as_c, as_shared and as_trace are kinds of output, and one is made");
+                       "export: as_c, as_shared, as_cuda and as_trace are kinds of output, and one "
+                       "is made");
+    if (w.o.multiprocessors < 0 || w.o.multiprocessors > 100000)
+        return df_fail(&cx->diag, DEFT_E_ARG, "export: a GPU has no %d multiprocessors",
+                       w.o.multiprocessors);
     w.o.passes_outside |= w.o.as_trace;
     df_arena_init(&w.arena, cx->mem);
     c->running = true; /* by trials */

@@ -239,6 +239,8 @@ deft_status df_plugin_open_gpu(df_gpu_plugin *p, df_diag *d, const df_mem *mem, 
     void *const count = dlsym(so, DF_PLUGIN_GPU_COUNT_SYMBOL);
     memcpy(&p->make, &make, sizeof make);
     memcpy(&p->count, &count, sizeof count);
+    void *const ship = dlsym(so, DF_PLUGIN_GPU_EXPORT_SYMBOL);
+    memcpy(&p->ship, &ship, sizeof ship);
     if (make && count) return DEFT_OK;
     df_plugin_close_gpu(p);
     return df_fail(d, DEFT_E_BACKEND, "%s has no symbol %s", GPU_FILE,
@@ -253,8 +255,8 @@ void df_plugin_close_gpu(df_gpu_plugin *p)
 
 /* ---- export ---- */
 
-deft_status df_plugin_export(df_diag *d, const df_mem *mem, const df_log *log, const df_trace *t,
-                             const df_aot_options *o, df_aot_files *out)
+static deft_status export_by_plugin(df_diag *d, const df_mem *mem, const df_log *log,
+                                    const df_trace *t, const df_aot_options *o, df_aot_files *out)
 {
     search s = { .file = EXPORT_FILE, .log = log, .listed = df_env("DEFT_PLUGIN_DIR") };
     void *const so = find(&s);
@@ -268,6 +270,22 @@ deft_status df_plugin_export(df_diag *d, const df_mem *mem, const df_log *log, c
     else
         (void)df_fail(d, st, "%s has no symbol %s", EXPORT_FILE, DF_PLUGIN_AOT_SYMBOL);
     dlclose(so);
+    return st;
+}
+
+deft_status df_plugin_export(df_diag *d, const df_mem *mem, const df_log *log, const df_trace *t,
+                             const df_aot_options *o, df_aot_files *out)
+{
+    df_gpu_plugin plugin = { 0 };
+    if (!o->gpu) return export_by_plugin(d, mem, log, t, o, out);
+    df_aot_options with = *o;
+    df_aot_gpu gpu = *o->gpu;
+    deft_status st = df_plugin_open_gpu(&plugin, d, mem, log, df_env("DEFT_PLUGIN_DIR"));
+    if (st != DEFT_OK) return st;
+    gpu.plugin = &plugin;
+    with.gpu = &gpu;
+    st = export_by_plugin(d, mem, log, t, &with, out);
+    df_plugin_close_gpu(&plugin);
     return st;
 }
 

@@ -111,6 +111,20 @@ df_cu_result cuMemcpyHtoDAsync_v2(df_cu_ptr dst, const void *src, size_t n, df_c
     return leave(put_work(s, o));
 }
 
+df_cu_result cuMemcpyHtoD_v2(df_cu_ptr dst, const void *src, size_t n)
+{
+    int r = enter(C_cuMemcpyHtoD_v2, NEEDS_CONTEXT);
+    if (r) return r;
+    stream *const s = stream_get(NULL);
+    if (!s) return leave(BAD_HANDLE);
+    record(" %s %zu from %s", address_name(dst), n, host_name(src));
+    r = n ? look_both(dst, src, n) : 0;
+    if (r || n == 0) return leave(r);
+    r = put_work(s, flat_copy(dst, false, (uint64_t)(uintptr_t)src, true, n));
+    if (!r) run_stream(s);
+    return leave(r ? r : gpu_of(current())->poison);
+}
+
 df_cu_result cuMemcpyDtoHAsync_v2(void *dst, df_cu_ptr src, size_t n, df_cu_stream where)
 {
     int r = enter(C_cuMemcpyDtoHAsync_v2, NEEDS_CONTEXT);

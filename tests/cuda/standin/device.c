@@ -370,6 +370,14 @@ static bool can_peer(int a, int b)
     return a != b && !d.gpus[a].is.no_peers && !d.gpus[b].is.no_peers;
 }
 
+df_cu_result cuCtxGetDevice(df_cu_device *out)
+{
+    const int r = enter(C_cuCtxGetDevice, NEEDS_CONTEXT);
+    if (r) return r;
+    *out = current();
+    return leave(0);
+}
+
 df_cu_result cuDeviceCanAccessPeer(int *can, df_cu_device a, df_cu_device b)
 {
     const int r = enter(C_cuDeviceCanAccessPeer, BARE);

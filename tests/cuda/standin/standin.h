@@ -104,9 +104,11 @@ typedef struct standin_alive {
       (void *stream, int (*fn)(void *args), const void *args, size_t bytes, const char *what))
 /* clang-format on */
 
-/* Calls of the driver that deft does not make, but what measures it does. */
+/* Calls of the driver that deft does not make, but what measures it and what it exports do. */
 #define STANDIN_MORE(X)                                                                            \
-    X(wait_value, cuStreamWaitValue32_v2, (df_cu_stream, df_cu_ptr, uint32_t, unsigned))
+    X(wait_value, cuStreamWaitValue32_v2, (df_cu_stream, df_cu_ptr, uint32_t, unsigned))           \
+    X(ctx_device, cuCtxGetDevice, (df_cu_device *))                                                \
+    X(copy_in_now, cuMemcpyHtoD_v2, (df_cu_ptr, const void *, size_t))
 
 /* In the library the functions are standin_reset and so on. */
 typedef struct standin {
