@@ -141,6 +141,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < N_CASES; i++) {
         program p;
         if (program_parse(&p, cases[i].name, cases[i].text, strlen(cases[i].text), cpu)) {
+            trial_counts.cases++;
             check_launches(&p);
             check_memory(&p);
         } else {

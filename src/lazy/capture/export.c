@@ -456,6 +456,9 @@ deft_status deft_export(deft_capture *c, const char *path, const deft_export_opt
         return df_fail(&cx->diag, DEFT_E_ARG,
                        "export: as_c, as_shared, as_cuda and as_trace are kinds of output, and one "
                        "is made");
+    if (!w.o.as_cuda && (w.o.architectures || w.o.multiprocessors))
+        return df_fail(&cx->diag, DEFT_E_ARG,
+                       "export: architectures and multiprocessors are for as_cuda");
     if (w.o.multiprocessors < 0 || w.o.multiprocessors > 100000)
         return df_fail(&cx->diag, DEFT_E_ARG, "export: a GPU has no %d multiprocessors",
                        w.o.multiprocessors);
