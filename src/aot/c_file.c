@@ -159,7 +159,7 @@ static void put_arguments(const program *p, df_str *out)
         const parameter *const a = &p->params.at[i];
         if (a->kind == PARAM_NUMBER)
             df_str_fmt(out, "        %s(%s),\n",
-                       program_is_double(a) ? "argument_f64" : "(uint64_t)", a->name);
+                       program_is_double(a) ? "aot_bits_of_double" : "(uint64_t)", a->name);
         else
             df_str_fmt(out, "        (uint64_t)%s%s,\n",
                        a->kind == PARAM_EXTENT ? "" : "(uintptr_t)", a->name);
@@ -168,15 +168,6 @@ static void put_arguments(const program *p, df_str *out)
 
 static void put_functions(const program *p, df_str *out)
 {
-    bool has_doubles = false;
-    for (size_t i = 0; i < p->params.n; i++) has_doubles |= program_is_double(&p->params.at[i]);
-    if (has_doubles)
-        df_str_put(out, "static uint64_t argument_f64(double x)\n"
-                        "{\n"
-                        "    uint64_t bits;\n"
-                        "    memcpy(&bits, &x, sizeof bits);\n"
-                        "    return bits;\n"
-                        "}\n\n");
     df_str_fmt(out, "int %s(", p->o->name);
     header_parameters(p, out);
     df_str_put(out, "void *workspace,\n    const deft_threads *threads)\n"

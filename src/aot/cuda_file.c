@@ -5,7 +5,6 @@
  */
 #include "aot/program.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -65,11 +64,9 @@ static const char prototypes[] =
 static void cuda_header_write(const program *p, df_str *out)
 {
     const char *const name = p->o->name;
-    char upper[64];
-    size_t n = 0;
+    char upper[HEADER_NAME];
     bool ok;
-    for (; name[n] && n + 1 < sizeof upper; n++) upper[n] = (char)toupper((unsigned char)name[n]);
-    upper[n] = '\0';
+    header_upper(p, upper);
     df_str_fmt(
         out,
         "/* %s: made by deft aot, for NVIDIA GPUs. Needs the Driver API (libcuda) alone.\n"
@@ -279,15 +276,6 @@ static void gpu_put_program(const program *p, bool *ok, df_str *out)
 static void gpu_put_functions(const program *p, df_str *out)
 {
     const char *const name = p->o->name;
-    bool has_doubles = false;
-    for (size_t i = 0; i < p->params.n; i++) has_doubles |= program_is_double(&p->params.at[i]);
-    if (has_doubles)
-        df_str_put(out, "static uint64_t bits_of_double(double x)\n"
-                        "{\n"
-                        "    uint64_t bits;\n"
-                        "    memcpy(&bits, &x, sizeof bits);\n"
-                        "    return bits;\n"
-                        "}\n\n");
     df_str_fmt(out,
                "int %s_load_signed(%s_module *module, uint64_t signature)\n"
                "{\n"
@@ -315,7 +303,7 @@ static void gpu_put_functions(const program *p, df_str *out)
     for (size_t i = 0; i < p->params.n; i++)
         if (p->params.at[i].kind == PARAM_NUMBER)
             df_str_fmt(out, "%s(%s), ",
-                       program_is_double(&p->params.at[i]) ? "bits_of_double" : "(uint64_t)",
+                       program_is_double(&p->params.at[i]) ? "aot_bits_of_double" : "(uint64_t)",
                        p->params.at[i].name);
     df_str_fmt(out,
                "0 };\n"

@@ -162,13 +162,19 @@ static void put_opener(const program *p, df_str *out)
     df_str_finish(&signature);
 }
 
+void header_upper(const program *p, char out[HEADER_NAME])
+{
+    const char *const name = p->o->name;
+    size_t n = 0;
+    for (; name[n] && n + 1 < HEADER_NAME; n++) out[n] = (char)toupper((unsigned char)name[n]);
+    out[n] = '\0';
+}
+
 void header_write(const program *p, df_str *out)
 {
     const char *const name = p->o->name;
-    char upper[64];
-    size_t n = 0;
-    for (; name[n] && n + 1 < sizeof upper; n++) upper[n] = (char)toupper((unsigned char)name[n]);
-    upper[n] = '\0';
+    char upper[HEADER_NAME];
+    header_upper(p, upper);
     df_str_fmt(
         out,
         "/* %s: made by deft aot. Needs no library.\n"

@@ -110,6 +110,10 @@ void signature_put_strides(const program *p, const parameter *a, const char *bef
 
 /* ---- files ---- */
 
+/* The name of the program in capital letters, for the macro around its header. */
+enum { HEADER_NAME = 64 };
+void header_upper(const program *p, char out[HEADER_NAME]);
+
 /* Appends the header of the program. */
 void header_write(const program *p, df_str *out);
 

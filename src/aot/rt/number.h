@@ -11,13 +11,19 @@
 /* What a slot or a parameter becomes. */
 enum { AOT_AS_INTEGER, AOT_AS_F64, AOT_AS_F32, AOT_AS_F16, AOT_AS_BF16 };
 
+static inline uint64_t aot_bits_of_double(double v)
+{
+    uint64_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    return bits;
+}
+
 /* The half next to v, and of two the even one. */
 static inline uint64_t aot_bits_of_half(double v, int is_bf16)
 {
     const int64_t fraction = is_bf16 ? 7 : 10, least = is_bf16 ? -126 : -14;
     const uint64_t infinite = is_bf16 ? 0x7F80 : 0x7C00, nan = infinite | infinite >> 1;
-    uint64_t bits;
-    memcpy(&bits, &v, sizeof bits);
+    const uint64_t bits = aot_bits_of_double(v);
     const int64_t field = (int64_t)(bits >> 52 & 2047);
     const int64_t e = field - 1023 < least ? least : field - 1023;
     const int64_t drop = 52 - fraction + (e - (field ? field - 1023 : -1022));
@@ -33,12 +39,10 @@ static inline uint64_t aot_bits_of_half(double v, int is_bf16)
 static inline uint64_t aot_bits_of_float(double v, uint32_t as)
 {
     const float f = (float)v;
-    uint64_t bits = 0;
     uint32_t word;
     memcpy(&word, &f, sizeof word);
-    memcpy(&bits, &v, sizeof bits);
     if (as == AOT_AS_F16 || as == AOT_AS_BF16) return aot_bits_of_half(v, as == AOT_AS_BF16);
-    return as == AOT_AS_F32 ? word : bits;
+    return as == AOT_AS_F32 ? word : aot_bits_of_double(v);
 }
 
 /* The low bytes of an integer. */

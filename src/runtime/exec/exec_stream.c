@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Which results are written around the caches (jit_llvm/rows/stream.c), and which loads prefetch
- * (jit_llvm/rows/fetch.c) or go along whole rows
- * (jit_llvm/rows/col_long.c). This is the only place that decides it. Bits do not depend on it.
+ * (jit_llvm/rows/fetch.c) or go along whole rows (jit_llvm/rows/col_long.c). This is the only
+ * place that decides it. Bits do not depend on it.
  *
  * A result that is larger than the caches is not found there by its next reader in any case. When
  * it is written around them, its memory is not read first, and what the launch reads stays longer.

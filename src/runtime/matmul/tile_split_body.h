@@ -21,7 +21,7 @@
 
 #define N_CHAINS 4             /* vectors of chains of a single row */
 #define NEAR_BYTES (512 << 10) /* a B up to this size stays in L2, beside A and C */
-#define LONG_BYTES (8 << 10)   /* of a column that the hardware prefetches well */
+#define LONG_BYTES (8 << 10)   /* of a column that AMD's prefetching follows by itself */
 
 /* Multiplies one row and `columns` columns, which share the N_CHAINS vectors of chains, and stores
  * a vector of partial sums of each column. */
