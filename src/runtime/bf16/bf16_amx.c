@@ -44,7 +44,7 @@ PACKS static void pack_columns(uint32_t *to, const uint16_t *from, int64_t step,
     for (int64_t k = 0; k < df_div_up(n, 2 * SIDE) * 2 * SIDE; k += 2) {
         uint32_t *const at = to + k / (2 * SIDE) * 2 * AREA + k / 2 % SIDE;
         for (int64_t x = 0; x < w; x += SIDE) {
-            const __mmask16 mask = w - x >= SIDE ? 0xffff : (__mmask16)((1u << (w - x)) - 1);
+            const __mmask16 mask = (__mmask16)(w - x >= SIDE ? 0xffffu : (1u << (w - x)) - 1u);
             const uint16_t *const even = from + k * step + x;
             __m256i halves[2];
             for (int i = 0; i < 2; i++)

@@ -15,7 +15,7 @@ enum { MR = 8, NV = 3, LANES = 16, SIDE = 8 };
 
 BF16 DF_INLINE __mmask16 first_lanes(int64_t n)
 {
-    return n >= LANES ? (__mmask16)0xffff : n <= 0 ? 0 : (__mmask16)((1u << n) - 1);
+    return (__mmask16)(n >= LANES ? 0xffffu : n <= 0 ? 0u : (1u << n) - 1u);
 }
 
 /* Packs two rows of w elements, which are contiguous, as `width` pairs. odd NULL: a row of +0. */

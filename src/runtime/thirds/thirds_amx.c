@@ -32,7 +32,7 @@ enum {
 
 VECTORS DF_INLINE __mmask16 first_lanes(int64_t n)
 {
-    return n >= SIDE ? (__mmask16)0xffff : n <= 0 ? 0 : (__mmask16)((1u << n) - 1);
+    return (__mmask16)(n >= SIDE ? 0xffffu : n <= 0 ? 0u : (1u << n) - 1u);
 }
 
 /* Stores a row of each third: words whose lower halves are of `low`, and upper ones of `high`. */
