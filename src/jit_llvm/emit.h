@@ -57,6 +57,7 @@ typedef struct df_llvm_target {
     bool mask_bytes;       /* masked loads and stores of smaller elements are, too */
     bool slow_mask_stores; /* masked stores of words are instructions, but slow ones */
     bool slow_gathers;     /* a gather of words takes longer than single loads of its lanes */
+    bool fetches_maps;     /* maps gain from prefetching what they store (rows/fetch.c) */
     bool fast_division;    /* vdivps of 16 lanes is faster than the estimate and its correction */
     bool has_fma;          /* llvm.fma is an instruction, not a call */
     bool keep_frames;      /* code keeps frame pointers, as df_host.keep_frames asks */

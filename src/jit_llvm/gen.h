@@ -49,6 +49,7 @@ typedef enum df_gen_level {
 /* The roles of the axes that a value or an access depends on, as a set of bits. MOVES_RUN stands
  * for the reduced axes of a ROW kernel other than the last axis. */
 enum { MOVES_OUTER = 1, MOVES_RED = 2, MOVES_INNER = 4, MOVES_RUN = 8 };
+enum { DF_FETCH_LINE = 64 }; /* bytes that one instruction prefetches */
 enum { DF_ROWS_AHEAD = 32 }; /* COL: loads prefetch the row this many reduced elements ahead */
 enum { DF_COPIES = 8 };      /* most copies of one loop body */
 enum { DF_PAIR_MASKS = 8 };  /* most masks of pairs that are kept */
@@ -121,7 +122,7 @@ typedef struct df_acc_state {
     LLVMValueRef step; /* stride along the vectorized axis if that is DF_STEP_ANY, else NULL */
     LLVMValueRef ramp; /* <0, 1, .. w-1> * step; NULL where step is, and for w = 1 */
     /* The distance in bytes to what a load prefetches: further along the innermost reduced axis
-     * (COL), or in the next row (MAP). NULL: nothing. */
+     * (COL), or in the next row or lines (MAP). NULL: nothing. */
     LLVMValueRef ahead;
     LLVMValueRef next; /* jam.c: the address `at` of the next row */
     uint32_t below;    /* jam.c: the load that reads in this row what a load through this access
@@ -189,7 +190,8 @@ struct df_gen {
     LLVMValueRef lane0s[DF_COPIES], n_actives[DF_COPIES], masks[DF_COPIES]; /* per copy */
     LLVMValueRef group; /* COL: i64, index of the group of lanes within the chunk */
     LLVMValueRef pitch; /* COL: i64, number of groups in this chunk */
-    bool prefetches;    /* unit-stride loads also prefetch what is `ahead` of them */
+    bool prefetches;    /* accesses of unit stride also prefetch what is `ahead` of them */
+    bool fetches_lines; /* that, for the first element of a line alone */
     bool scans_in_regs; /* df_val.scan is the running value itself, not its address */
     bool has_runs;      /* ROW with several reduced axes */
     /* ROW with runs: reductions store their operands to df_gen_red.operands at index
@@ -285,6 +287,8 @@ typedef struct df_condition {
 LLVMValueRef df_access_load(df_gen *g, uint32_t access);
 /* Loads where c holds. */
 LLVMValueRef df_access_load_if(df_gen *g, uint32_t access, const df_condition *c);
+/* Prefetches what is `ahead` of p, the address of the access's lanes, where g->prefetches. */
+void df_access_prefetch(df_gen *g, uint32_t access, LLVMValueRef p);
 /* Writes the masks that such loads will need, and that are the same in all rows. */
 void df_access_prepare_if(df_gen *g, uint32_t access, const df_condition *c);
 /* offset: w lanes of i64, in elements from the access's address. */
@@ -401,6 +405,11 @@ void df_fetch_begin(df_gen *g);
 void df_fetch_vector(df_gen *g, uint32_t vector);
 /* From now on, loads do not prefetch. */
 void df_fetch_end(df_gen *g);
+/* Begins bodies of MAP in which each line that is stored, and of halves each that is loaded, is
+ * prefetched. Returns false where that does not pay, else df_fetch_end ends them. */
+bool df_fetch_map(df_gen *g);
+/* As df_fetch_map, for a body whose results go around the caches: it prefetches its operands. */
+bool df_fetch_streamed(df_gen *g);
 
 /* ---- stream.c ---- */
 

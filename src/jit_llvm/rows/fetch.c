@@ -9,12 +9,23 @@
  * ahead, a core of Zen 5 reads as fast as its third cache permits. The distance hardly matters
  * between 1 and 4 KiB, and 512 bytes are too few. With these instructions, data in the first two
  * caches is read up to a third more slowly.
+ *
+ * Maps on Intel's servers prefetch what they store. a b + a of i16 takes, in us:
+ *
+ *   MB of all arrays         0.02    0.05    0.20    0.60    1.57
+ *   32 bytes at a time       0.09    0.18    1.47    4.51    14.0
+ *   64                       0.07    0.14    1.62    4.96    15.3
+ *   64, stores prefetched    0.07    0.15    1.52    4.55    13.8
+ *
+ * Bodies of halves are longer, and do not run far enough ahead of the third cache. They prefetch
+ * their operands, too. So relu(a x + b) of 16 M bf16 takes 3.0 ms, as a copy does. With only the
+ * operands prefetched it takes 3.4 ms, and 3.9 without. Where results go around the caches, only
+ * operands are prefetched. f16 then takes 2.5 instead of 2.7 ms.
  */
 #include "jit_llvm/gen.h"
 
 enum {
     DISTANCE = 1024,
-    LINE = 64,
     LONG_BODY = 48, /* instructions. A longer body does not wait for the third cache */
 };
 
@@ -42,13 +53,41 @@ void df_fetch_vector(df_gen *g, uint32_t vector)
     g->prefetches = true;
     for (uint32_t a = 0; a < g->k->n_access; a++) {
         const uint32_t size = df_bytes_of((deft_dtype)g->k->access[a].dtype);
-        const bool is_first = vector * g->w * size % LINE == 0;
+        const bool is_first = vector * g->w * size % DF_FETCH_LINE == 0;
         g->acc[a].ahead = is_first ? df_gen_i64(g, DISTANCE) : NULL;
     }
 }
 
+bool df_fetch_streamed(df_gen *g)
+{
+    if (g->prefetches || !(g->t->fetches_maps || g->are_twos)) return false;
+    df_fetch_vector(g, 0);
+    return true;
+}
+
+static bool is_half(const df_gen *g, uint32_t access)
+{
+    const deft_dtype t = (deft_dtype)g->k->access[access].dtype;
+    return t == DEFT_F16 || t == DEFT_BF16;
+}
+
+bool df_fetch_map(df_gen *g)
+{
+    if (g->k->mode != DF_MODE_MAP || !g->t->fetches_maps || g->level == DF_OPT_O0 ||
+        g->prefetches || g->is_jammed || g->are_twos || g->has_inside ||
+        df_gen_body_size(g) > LONG_BODY)
+        return false;
+    bool all_halves = true;
+    for (uint32_t a = 0; a < g->k->n_access; a++)
+        all_halves &= df_gen_lane_step(g, a) != DF_STEP_UNIT || is_half(g, a);
+    for (uint32_t a = 0; a < g->k->n_access; a++)
+        if (all_halves || g->k->access[a].kind == DF_ACCESS_STORE)
+            g->acc[a].ahead = df_gen_i64(g, all_halves ? 2 * DISTANCE : DISTANCE);
+    return g->prefetches = g->fetches_lines = true;
+}
+
 void df_fetch_end(df_gen *g)
 {
-    g->prefetches = false;
+    g->prefetches = g->fetches_lines = false;
     for (uint32_t a = 0; a < g->k->n_access; a++) g->acc[a].ahead = NULL;
 }

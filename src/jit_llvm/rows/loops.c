@@ -54,7 +54,9 @@ static void body_loop(df_gen *g, LLVMValueRef from, LLVMValueRef to, LLVMValueRe
 {
     df_loop l;
     df_loop_begin(g, &l, from, to, df_gen_i64(g, g->w * n), 0);
+    const bool fetches = n > 1 && df_fetch_map(g);
     df_lanes_body(g, l.i, end, n);
+    if (fetches) df_fetch_end(g);
     df_loop_end(g, &l);
 }
 

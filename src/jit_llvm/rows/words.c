@@ -33,7 +33,9 @@ static LLVMValueRef words_at(df_gen *g, uint32_t access)
 void df_words_load(df_gen *g, uint32_t access, LLVMValueRef out[2])
 {
     LLVMTypeRef halves = df_gen_lanes(g->i16, g->w);
-    LLVMValueRef v = LLVMBuildLoad2(g->b, df_gen_lanes(g->i32, g->w), words_at(g, access), "");
+    LLVMValueRef at = words_at(g, access);
+    df_access_prefetch(g, access, at);
+    LLVMValueRef v = LLVMBuildLoad2(g->b, df_gen_lanes(g->i32, g->w), at, "");
     LLVMSetAlignment(v, 2);
     out[0] = LLVMBuildTrunc(g->b, v, halves, "");
     out[1] = LLVMBuildTrunc(g->b, LLVMBuildLShr(g->b, v, sixteen(g), ""), halves, "");
@@ -46,8 +48,10 @@ void df_words_store(df_gen *g, uint32_t access, LLVMValueRef even, LLVMValueRef 
     high = LLVMBuildShl(g->b, high, sixteen(g), "");
     LLVMValueRef v = LLVMBuildOr(g->b, high, LLVMBuildZExt(g->b, even, words, ""), "");
     LLVMValueRef p = words_at(g, access);
-    if (g->is_streaming && df_access_may_stream(g->k, access))
+    if (g->is_streaming && df_access_may_stream(g->k, access)) {
         df_stream_store(g, v, p, 4);
-    else
+    } else {
+        df_access_prefetch(g, access, p);
         LLVMSetAlignment(LLVMBuildStore(g->b, v, p), 2);
+    }
 }
