@@ -636,6 +636,10 @@ bool df_access_load_two(df_gen *g, uint32_t access, LLVMValueRef out[2])
         g->mask = kept;
     }
     for (uint32_t n = 0; n < 2; n++) {
+        if (g->are_as_loaded) {
+            out[n] = from_mem(g, dtype, half[n]);
+            continue;
+        }
         for (uint32_t i = 0; i < g->w; i++) lane[i] = LLVMConstInt(g->i32, 2 * i + n, 0);
         LLVMValueRef order = LLVMConstVector(lane, g->w);
         out[n] = from_mem(g, dtype, LLVMBuildShuffleVector(g->b, half[0], half[1], order, ""));

@@ -219,6 +219,7 @@ struct df_gen {
     /* MAP, ROW: in the body that is being written, all accesses that step along the lanes step by
      * two elements, and operands and results alternate as rows/twos.c says. */
     bool are_twos;
+    bool are_as_loaded; /* such operands stay in the order of memory (df_twos_reduce_as_loaded) */
     /* MAP: in the body that is being written, copies 2c and 2c + 1 have the even and the odd
      * elements of a vector of words (rows/words.c). No lane is masked off. */
     bool has_words;

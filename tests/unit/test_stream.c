@@ -592,11 +592,11 @@ Test(stream, a_softmax_and_short_rows_do_not_prefetch)
     free(got);
 }
 
-Test(stream, long_rows_prefetch_from_memory_where_the_last_cache_is_shared)
+Test(stream, long_rows_prefetch_about_the_second_cache_where_the_last_is_shared)
 {
-    enum { LIMIT = 20000, MOST = LIMIT / 4 + 10 };
+    enum { NEAR = 24000, LIMIT = NEAR * 4 / 5, MOST = LIMIT / 4 + 10 }; /* bytes, but MOST */
     rig_close(&r);
-    open_rig("20000", SHARED_CACHE);
+    open_rig("24000", SHARED_CACHE);
     for (int64_t n = LIMIT / 4 - 10; n <= MOST; n += 20) {
         float *const v = numbers(n, 3), sum = 0;
         for (int64_t i = 0; i < n; i++) sum += v[i] = (float)(i % 7);

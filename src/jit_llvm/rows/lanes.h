@@ -120,6 +120,13 @@ void df_gen_elements(df_gen *g, LLVMValueRef from, LLVMValueRef to, bool gathers
 bool df_twos_pay(const df_gen *g);
 /* Whether they do (i1). Such code is written with g->are_twos. */
 LLVMValueRef df_twos_hold(df_gen *g);
+/* Whether a stage of ROW only reduces two operands that may alternate, both by one op. Then each
+ * lane may be reduced where it was loaded. The accumulators of the first reduction get the lower of
+ * two vectors, and those of the second one the upper. */
+bool df_twos_reduce_as_loaded(df_gen *g, uint32_t stage);
+/* Brings the accumulators in registers, the first n of either reduction, from that order to theirs.
+ */
+void df_twos_part_accumulators(df_gen *g, uint32_t stage, uint32_t n);
 /* Whether such a body of MAP has two results that may alternate, and no others. */
 bool df_twos_may_stream(const df_gen *g);
 

@@ -164,6 +164,7 @@ static void whole_groups(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMValueRe
     for (uint32_t c = 0; c < DF_COPIES && is_ahead; c++)
         ahead.value[c] = df_loop_carry(g, &l, ahead.value[c]);
     g->in_regs = true;
+    g->are_as_loaded = g->are_twos && df_twos_reduce_as_loaded(g, stage);
     if (is_ahead)
         df_ahead_step(g, &ahead, l.i);
     else
@@ -188,6 +189,11 @@ static void whole_groups(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMValueRe
             const df_pair into = { r->reg[j - n_kept], NULL }, from = { r->reg[j], NULL };
             r->reg[j - n_kept] = df_reduce_join(g, r, into, from).v;
         }
+    }
+    if (g->are_as_loaded) df_twos_part_accumulators(g, stage, n_kept < n_vec ? n_kept : n_vec);
+    g->are_as_loaded = false;
+    DF_FOR_REDS(r, g, stage)
+    {
         for (uint32_t j = 0; j < n_kept && stores; j++) {
             LLVMValueRef at = df_gen_i64(g, j);
             LLVMBuildStore(g->b, r->reg[j], df_reduce_at(g, r->mem, df_reduce_type(g, r), at));
