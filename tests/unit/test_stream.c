@@ -609,8 +609,9 @@ Test(stream, long_rows_prefetch_about_the_second_cache_where_the_last_is_shared)
     }
 }
 
-/* The elements of k rows of n columns, all of one dtype, reduced by C. Strict maxima and products
- * of integers keep one accumulator for each column. */
+/* The elements of k rows of n columns, all of one dtype, reduced by C. Products of integers keep
+ * one accumulator for each column, and go along whole rows. Strict maxima of floats keep 64, and do
+ * not, though the launch asks for it. */
 Test(stream, columns_are_reduced_along_whole_rows)
 {
     static const int64_t columns[] = { 512, 519, 2048, 4100, 16411 };
