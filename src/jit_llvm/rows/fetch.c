@@ -6,9 +6,9 @@
  *
  * The hardware prefetches from the third cache, but stops at the end of each page. Loads that run
  * ahead out of order cover the next page in part. With an instruction for each line, DISTANCE bytes
- * ahead, a core of Zen 5 reads as fast as its third cache permits. There the distance hardly matters
- * between 1 and 4 KiB, and 512 bytes are too few. On an Intel server 4 KiB are best. With these instructions, data in the first two
- * caches is read up to a third more slowly.
+ * ahead, a core of Zen 5 reads as fast as its third cache permits. There the distance hardly
+ * matters between 1 and 4 KiB, and 512 bytes are too few. On an Intel server 4 KiB are best. With
+ * these instructions, data in the first two caches is read up to a third more slowly.
  *
  * Maps on Intel's servers prefetch what they store. a b + a of i16 takes, in us:
  *
