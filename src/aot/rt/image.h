@@ -360,12 +360,11 @@ AOT_API int deft_aot_run(const aot_image *im, const uint64_t *args);
 /* The columns of B that a product packs at a time. The micro-kernels have at most 48 columns, and
  * the result is a multiple of all of them. */
 enum {
-    AOT_KC = 384,
+    AOT_KC_BYTES = 3072,
     AOT_MC = 96,
-    AOT_NC = 240,
+    AOT_NC = 960,
     AOT_LEAST_NC = 48,
-    AOT_PACKED_BYTES = 4 << 20,
-    AOT_PACKED_A_BYTES = 16 << 20
+    AOT_PACKED_BYTES = 4 << 20
 };
 
 static inline int64_t aot_round_up(int64_t n, int64_t to)
@@ -392,18 +391,16 @@ static inline int64_t aot_rows_at_once(int64_t m)
     return aot_least(AOT_MC, aot_round_up(m, 24));
 }
 
-/* Whether all of A is packed, once. */
-static inline int aot_packs_a(int64_t m, int64_t k, int64_t size)
+/* The elements along k that are multiplied at a time. C is read and written each time. */
+static inline int64_t aot_steps_at_once(int64_t size)
 {
-    return aot_round_up(m, 24) * k * size <= AOT_PACKED_A_BYTES;
+    return AOT_KC_BYTES / size;
 }
 
 /* Bytes of the packed part of A. */
 static inline int64_t aot_packed_a_bytes(int64_t m, int64_t k, int64_t size)
 {
-    const int64_t elements = aot_packs_a(m, k, size) ? aot_round_up(m, 24) * k
-                                                     : aot_rows_at_once(m) * aot_least(k, AOT_KC);
-    return aot_round_up(elements * size, 64);
+    return aot_round_up(aot_rows_at_once(m) * aot_least(k, aot_steps_at_once(size)) * size, 64);
 }
 
 /* Bytes that each share of a product needs. */
