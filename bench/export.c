@@ -13,12 +13,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "../examples/fft_filter.h"
 #include "../examples/transformer.h"
 #include "deft/nn.h"
 
-enum { MOST_ARRAYS = 192, MOST_OUTSIDE = 12, ROUNDS = 15 };
+enum { HUGE = 2 << 20, MOST_ARRAYS = 192, MOST_OUTSIDE = 12, ROUNDS = 15 };
 
 static char folder[] = "/tmp/deft-bench-export-XXXXXX";
 
@@ -222,10 +223,20 @@ static size_t numel(const deft_shape *s)
     return n;
 }
 
+/* Memory as the library has it for results and workspaces: large arrays are in huge pages, where
+ * the system grants them (runtime/os_linux.c). */
+static void *memory(size_t bytes)
+{
+    const size_t to = bytes < HUGE ? 64 : HUGE, size = (bytes + to - 1) / to * to;
+    void *const at = aligned_alloc(to, size ? size : to);
+    if (at && bytes >= HUGE) (void)madvise(at, size, MADV_HUGEPAGE);
+    return at;
+}
+
 /* Numbers between 0.5 and 1.5, which suit all programs. */
 static float *numbers(size_t n, uint32_t seed)
 {
-    float *const v = aligned_alloc(64, (n * sizeof *v + 63) & ~(size_t)63);
+    float *const v = memory(n * sizeof *v);
     for (size_t i = 0; v && i < n; i++) {
         seed = seed * 1664525u + 1013904223u;
         v[i] = 0.5f + (float)(seed >> 8) * 0x1p-24f;
@@ -288,7 +299,7 @@ static bool load(ready *r, bool as_c, void **library)
     memcpy(&r->call, &call_at, sizeof r->call);
     memcpy(&bytes, &bytes_at, sizeof bytes);
     free(r->array[r->n_arrays - 2]);
-    r->array[r->n_arrays - 2] = malloc((size_t)bytes(1));
+    r->array[r->n_arrays - 2] = memory((size_t)bytes(1));
     return r->array[r->n_arrays - 2] != NULL;
 }
 
@@ -311,7 +322,7 @@ static void open_gpt2(ready *r, deft_ctx *cx)
     for (size_t i = 0; i < deft_nn_n_parameters(r->nn); i++) {
         deft_tensor *const t = deft_nn_parameter_at(r->nn, i < 2 ? 1 - i : i);
         const size_t bytes = (size_t)deft_numel(t) * sizeof(float);
-        float *const v = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
+        float *const v = memory(bytes);
         if (!v || r->n_arrays + 3 > MOST_ARRAYS) exit(1);
         bench_must(cx, deft_read(t, DEFT_F32, v, bytes), "parameter");
         r->array[r->n_arrays++] = v;
