@@ -435,10 +435,11 @@ static LLVMValueRef to_mem(df_gen *g, deft_dtype t, LLVMValueRef v)
     return LLVMBuildZExt(g->b, v, is_vector ? LLVMVectorType(g->i8, g->w) : g->i8, "");
 }
 
-/* Prefetches what is `ahead` of p. The rows of a column reduction are far apart and are too many
- * streams for the hardware's prefetchers. With prefetching, 16384 rows of 1 KiB take 0.09 instead
- * of 0.22 ns per element, and rows that fit in caches take as long as without. kernel.c describes
- * the rows of updates in place. Prefetching past the end of memory is harmless. */
+/* Why the rows of column reductions prefetch: they are far apart, and too many streams for the
+ * hardware's prefetchers. With prefetching, 16384 rows of 1 KiB take 0.09 instead of 0.22 ns per
+ * element, and rows that fit in caches take as long as without. kernel.c describes the rows of
+ * updates in place, and rows/fetch.c the others. Prefetching past the end of memory is harmless.
+ * Tiles are in the first cache already. */
 void df_access_prefetch(df_gen *g, uint32_t access, LLVMValueRef p)
 {
     if (!g->prefetches || !g->acc[access].ahead || g->acc[access].has_tile) return;

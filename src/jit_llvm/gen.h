@@ -121,7 +121,7 @@ typedef struct df_acc_state {
     LLVMValueRef at;
     LLVMValueRef step; /* stride along the vectorized axis if that is DF_STEP_ANY, else NULL */
     LLVMValueRef ramp; /* <0, 1, .. w-1> * step; NULL where step is, and for w = 1 */
-    /* The distance in bytes to what a load prefetches: further along the innermost reduced axis
+    /* The distance in bytes to what an access prefetches: further along the innermost reduced axis
      * (COL), or in the next row or lines (MAP). NULL: nothing. */
     LLVMValueRef ahead;
     LLVMValueRef next; /* jam.c: the address `at` of the next row */
@@ -191,7 +191,7 @@ struct df_gen {
     LLVMValueRef group; /* COL: i64, index of the group of lanes within the chunk */
     LLVMValueRef pitch; /* COL: i64, number of groups in this chunk */
     bool prefetches;    /* accesses of unit stride also prefetch what is `ahead` of them */
-    bool fetches_lines; /* that, for the first element of a line alone */
+    bool fetches_lines; /* MAP: one copy of the body in each cache line does so, stores too */
     bool scans_in_regs; /* df_val.scan is the running value itself, not its address */
     bool has_runs;      /* ROW with several reduced axes */
     /* ROW with runs: reductions store their operands to df_gen_red.operands at index
@@ -219,7 +219,7 @@ struct df_gen {
     /* MAP, ROW: in the body that is being written, all accesses that step along the lanes step by
      * two elements, and operands and results alternate as rows/twos.c says. */
     bool are_twos;
-    bool are_as_loaded; /* such operands stay in the order of memory (df_twos_reduce_as_loaded) */
+    bool are_as_loaded; /* their lanes keep the order of memory (df_twos_reduce_as_loaded) */
     /* MAP: in the body that is being written, copies 2c and 2c + 1 have the even and the odd
      * elements of a vector of words (rows/words.c). No lane is masked off. */
     bool has_words;
@@ -404,12 +404,13 @@ enum { DF_FETCHES_WORD = 9 }; /* the index of df_kargs.fetches among the words o
 void df_fetch_begin(df_gen *g);
 /* From now on, loads of vector `vector` of a group of vectors prefetch what begins a line. */
 void df_fetch_vector(df_gen *g, uint32_t vector);
-/* From now on, loads do not prefetch. */
+/* From now on, accesses do not prefetch. */
 void df_fetch_end(df_gen *g);
-/* Begins bodies of MAP in which each line that is stored, and of halves each that is loaded, is
- * prefetched. Returns false where that does not pay, else df_fetch_end ends them. */
+/* The same for a body of MAP: from now on, stores prefetch, and so do the loads of a body that has
+ * halves alone. Returns false, and changes nothing, where that does not pay. Else the caller calls
+ * df_fetch_end behind the body. */
 bool df_fetch_map(df_gen *g);
-/* As df_fetch_map, for a body whose results go around the caches: it prefetches its operands. */
+/* As df_fetch_map, for a body whose results go around the caches. Its loads prefetch. */
 bool df_fetch_streamed(df_gen *g);
 
 /* ---- stream.c ---- */

@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Loads of reductions that prefetch. Which launches do so, the executor decides
- * (runtime/exec/exec_stream.c). The code here is for the other half of a branch on
- * df_kargs.fetches, which row.c writes.
+ * Accesses that prefetch. Loads of reductions do so in the launches that the executor chooses
+ * (runtime/exec/exec_stream.c): row.c writes both halves of a branch on df_kargs.fetches. Maps on
+ * some processors always do.
  *
  * The hardware prefetches from the third cache, but stops at the end of each page. Loads that run
  * ahead out of order cover the next page in part. With an instruction for each line, DISTANCE bytes
  * ahead, a core of Zen 5 reads as fast as its third cache permits. There the distance hardly
- * matters between 1 and 4 KiB, and 512 bytes are too few. On an Intel server sums of 2 MiB gain
- * most from 2 to 4 KiB, and those of 128 MiB least from 4. With these instructions, data in the
- * first two caches is read up to a third more slowly.
+ * matters between 1 and 4 KiB, and 512 bytes are too few. On an Intel server 2 KiB are best: sums
+ * of 2 MiB gain less from 1 KiB, and sums of 128 MiB lose with 4. With these instructions, data in
+ * the first two caches is read up to a third more slowly.
  *
- * Maps on Intel's servers prefetch what they store. a b + a of i16 takes, in us:
+ * Maps on Intel's servers prefetch what they store. There C takes, for a b + a of i16, in us:
  *
- *   MB of all arrays         0.02    0.05    0.20    0.60    1.57
- *   32 bytes at a time       0.09    0.18    1.47    4.51    14.0
- *   64                       0.07    0.14    1.62    4.96    15.3
- *   64, stores prefetched    0.07    0.15    1.52    4.55    13.8
+ *   MB of all arrays                       0.02    0.05    0.20    0.60    1.57
+ *   vectors of 32 bytes                    0.09    0.18    1.47    4.51    14.0
+ *   vectors of 64 bytes                    0.07    0.14    1.62    4.96    15.3
+ *   vectors of 64, stores prefetched       0.07    0.15    1.52    4.55    13.8
  *
- * Bodies of halves are longer, and do not run far enough ahead of the third cache. They prefetch
- * their operands, too. So relu(a x + b) of 16 M bf16 takes 3.0 ms, as a copy does. With only the
- * operands prefetched it takes 3.4 ms, and 3.9 without. Where results go around the caches, only
- * operands are prefetched. f16 then takes 2.5 instead of 2.7 ms.
+ * Bodies of halves have more instructions for each line, and so the processor does not load far
+ * enough ahead from the third cache. Such bodies prefetch their operands, too. relu(a x + b) of
+ * 16 M bf16 then takes 3.0 ms, as a copy does. With only the operands prefetched it takes 3.4 ms, and
+ * without any prefetching 3.9. Results that go around the caches are not prefetched, and their
+ * operands are: in C, the same map of f16 then takes 2.5 instead of 2.7 ms.
  */
 #include "jit_llvm/gen.h"
 

@@ -190,7 +190,7 @@ static void whole_groups(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMValueRe
             r->reg[j - n_kept] = df_reduce_join(g, r, into, from).v;
         }
     }
-    if (g->are_as_loaded) df_twos_part_accumulators(g, stage, n_kept < n_vec ? n_kept : n_vec);
+    if (g->are_as_loaded) df_twos_part_accumulators(g, stage, n_kept);
     g->are_as_loaded = false;
     DF_FOR_REDS(r, g, stage)
     {

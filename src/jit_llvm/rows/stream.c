@@ -68,9 +68,11 @@ void df_stream_begin(df_gen *g)
     g->streams = LLVMBuildICmp(g->b, LLVMIntNE, word, df_gen_i64(g, 0), "");
 }
 
-/* The words v by an empty piece of assembly, behind which LLVM does not see that they are halves.
- * It has no non-temporal stores of halves, and would write an ordinary one. */
-static LLVMValueRef hidden(df_gen *g, LLVMValueRef v)
+/* The 16-bit words v, as the result of an empty piece of assembly. LLVM knows of v that it was made
+ * from halves, would store these, and has no non-temporal store of halves: it would write an
+ * ordinary one. Of the result it knows nothing. v fills a register at least: shorter vectors came
+ * out of the assembly with wrong elements. */
+static LLVMValueRef from_nowhere(df_gen *g, LLVMValueRef v)
 {
     static const char in_place[] = "=v,0";
     LLVMTypeRef type = LLVMTypeOf(v), fn = LLVMFunctionType(type, &type, 1, 0);
@@ -84,8 +86,8 @@ void df_stream_store(df_gen *g, LLVMValueRef v, LLVMValueRef p, uint32_t size)
     static const char kind[] = "nontemporal";
     LLVMValueRef one = LLVMConstInt(g->i32, 1, 0);
     const uint32_t bytes = g->w * size;
-    const bool hides = g->t->has_f16_math && size == 2 && bytes >= 16; /* a register at least */
-    LLVMValueRef store = LLVMBuildStore(g->b, hides ? hidden(g, v) : v, p);
+    const bool may_be_halves = g->t->has_f16_math && size == 2 && bytes >= 16;
+    LLVMValueRef store = LLVMBuildStore(g->b, may_be_halves ? from_nowhere(g, v) : v, p);
     LLVMSetAlignment(store, bytes < g->t->vector_bytes ? bytes : g->t->vector_bytes);
     LLVMSetMetadata(store, LLVMGetMDKindIDInContext(g->ctx, kind, sizeof kind - 1),
                     LLVMMDNodeInContext(g->ctx, &one, 1));
