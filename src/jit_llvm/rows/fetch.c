@@ -19,10 +19,10 @@
  *   vectors of 64, stores prefetched       0.07    0.15    1.52    4.55    13.8
  *
  * Bodies of halves have more instructions for each line, and so the processor does not load far
- * enough ahead from the third cache. Such bodies prefetch their operands, too. relu(a x + b) of
- * 16 M bf16 then takes 3.0 ms, as a copy does. With only the operands prefetched it takes 3.4 ms, and
- * without any prefetching 3.9. Results that go around the caches are not prefetched, and their
- * operands are: in C, the same map of f16 then takes 2.5 instead of 2.7 ms.
+ * enough ahead from the third cache. Such bodies prefetch their operands, too. In that way
+ * relu(a x + b) of 16 M bf16 takes 3.0 ms, as a copy does. With only the operands prefetched it
+ * takes 3.4 ms, and without any prefetching 3.9. Results that go around the caches are not
+ * prefetched, and their operands are: in C, the same map of f16 then takes 2.5 instead of 2.7 ms.
  */
 #include "jit_llvm/gen.h"
 

@@ -249,72 +249,82 @@ static void row_reduce_vectors(df_gen *g, uint32_t stage, LLVMValueRef from, LLV
     df_if_end(g, &tail);
 }
 
-/* The same, with code of its own for operands that alternate. Returns whether the accumulators are
- * in memory, which they must be for the rest of the block. */
-static bool groups_or_twos(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMValueRef to,
-                           bool has_rest)
+/* Two versions of the code for the groups of a block, of which a branch takes one. */
+typedef struct versions {
+    LLVMBasicBlockRef second, done, end_of_first;
+    LLVMValueRef *of_first[2 * DF_LANES]; /* its accumulators: values and positions in turn */
+} versions;
+
+/* Begins the first version, which is taken where `is` holds. */
+static void versions_begin(df_gen *g, versions *v, LLVMValueRef is)
 {
-    if (!df_twos_pay(g)) {
-        whole_groups(g, stage, r0, to, has_rest);
-        return has_rest;
-    }
-    df_if twos, other;
-    LLVMValueRef is = df_twos_hold(g);
-    df_if_begin(g, &twos, is);
-    g->are_twos = true;
-    whole_groups(g, stage, r0, to, true);
-    g->are_twos = false;
-    df_if_end(g, &twos);
-    df_if_begin(g, &other, LLVMBuildNot(g->b, is, ""));
-    whole_groups(g, stage, r0, to, true);
-    df_if_end(g, &other);
-    return true;
+    LLVMBasicBlockRef first = df_gen_block(g, "first");
+    v->second = df_gen_block(g, "second");
+    v->done = df_gen_block(g, "grouped");
+    LLVMBuildCondBr(g->b, is, first, v->second);
+    LLVMPositionBuilderAtEnd(g->b, first);
 }
 
-/* Joins the accumulators in registers of two versions of the same groups. taken: those of the
- * first, which ends with the block from_taken. The others are those of the second. */
-static void merge_accumulators(df_gen *g, uint32_t stage, LLVMValueRef *const *taken,
-                               LLVMBasicBlockRef from_taken, LLVMBasicBlockRef from)
+/* Ends the first version and begins the second. */
+static void versions_next(df_gen *g, versions *v, uint32_t stage)
 {
+    uint32_t n = 0;
+    DF_FOR_REDS(r, g, stage) v->of_first[n++] = r->reg, v->of_first[n++] = r->reg_idx;
+    v->end_of_first = LLVMGetInsertBlock(g->b);
+    LLVMBuildBr(g->b, v->done);
+    LLVMPositionBuilderAtEnd(g->b, v->second);
+}
+
+/* Ends the second version. Accumulators in registers are then those of the version that ran. */
+static void versions_end(df_gen *g, versions *v, uint32_t stage, bool stores)
+{
+    LLVMBasicBlockRef end_of_second = LLVMGetInsertBlock(g->b);
+    LLVMBuildBr(g->b, v->done);
+    LLVMPositionBuilderAtEnd(g->b, v->done);
     uint32_t n = 0;
     DF_FOR_REDS(r, g, stage)
     {
         LLVMValueRef *const both[2] = { r->reg, r->is_arg ? r->reg_idx : NULL };
         for (uint32_t k = 0; k < 2; k++, n++)
-            for (uint32_t j = 0; both[k] && j < DF_LANES / g->w; j++) {
+            for (uint32_t j = 0; !stores && both[k] && j < DF_LANES / g->w; j++) {
                 LLVMValueRef phi = LLVMBuildPhi(g->b, LLVMTypeOf(both[k][j]), "");
-                LLVMAddIncoming(phi, &taken[n][j], &from_taken, 1);
-                LLVMAddIncoming(phi, &both[k][j], &from, 1);
+                LLVMAddIncoming(phi, &v->of_first[n][j], &v->end_of_first, 1);
+                LLVMAddIncoming(phi, &both[k][j], &end_of_second, 1);
                 both[k][j] = phi;
             }
     }
 }
 
-/* As groups_or_twos, with a version of the code whose loads prefetch. */
-static bool groups_fetched(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMValueRef to,
-                           bool has_rest)
+/* whole_groups, with a version for operands that alternate. */
+static void groups_or_twos(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMValueRef to, bool stores)
 {
-    if (!g->fetches) return groups_or_twos(g, stage, r0, to, has_rest);
-    LLVMValueRef *taken[2 * DF_LANES];
-    LLVMBasicBlockRef fetch = df_gen_block(g, "fetch"), plain = df_gen_block(g, "plain");
-    LLVMBasicBlockRef done = df_gen_block(g, "grouped");
-    LLVMBuildCondBr(g->b, g->fetches, fetch, plain);
-    LLVMPositionBuilderAtEnd(g->b, fetch);
-    g->is_fetching = true;
-    groups_or_twos(g, stage, r0, to, has_rest);
-    g->is_fetching = false;
-    df_fetch_end(g);
-    uint32_t n = 0;
-    DF_FOR_REDS(r, g, stage) taken[n++] = r->reg, taken[n++] = r->reg_idx;
-    LLVMBasicBlockRef from_taken = LLVMGetInsertBlock(g->b);
-    LLVMBuildBr(g->b, done);
-    LLVMPositionBuilderAtEnd(g->b, plain);
-    const bool in_memory = groups_or_twos(g, stage, r0, to, has_rest);
-    LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b);
-    LLVMBuildBr(g->b, done);
-    LLVMPositionBuilderAtEnd(g->b, done);
-    if (!in_memory) merge_accumulators(g, stage, taken, from_taken, from);
-    return in_memory;
+    versions v;
+    const bool has_twos = df_twos_pay(g);
+    if (has_twos) {
+        versions_begin(g, &v, df_twos_hold(g));
+        g->are_twos = true;
+        whole_groups(g, stage, r0, to, stores);
+        g->are_twos = false;
+        versions_next(g, &v, stage);
+    }
+    whole_groups(g, stage, r0, to, stores);
+    if (has_twos) versions_end(g, &v, stage, stores);
+}
+
+/* The same, with a version whose loads prefetch. */
+static void groups_fetched(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMValueRef to, bool stores)
+{
+    versions v;
+    if (g->fetches) {
+        versions_begin(g, &v, g->fetches);
+        g->is_fetching = true;
+        groups_or_twos(g, stage, r0, to, stores);
+        g->is_fetching = false;
+        df_fetch_end(g);
+        versions_next(g, &v, stage);
+    }
+    groups_or_twos(g, stage, r0, to, stores);
+    if (g->fetches) versions_end(g, &v, stage, stores);
 }
 
 /* Reduces the elements [r0, end), which are one block or may be folded at once. out[] gets the
@@ -324,13 +334,13 @@ static void row_reduce_block(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMVal
 {
     LLVMValueRef from = r0;
     const bool is_unrolled = unrolls(g, stage);
-    bool has_rest = true, in_memory = true;
+    bool has_rest = true; /* and so accumulators are in memory */
     if (g->has_runs) df_gen_elements(g, r0, end, true);
     g->gathered = r0;
     if (is_unrolled) {
         from = df_gen_whole(g, r0, end, vectors_of_group(g, stage) * g->w);
         has_rest = from != end;
-        in_memory = groups_fetched(g, stage, r0, from, has_rest);
+        groups_fetched(g, stage, r0, from, has_rest);
     } else {
         set_identities(g, stage, r0);
     }
@@ -341,7 +351,7 @@ static void row_reduce_block(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMVal
         df_pair acc[DF_LANES];
         for (uint32_t j = 0; j < DF_LANES / g->w; j++) {
             acc[j] = (df_pair){ NULL, NULL };
-            if (!in_memory) {
+            if (!has_rest) {
                 acc[j] = (df_pair){ r->reg[j], r->is_arg ? r->reg_idx[j] : NULL };
                 continue;
             }
