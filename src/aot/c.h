@@ -17,6 +17,7 @@
 
 #include "base/str.h"
 #include "runtime/device.h"
+#include "runtime/facts.h"
 
 /* Appends what the other pieces need. Among it are, for the rest of the exported file:
  *
@@ -38,10 +39,12 @@ void df_aot_c_prelude(df_str *out);
  *   NAME_part      part; in SPLIT kernels only
  *   NAME_fin       fin; in SPLIT kernels only
  *
- * `name` is an identifier. The functions ignore df_kargs.work, streams and fetches. Their
- * arrays are on the stack: less than 100 KB, and in kernels of few values less than 20 KB. The text
- * depends on the kernel and the name alone. Returns DEFT_E_COMPILE for a kernel that is none, and
- * DEFT_E_MEMORY. Then nothing was appended. */
-deft_status df_aot_c_kernel(df_diag *d, const df_kernel *k, const char *name, df_str *out);
+ * `extents` has the extent of each axis in all launches of the kernel, or DF_ANY (runtime/facts.h);
+ * NULL: none is known. `name` is an identifier. The functions ignore df_kargs.work, streams and
+ * fetches. Their arrays are on the stack: less than 100 KB, and in kernels of few values less than
+ * 20 KB. The text depends on the kernel, the extents and the name alone. Returns DEFT_E_COMPILE for
+ * a kernel that is none, and DEFT_E_MEMORY. Then nothing was appended. */
+deft_status df_aot_c_kernel(df_diag *d, const df_kernel *k, const int64_t *extents,
+                            const char *name, df_str *out);
 
 #endif

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "aot/c.h"
+#include "aot/facts.h"
 #include "aot/rt_objects.h"
 
 enum { NAME = 32, PER_LINE = 16 };
@@ -213,8 +214,10 @@ deft_status c_file_write(program *p, df_str *out)
     df_str_put(out, "\n/* ---- kernels ---- */\n\n");
     for (uint32_t i = 0; i < (uint32_t)p->kernels.n; i++) {
         char name[NAME];
+        int64_t extents[DF_MAX_AXES];
         (void)snprintf(name, sizeof name, "kernel%u", i);
-        TRY(df_aot_c_kernel(p->d, p->kernels.at[i], name, out));
+        facts_extents(p, i, extents);
+        TRY(df_aot_c_kernel(p->d, p->kernels.at[i], extents, name, out));
     }
     df_str_put(out, "\n/* ---- the program ---- */\n\n");
     put_arrays(p, out);

@@ -46,6 +46,7 @@ typedef struct df_aot_val {
 typedef struct df_aot_c {
     const df_kernel *k;
     const char *name;
+    const int64_t *extents; /* of each axis, or DF_ANY */
     df_str *out;
     df_aot_val *val;  /* per instruction */
     df_aot_pass pass; /* the function that is being written */
@@ -57,6 +58,7 @@ typedef struct df_aot_c {
     const char *red; /* the position among all reduced elements, for SCRATCH */
     bool has_red;    /* accesses that move along outer RED axes have addresses u */
     uint32_t width;  /* COL, LOOP: columns of a chunk */
+    uint32_t lanes;  /* ROW: accumulators of each reduction of the stage */
 } df_aot_c;
 
 /* ---- c_writer.c ---- */
@@ -111,6 +113,8 @@ void df_aot_red_addresses(df_aot_c *g, uint32_t stage);
 void df_aot_split(df_aot_c *g, df_role role, int except, const char *of);
 /* Appends the step to the next position along these axes. */
 void df_aot_step(df_aot_c *g, df_role role, int except);
+/* The product of the extents of a role. DF_ANY: it is not known. */
+int64_t df_aot_known(const df_aot_c *g, df_role role);
 /* Writes the product of the extents of a role as an expression, "1" for no axes. */
 void df_aot_extents(const df_aot_c *g, df_role role, char *out, size_t cap);
 /* Opens and closes the loop over rows [o0, o1), in which x and q are those of the row. */

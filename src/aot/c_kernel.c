@@ -137,18 +137,26 @@ static void kernel_put_function(df_aot_c *g, df_aot_pass pass)
     df_aot_close(g);
 }
 
-deft_status df_aot_c_kernel(df_diag *d, const df_kernel *k, const char *name, df_str *out)
+deft_status df_aot_c_kernel(df_diag *d, const df_kernel *k, const int64_t *extents,
+                            const char *name, df_str *out)
 {
     const df_mem *const mem = out->mem;
     const size_t size = sizeof(df_aot_val) * (k->n_ins + 1u);
+    int64_t nothing[DF_MAX_AXES];
     df_str s;
     df_aot_val *val = NULL;
     deft_status st = DEFT_OK;
     df_str_init(&s, mem);
+    for (uint32_t x = 0; x < DF_MAX_AXES; x++) nothing[x] = DF_ANY;
     TRY(kernel_check(k, d));
     val = df_mem_alloc(mem, size);
     if (!val) TRY(df_fail_mem(d, "C export", size));
-    df_aot_c g = { .k = k, .name = name, .out = &s, .val = val, .vec = -1 };
+    df_aot_c g = { .k = k,
+                   .name = name,
+                   .extents = extents ? extents : nothing,
+                   .out = &s,
+                   .val = val,
+                   .vec = -1 };
     g.vec = df_aot_axis(k, k->mode == DF_MODE_ROW ? DF_AXIS_RED : DF_AXIS_INNER);
     kernel_put_function(&g, DF_AOT_MAIN);
     if (k->flags & DF_KERNEL_SPLIT) {

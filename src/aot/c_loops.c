@@ -56,6 +56,16 @@ void df_aot_step(df_aot_c *g, df_role role, int except)
     while (open-- > 0) df_aot_close(g);
 }
 
+int64_t df_aot_known(const df_aot_c *g, df_role role)
+{
+    int64_t n = 1;
+    for (uint32_t x = 0; x < g->k->n_axes; x++) {
+        if (g->k->role[x] != role) continue;
+        if (g->extents[x] == DF_ANY || __builtin_mul_overflow(n, g->extents[x], &n)) return DF_ANY;
+    }
+    return n;
+}
+
 void df_aot_extents(const df_aot_c *g, df_role role, char *out, size_t cap)
 {
     size_t n = (size_t)snprintf(out, cap, "1");

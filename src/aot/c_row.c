@@ -10,6 +10,9 @@
  *         push(fold(accumulators))
  *     finish
  *
+ * A row that is known to be short has no more accumulators than it needs: those beyond it would
+ * have the identity, which changes nothing. One that is known to be a single block pushes none.
+ *
  * With several RED axes, a run along the last of them may end at any lane. Then the operands of
  * reductions are gathered in arrays, a piece of a block at a time, and joined from there. A stage
  * with a scan takes its elements in order, one by one.
@@ -20,7 +23,8 @@
 
 enum {
     ROW_PIECE = 256, /* elements of a run that are gathered, a multiple of DF_LANES */
-    ROW_BRIEF = 40   /* most instructions of a body that is written twice */
+    ROW_BRIEF = 40,  /* most instructions of a body that is written twice */
+    ROW_FEWEST = 8   /* accumulators */
 };
 
 #define FOR_REDS(i, g, s)                                                                          \
@@ -47,6 +51,32 @@ static uint32_t row_count(const df_aot_c *g, uint32_t stage)
     return n;
 }
 
+/* The number of elements of a row when it is known to be at most `most`; else 0. */
+static int64_t row_at_most(const df_aot_c *g, int64_t most)
+{
+    const int64_t n = df_aot_known(g, DF_AXIS_RED);
+    return n > 0 && n <= most ? n : 0;
+}
+
+/* Whether a block of the stage is a part of one loop over lanes. */
+static bool row_is_short(const df_aot_c *g, uint32_t stage)
+{
+    return row_at_most(g, DF_LANES) && df_aot_count(g->k, DF_AXIS_RED) == 1 &&
+           !row_has_scan(g, stage);
+}
+
+static uint32_t row_width(const df_aot_c *g, uint32_t stage)
+{
+    uint32_t n = row_is_short(g, stage) ? ROW_FEWEST : DF_LANES;
+    while (n < row_at_most(g, DF_LANES)) n *= 2;
+    return n;
+}
+
+static bool row_is_block(const df_aot_c *g)
+{
+    return row_at_most(g, DF_BLOCK) != 0;
+}
+
 /* ---- accumulators ---- */
 
 static void row_start(df_aot_c *g, uint32_t i, const char *first)
@@ -54,12 +84,12 @@ static void row_start(df_aot_c *g, uint32_t i, const char *first)
     const char *const t = df_aot_type(df_aot_operand(g, i));
     char o[32];
     df_aot_red(g, i, o);
-    df_aot_line(g, "%s a%u[LANES];", t, i);
+    df_aot_line(g, "%s a%u[%u];", t, i, g->lanes);
     if (df_aot_is_arg(g, i)) {
-        df_aot_line(g, "i64 h%u[LANES];", i);
-        df_aot_line(g, "start_%s(a%u, h%u, LANES, %s, 1);", o, i, i, first);
+        df_aot_line(g, "i64 h%u[%u];", i, g->lanes);
+        df_aot_line(g, "start_%s(a%u, h%u, %u, %s, 1);", o, i, i, g->lanes, first);
     } else {
-        df_aot_line(g, "start_%s(a%u, LANES);", o, i);
+        df_aot_line(g, "start_%s(a%u, %u);", o, i, g->lanes);
     }
 }
 
@@ -112,7 +142,10 @@ static void row_put_lanes(df_aot_c *g, uint32_t stage, const char *n)
 
 static void row_put_block_of_lanes(df_aot_c *g, uint32_t stage)
 {
-    if (row_count(g, stage) <= ROW_BRIEF) {
+    if (row_is_short(g, stage)) {
+        df_aot_line(g, "WORD i64 r = first;");
+        row_put_lanes(g, stage, "length");
+    } else if (row_count(g, stage) <= ROW_BRIEF) {
         df_aot_line(g, "i64 r = first;");
         df_aot_open(g, "for (; r + LANES <= end; r += LANES)");
         row_put_lanes(g, stage, "LANES");
@@ -198,14 +231,18 @@ static void row_put_end_of_block(df_aot_c *g, uint32_t stage)
         const bool is_arg = df_aot_is_arg(g, i);
         df_aot_red(g, i, o);
         if (g->pass == DF_AOT_MAIN) {
-            if (!is_arg) df_aot_line(g, "push_%s(k%u, b, fold_%s(a%u));", o, i, o, i);
+            if (is_arg) continue;
+            if (row_is_block(g))
+                df_aot_line(g, "v%u = fold_%s(a%u, %u);", i, o, i, g->lanes);
+            else
+                df_aot_line(g, "push_%s(k%u, b, fold_%s(a%u, %u));", o, i, o, i, g->lanes);
         } else if (is_arg) {
-            df_aot_line(g, "fold_%s(a%u, h%u);", o, i, i);
+            df_aot_line(g, "fold_%s(a%u, h%u, %u);", o, i, i, g->lanes);
             df_aot_line(g, "args->partial[%u * plane + b] = to_word_%s(a%u[0]);", slot, t, i);
             df_aot_line(g, "args->partial[%u * plane + b] = (u64)h%u[0];", slot + 1, i);
         } else {
-            df_aot_line(g, "args->partial[%u * plane + b] = to_word_%s(fold_%s(a%u));", slot, t, o,
-                        i);
+            df_aot_line(g, "args->partial[%u * plane + b] = to_word_%s(fold_%s(a%u, %u));", slot, t,
+                        o, i, g->lanes);
         }
     }
 }
@@ -214,6 +251,7 @@ static void row_put_end_of_block(df_aot_c *g, uint32_t stage)
 static void row_put_blocks(df_aot_c *g, uint32_t stage, const char *from, const char *to)
 {
     const bool runs = df_aot_count(g->k, DF_AXIS_RED) > 1, in_order = row_has_scan(g, stage);
+    g->lanes = row_width(g, stage);
     if (!runs) df_aot_hoisted(g, stage);
     if (runs) row_put_start_of_runs(g, from);
     for (uint32_t i = 0; i < g->k->n_ins; i++) {
@@ -228,12 +266,12 @@ static void row_put_blocks(df_aot_c *g, uint32_t stage, const char *from, const 
         if (g->pass != DF_AOT_MAIN) continue;
         if (df_aot_is_arg(g, i))
             row_start(g, i, "0");
-        else
+        else if (!row_is_block(g))
             df_aot_line(g, "%s k%u[TREE_DEPTH];", t, i);
     }
     df_aot_open(g, "for (i64 b = %s; b < %s; b++)", from, to);
     df_aot_line(g, "const i64 first = b * BLOCK;");
-    df_aot_line(g, "const i64 end = length - first < BLOCK ? length : first + BLOCK;");
+    df_aot_line(g, "WORD i64 end = length - first < BLOCK ? length : first + BLOCK;");
     FOR_REDS(i, g, stage)
     if (g->pass != DF_AOT_MAIN || !df_aot_is_arg(g, i)) row_start(g, i, "first");
     if (runs)
@@ -290,9 +328,9 @@ static void row_put_stage(df_aot_c *g, uint32_t stage)
     {
         df_aot_red(g, i, o);
         if (df_aot_is_arg(g, i)) {
-            df_aot_line(g, "fold_%s(a%u, h%u);", o, i, i);
+            df_aot_line(g, "fold_%s(a%u, h%u, %u);", o, i, i, g->lanes);
             df_aot_line(g, "v%u = h%u[0];", i, i);
-        } else {
+        } else if (!row_is_block(g)) {
             df_aot_line(g, "v%u = finish_%s(k%u, n_blocks);", i, o, i);
         }
     }

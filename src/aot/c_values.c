@@ -344,8 +344,12 @@ void df_aot_words(df_aot_c *g)
 {
     for (uint32_t i = 0; i < g->k->n_access; i++)
         if (df_aot_is_used(g, i)) values_put_access(g, i);
+    /* Compilers warn of a division by a constant zero, in code that would never run. */
     for (uint32_t x = 0; x < g->k->n_axes; x++)
-        df_aot_line(g, "WORD i64 e%u = args->extent[%u];", x, x);
+        if (g->extents[x] == DF_ANY || g->extents[x] == 0)
+            df_aot_line(g, "WORD i64 e%u = args->extent[%u];", x, x);
+        else
+            df_aot_line(g, "WORD i64 e%u = %lld;", x, (long long)g->extents[x]);
     for (uint32_t i = 0; i < g->k->n_ins; i++)
         if (g->val[i].live && g->val[i].uniform) df_aot_ins(g, i);
 }

@@ -112,3 +112,19 @@ bool facts_find(const program *p, uint32_t i, df_facts *out)
     }
     return any;
 }
+
+void facts_extents(const program *p, uint32_t i, int64_t out[DF_MAX_AXES])
+{
+    bool any = false;
+    for (uint32_t x = 0; x < DF_MAX_AXES; x++) out[x] = DF_ANY;
+    for (size_t s = 0; s < p->segs.n; s++) {
+        const aot_seg *const g = &p->segs.at[s];
+        if (g->kind == AOT_SEG_ROUTINE || g->kernel != i) continue;
+        for (uint32_t x = 0; x < g->n_axes; x++) {
+            int64_t extent;
+            if (!known(p, p->list.at[g->extent + x], &extent)) extent = DF_ANY;
+            out[x] = !any || out[x] == extent ? extent : DF_ANY;
+        }
+        any = true;
+    }
+}

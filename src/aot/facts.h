@@ -15,4 +15,8 @@ void facts_find_whole_rows(program *p);
  * the kernel is the epilogue of a product. */
 bool facts_find(const program *p, uint32_t i, df_facts *out);
 
+/* Sets the extent of each axis of kernel i: DF_ANY when it is not known, or not the same in all
+ * launches. */
+void facts_extents(const program *p, uint32_t i, int64_t out[DF_MAX_AXES]);
+
 #endif

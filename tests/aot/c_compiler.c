@@ -26,6 +26,7 @@ typedef struct library {
 
 typedef struct c_compiler {
     fail_fn fail;
+    const int64_t (*extents)[DF_MAX_AXES]; /* of each kernel of a text, or NULL */
     atomic_uint n_texts;
 } c_compiler;
 
@@ -111,7 +112,7 @@ static deft_status compile(void *self, df_diag *d, const df_kernel *const *k, ui
     begin_text(&s);
     for (uint32_t i = 0; i < n; i++) {
         df_code_name(name, i, 0);
-        TRY(df_aot_c_kernel(d, k[i], name, &s));
+        TRY(df_aot_c_kernel(d, k[i], c->extents ? c->extents[i] : NULL, name, &s));
     }
     TRY(open_text(c, d, &s, &lib));
     atomic_store(&lib->n_kernels, n);
@@ -147,7 +148,7 @@ static deft_status show(void *self, df_diag *d, const df_kernel *k, const char *
                         bool assembly, df_str *out)
 {
     (void)self, (void)target, (void)assembly;
-    return df_aot_c_kernel(d, k, "kernel", out);
+    return df_aot_c_kernel(d, k, NULL, "kernel", out);
 }
 
 /* Exported products are no kernels (src/aot/rt/product.c). */
@@ -161,6 +162,11 @@ static deft_status gemm(void *self, df_diag *d, deft_dtype t, df_gemm_kernel *ou
 static void destroy(void *self)
 {
     free(self);
+}
+
+void c_compiler_extents(df_compiler *c, const int64_t (*extents)[DF_MAX_AXES])
+{
+    ((c_compiler *)c->self)->extents = extents;
 }
 
 void c_compiler_open(fail_fn fail, df_compiler *out)

@@ -14,4 +14,8 @@
 void c_compiler_open(deft_status (*fail)(df_diag *d, deft_status status, const char *fmt, ...),
                      df_compiler *out);
 
+/* From now on kernel i of a text is written for extents[i] (df_aot_c_kernel), which must stay
+ * valid. NULL: none is known. */
+void c_compiler_extents(df_compiler *c, const int64_t (*extents)[DF_MAX_AXES]);
+
 #endif

@@ -21,7 +21,7 @@
 #include "support/hand_kernel.h"
 #include "support/random_kernel.h"
 
-enum { BATCH = 160, SHAPES = 3 };
+enum { BATCH = 160, SHAPES = 3, MOST_ELEMENTS = 60000 };
 
 /* Kernels that are waiting to be compiled, and what failed. */
 typedef struct batch {
@@ -107,22 +107,23 @@ static void fill_awkward(random_kernel *g, random_run *r)
     }
 }
 
-/* Whether the shape of the next run is the one for awkward values: each pair of them occurs. */
-static bool choose_shape(batch *b, uint32_t i, int shape)
+/* Whether the shape of the next run is the one for awkward values: each pair of them occurs.
+ * Others have the extents that are given, if any are. */
+static bool choose_shape(batch *b, uint32_t i, int shape, const int64_t *given)
 {
     static const int64_t awkward[1] = { 1024 + 13 };
     const bool is = b->is_op[i] && shape == 0;
-    b->g[i].given = is ? awkward : NULL;
+    b->g[i].given = is ? awkward : given;
     return is;
 }
 
-static void compare(batch *b, uint32_t i, const df_code *code)
+static void compare(batch *b, uint32_t i, const df_code *code, const int64_t *given)
 {
     random_kernel *const g = &b->g[i];
     for (int shape = 0; shape < SHAPES; shape++) {
         random_run *const r = malloc(sizeof *r);
         if (!r) stop("a run", "no memory");
-        const bool is_awkward = choose_shape(b, i, shape);
+        const bool is_awkward = choose_shape(b, i, shape, given);
         random_run_make(g, r, 2.5, 0.75f, false);
         if (is_awkward) fill_awkward(g, r);
         run_interpreter(g, r);
@@ -144,21 +145,57 @@ static void compare(batch *b, uint32_t i, const df_code *code)
 
 /* ---- batches ---- */
 
-static void flush(batch *b)
+/* Chooses the extents of each run of a kernel of rows, mostly short ones, and blocks and their
+ * neighbours. */
+static void choose_extents(random_kernel *g, int64_t extents[DF_MAX_AXES])
+{
+    static const int64_t special[] = { 0, 1, 8, 9, 64, 65, DF_BLOCK, DF_BLOCK + 1 };
+    int64_t total = MOST_ELEMENTS + 1;
+    while (total > MOST_ELEMENTS) {
+        total = 1;
+        for (uint32_t x = 0; x < g->k.n_axes; x++) {
+            const bool is_red = g->k.role[x] == DF_AXIS_RED;
+            extents[x] = 1 + random_pick(g, is_red ? 40 : 5);
+            if (is_red && random_pick(g, 3) == 0)
+                extents[x] = special[random_pick(g, DF_LEN(special))];
+            total *= extents[x] ? extents[x] : 1;
+        }
+    }
+}
+
+/* Compiles and runs n kernels as one text. extents: of each kernel, in each run, or NULL. */
+static void run_text(batch *b, const uint32_t *which, uint32_t n,
+                     const int64_t (*extents)[DF_MAX_AXES])
 {
     df_code code[BATCH];
     const df_kernel *k[BATCH];
     df_diag d = { 0 };
-    if (b->n == 0) return;
-    for (uint32_t i = 0; i < b->n; i++) k[i] = &b->g[i].k;
-    if (b->c.compile(b->c.self, &d, k, b->n, DF_OPT_O2, code) != DEFT_OK) stop(b->name[0], d.text);
-    for (uint32_t i = 0; i < b->n; i++) compare(b, i, &code[i]);
-    for (uint32_t i = 0; i < b->n; i++) {
-        b->c.release(b->c.self, &code[i]);
-        free(b->own[i]);
-    }
-    b->n_kernels += b->n;
+    if (n == 0) return;
+    for (uint32_t i = 0; i < n; i++) k[i] = &b->g[which[i]].k;
+    c_compiler_extents(&b->c, extents);
+    if (b->c.compile(b->c.self, &d, k, n, DF_OPT_O2, code) != DEFT_OK)
+        stop(b->name[which[0]], d.text);
+    for (uint32_t i = 0; i < n; i++) compare(b, which[i], &code[i], extents ? extents[i] : NULL);
+    for (uint32_t i = 0; i < n; i++) b->c.release(b->c.self, &code[i]);
     b->n_texts++;
+}
+
+/* Runs all kernels of the batch; then those of rows again, where the text knows the extents. */
+static void flush(batch *b)
+{
+    static int64_t extents[BATCH][DF_MAX_AXES];
+    uint32_t which[BATCH], n_rows = 0;
+    for (uint32_t i = 0; i < b->n; i++) which[i] = i;
+    run_text(b, which, b->n, NULL);
+    for (uint32_t i = 0; i < b->n; i++) {
+        if (b->g[i].k.mode != DF_MODE_ROW) continue;
+        which[n_rows] = i;
+        choose_extents(&b->g[i], extents[n_rows++]);
+    }
+    run_text(b, which, n_rows, (const int64_t(*)[DF_MAX_AXES])extents);
+    c_compiler_extents(&b->c, NULL);
+    for (uint32_t i = 0; i < b->n; i++) free(b->own[i]);
+    b->n_kernels += b->n;
     b->n = 0;
 }
 
@@ -417,10 +454,11 @@ static void expect_refusals(batch *b)
     df_str_init(&s, &df_mem_system);
     df_str_put(&s, "before");
     one_op_make(&x, DF_K_sqrt, DEFT_I32, DEFT_I32);
-    b->n_wrong += df_aot_c_kernel(&d, &x.k, "k", &s) != DEFT_E_COMPILE || !strstr(d.text, "sqrt");
+    b->n_wrong +=
+        df_aot_c_kernel(&d, &x.k, NULL, "k", &s) != DEFT_E_COMPILE || !strstr(d.text, "sqrt");
     one_op_make(&x, DF_K_add, DEFT_F32, DEFT_F32);
     x.ins[2].src[1] = 7;
-    b->n_wrong += df_aot_c_kernel(&d, &x.k, "k", &s) != DEFT_E_COMPILE;
+    b->n_wrong += df_aot_c_kernel(&d, &x.k, NULL, "k", &s) != DEFT_E_COMPILE;
     b->n_wrong += strcmp(s.at, "before") != 0;
     df_str_finish(&s);
 }
