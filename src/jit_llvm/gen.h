@@ -412,6 +412,9 @@ void df_fetch_end(df_gen *g);
 bool df_fetch_map(df_gen *g);
 /* As df_fetch_map, for a body whose results go around the caches. Its loads prefetch. */
 bool df_fetch_streamed(df_gen *g);
+/* Sets what the accesses of a stage of a ROW kernel prefetch of the next row. Returns whether they
+ * prefetch; then the caller calls df_fetch_end behind the stage. */
+bool df_fetch_rows(df_gen *g, uint32_t stage);
 
 /* ---- stream.c ---- */
 

@@ -82,10 +82,12 @@ static void row_row(df_gen *g)
     df_if rest;
     for (uint32_t s = 0; s < g->k->n_stages; s++) {
         df_gen_row_level(g, s);
+        const bool fetches = df_fetch_rows(g, s);
         if (df_reduce_count(g, s) > 0)
             df_reduce_row_stage(g, s);
         else if (df_gen_has_elem(g, s))
             plain_stage(g, s);
+        if (fetches) df_fetch_end(g);
         if (s == 0 && g->is_part) df_if_begin(g, &rest, LLVMBuildNot(g->b, g->is_part, ""));
     }
     if (g->is_part) df_if_end(g, &rest);

@@ -588,9 +588,9 @@ static void fuzz_facts(df_mode mode, bool runs, bool fast)
         double f64;
         float f32;
     } numbers[N_SHAPES] = { { 0.5, -4 }, { -0x1p1022, 0x1p-126f }, { 3, 0.1f } };
-    df_compiler c[3];
+    df_compiler c[4]; /* the last one is for this machine as it is */
     random_kernel *g = malloc(sizeof *g);
-    for (int v = 0; v < 3; v++) c[v] = open_compiler(widths[v]);
+    for (int v = 0; v < 4; v++) c[v] = open_compiler(v < 3 ? widths[v] : 0);
     for (uint32_t i = 0; i < N_KERNELS * N_SHAPES && (i < N_SHAPES || test_time_left(0.4)); i++) {
         const uint64_t seed = 1000 + i / N_SHAPES;
         random_run r;
@@ -598,7 +598,7 @@ static void fuzz_facts(df_mode mode, bool runs, bool fast)
         if (fast) g->k.flags |= DF_KERNEL_FAST;
         for (uint32_t s = 0; s < i % N_SHAPES; s++) (void)random_pick(g, 2);
         make_run_with(g, &r, numbers[i % N_SHAPES].f64, numbers[i % N_SHAPES].f32, i % 2);
-        for (int v = 0; v < 3; v++) {
+        for (int v = 0; v < 4; v++) {
             if (fast) want_general(g, &r, &c[v]);
             for (int kind = DF_VARIANT_MULTIPLE; kind <= DF_VARIANT_NUMBERS; kind++) {
                 if (kind == DF_VARIANT_MULTIPLE && i % 2 == 0) continue;
@@ -617,7 +617,7 @@ static void fuzz_facts(df_mode mode, bool runs, bool fast)
         }
         random_run_end(g, &r);
     }
-    for (int v = 0; v < 3; v++) c[v].destroy(c[v].self);
+    for (int v = 0; v < 4; v++) c[v].destroy(c[v].self);
     free(g);
 }
 
@@ -653,6 +653,42 @@ Test(llvm, random_fast_col_kernels_under_facts, .timeout = 300)
 {
     fuzz_facts(DF_MODE_COL, false, true);
 }
+
+#if defined(__x86_64__)
+
+/* The number of prefetch instructions in the softmax of rows of n elements. */
+static uint32_t n_prefetches(const df_compiler *c, int64_t n)
+{
+    const df_kernel *const k = &hand_softmax;
+    const df_facts f = { .rows = true, .all = true, .extent = { 100, n } };
+    uint32_t count = 0;
+    df_diag d = { 0 };
+    df_code code = { 0 };
+    unsigned char bytes[1 << 14];
+    cr_assert(c->specialize(c->self, &d, k, &f, &code) == DEFT_OK, "%s", d.text);
+    cr_assert(code.size[0] > 0 && code.size[0] <= sizeof bytes);
+    memcpy(bytes, (const void *)(uintptr_t)code.main, code.size[0]);
+    for (uint32_t i = 0; i + 1 < code.size[0]; i++)
+        count += bytes[i] == 0x0f && (bytes[i + 1] == 0x18 || bytes[i + 1] == 0x0d);
+    c->release(c->self, &code);
+    return count;
+}
+
+/* On processors with AVX-512 that are not AMD's. */
+Test(llvm, rows_of_one_to_eight_kib_prefetch_the_next)
+{
+    static const int64_t lengths[] = { 8, 255, 256, 500, 2048, 2049, 5000 };
+    const bool fetches = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                         __builtin_cpu_supports("avx512vl") && !__builtin_cpu_is("amd");
+    df_compiler c = open_compiler(0);
+    for (size_t i = 0; i < DF_LEN(lengths); i++) {
+        const bool is_long = lengths[i] * 4 >= 1024 && lengths[i] * 4 <= 8192;
+        cr_expect_eq(n_prefetches(&c, lengths[i]) > 0, is_long && fetches, "%d", (int)lengths[i]);
+    }
+    c.destroy(c.self);
+}
+
+#endif
 
 Test(llvm, random_map_kernels_give_the_naive_bits, .timeout = 300)
 {

@@ -23,6 +23,13 @@
  * relu(a x + b) of 16 M bf16 takes 3.0 ms, as a copy does. With only the operands prefetched it
  * takes 3.4 ms, and without any prefetching 3.9. Results that go around the caches are not
  * prefetched, and their operands are: in C, the same map of f16 then takes 2.5 instead of 2.7 ms.
+ *
+ * Rows that are read again, as those of a softmax, prefetch the next row in the second stage. The
+ * first stage would ask for a whole row in a few cycles. Results prefetch one row ahead, too. With
+ * it, a softmax of 2048 rows of 512 f32 takes 284 instead of 411 us on one thread of such a server.
+ * Rows in the second cache take as long as without. Shorter rows than LEAST_ROW lose up to an
+ * eighth, and longer ones than MOST_ROW gain nothing. So only variants do this, which know the
+ * length.
  */
 #include "jit_llvm/gen.h"
 
@@ -30,6 +37,8 @@ enum {
     DISTANCE = 2048,       /* to what is loaded, and to what a map of halves stores */
     STORE_DISTANCE = 1024, /* to what another map stores */
     LONG_BODY = 48,        /* instructions. A longer body does not wait for the third cache */
+    LEAST_ROW = 1024,      /* bytes of a row that prefetches the next one */
+    MOST_ROW = 8192
 };
 
 /* Whether facts know that all rows are single blocks, for which no launch prefetches. */
@@ -87,6 +96,35 @@ bool df_fetch_map(df_gen *g)
         if (all_halves || g->k->access[a].kind == DF_ACCESS_STORE)
             g->acc[a].ahead = df_gen_i64(g, all_halves ? DISTANCE : STORE_DISTANCE);
     return g->prefetches = g->fetches_lines = true;
+}
+
+/* Whether rows of the access are known to be long enough for prefetching to pay, and so short that
+ * the next one stays in the first cache. */
+static bool has_rows_to_fetch(const df_gen *g, uint32_t access)
+{
+    int64_t n;
+    if (!df_gen_known(g->length, &n)) return false;
+    n *= df_bytes_of((deft_dtype)g->k->access[access].dtype);
+    return n >= LEAST_ROW && n <= MOST_ROW;
+}
+
+bool df_fetch_rows(df_gen *g, uint32_t stage)
+{
+    if (stage == 0 || !g->t->fetches_maps || g->level == DF_OPT_O0 || g->w == 1 || g->has_runs ||
+        g->n_outer == 0 || g->vec_axis < 0)
+        return false;
+    const uint32_t along = g->outer[g->n_outer - 1];
+    bool any = false;
+    for (uint32_t a = 0; a < g->k->n_access; a++) {
+        const df_access *const x = &g->k->access[a];
+        const bool is_load = x->kind == DF_ACCESS_LOAD && stage == 1;
+        if (!(is_load || x->kind == DF_ACCESS_STORE) || x->step[along] == DF_STEP_ZERO ||
+            df_gen_lane_step(g, a) != DF_STEP_UNIT || !has_rows_to_fetch(g, a))
+            continue;
+        g->acc[a].ahead = df_gen_stride(g, a, along);
+        any = true;
+    }
+    return g->prefetches = g->fetches_lines = any;
 }
 
 void df_fetch_end(df_gen *g)
