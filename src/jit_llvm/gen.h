@@ -188,12 +188,13 @@ struct df_gen {
     LLVMValueRef n_active; /* i64: number of active lanes, may be <= 0; NULL where mask is */
     LLVMValueRef mask;     /* the active lanes; NULL: all */
     LLVMValueRef lane0s[DF_COPIES], n_actives[DF_COPIES], masks[DF_COPIES]; /* per copy */
-    LLVMValueRef group; /* COL: i64, index of the group of lanes within the chunk */
-    LLVMValueRef pitch; /* COL: i64, number of groups in this chunk */
-    bool prefetches;    /* accesses of unit stride also prefetch what is `ahead` of them */
-    bool fetches_lines; /* MAP: one copy of the body in each cache line does so, stores too */
-    bool scans_in_regs; /* df_val.scan is the running value itself, not its address */
-    bool has_runs;      /* ROW with several reduced axes */
+    LLVMValueRef group;   /* COL: i64, index of the group of lanes within the chunk */
+    LLVMValueRef pitch;   /* COL: i64, number of groups in this chunk */
+    uint32_t slot_groups; /* COL: vectors of an array that holds one for each group */
+    bool prefetches;      /* accesses of unit stride also prefetch what is `ahead` of them */
+    bool fetches_lines;   /* MAP: one copy of the body in each cache line does so, stores too */
+    bool scans_in_regs;   /* df_val.scan is the running value itself, not its address */
+    bool has_runs;        /* ROW with several reduced axes */
     /* ROW with runs: reductions store their operands to df_gen_red.operands at index
      * lane0 + gather, for a later pass that accumulates them. NULL: they accumulate directly. */
     LLVMValueRef gather;
@@ -415,6 +416,8 @@ bool df_fetch_streamed(df_gen *g);
 /* Sets what the accesses of a stage of a ROW kernel prefetch of the next row. Returns whether they
  * prefetch; then the caller calls df_fetch_end behind the stage. */
 bool df_fetch_rows(df_gen *g, uint32_t stage);
+/* The same for the body of a COL kernel that scans and reduces nothing. */
+bool df_fetch_scan(df_gen *g);
 
 /* ---- stream.c ---- */
 

@@ -30,6 +30,9 @@
  * Rows in the second cache take as long as without. Shorter rows than LEAST_ROW lose up to an
  * eighth, and longer ones than MOST_ROW gain nothing. So only variants do this, which know the
  * length.
+ *
+ * Running sums of columns prefetch one row ahead, too. That takes 344 us for 1024 rows of 1000
+ * f32, and 600 without prefetching. 2 KiB ahead, which is in the same row there, takes 897.
  */
 #include "jit_llvm/gen.h"
 
@@ -125,6 +128,16 @@ bool df_fetch_rows(df_gen *g, uint32_t stage)
         any = true;
     }
     return g->prefetches = g->fetches_lines = any;
+}
+
+bool df_fetch_scan(df_gen *g)
+{
+    if (!g->t->fetches_maps || g->level == DF_OPT_O0 || g->w == 1 || g->n_red == 0) return false;
+    const uint32_t along = g->red[g->n_red - 1];
+    for (uint32_t a = 0; a < g->k->n_access; a++)
+        if (df_gen_lane_step(g, a) == DF_STEP_UNIT && g->k->access[a].step[along] != DF_STEP_ZERO)
+            g->acc[a].ahead = df_gen_stride(g, a, along);
+    return g->prefetches = g->fetches_lines = true;
 }
 
 void df_fetch_end(df_gen *g)

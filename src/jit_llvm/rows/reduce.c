@@ -244,7 +244,7 @@ void df_scan_begin(df_gen *g, uint32_t stage)
         LLVMValueRef start = df_scan_start(g, i);
         const bool is_col = g->k->mode == DF_MODE_COL;
         if (!g->val[i].scan)
-            g->val[i].scan = df_gen_alloca(g, type, is_col ? DF_COL_GROUPS : 1, 64);
+            g->val[i].scan = df_gen_alloca(g, type, is_col ? g->slot_groups : 1, 64);
         if (!is_col) {
             LLVMBuildStore(g->b, start, g->val[i].scan);
             continue;
