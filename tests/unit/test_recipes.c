@@ -341,13 +341,26 @@ Test(recipes, f32_edges)
         unary *recipe;
         float x, want;
     } edge[] = {
-        { df_recipe_exp, -103.9f, 0x1p-149f },         { df_recipe_exp, -104, 0 },
-        { df_recipe_exp, 88.72283f, 0x1.ffff08p127f }, { df_recipe_exp, 88.72284f, INFINITY },
-        { df_recipe_sigmoid, -103.9f, 0x1p-149f },     { df_recipe_sigmoid, -105, 0 },
-        { df_recipe_gelu, -14.3f, -0x1p-149f },        { df_recipe_gelu, -14.4f, -0.f },
-        { df_recipe_silu, -108.5f, -0x1p-149f },       { df_recipe_silu, -109, -0.f },
-        { df_recipe_erfc, 10.05f, 0x1p-149f },         { df_recipe_erfc, 10.06f, 0 },
-        { df_recipe_softplus, -103.9f, 0x1p-149f },    { df_recipe_sinh, 89.5f, INFINITY },
+        { df_recipe_exp, -103.9f, 0x1p-149f },
+        { df_recipe_exp, -104, 0 },
+        { df_recipe_exp, 88.72283f, 0x1.ffff08p127f },
+        { df_recipe_exp, 88.72284f, INFINITY },
+        { df_recipe_exp, -177, 0 },
+        { df_recipe_exp, -1e30f, 0 },
+        { df_recipe_exp2, -149, 0x1p-149f },
+        { df_recipe_exp2, -150, 0 },
+        { df_recipe_exp2, -255, 0 },
+        { df_recipe_exp2, -1e30f, 0 },
+        { df_recipe_sigmoid, -103.9f, 0x1p-149f },
+        { df_recipe_sigmoid, -105, 0 },
+        { df_recipe_gelu, -14.3f, -0x1p-149f },
+        { df_recipe_gelu, -14.4f, -0.f },
+        { df_recipe_silu, -108.5f, -0x1p-149f },
+        { df_recipe_silu, -109, -0.f },
+        { df_recipe_erfc, 10.05f, 0x1p-149f },
+        { df_recipe_erfc, 10.06f, 0 },
+        { df_recipe_softplus, -103.9f, 0x1p-149f },
+        { df_recipe_sinh, 89.5f, INFINITY },
     };
     for (size_t i = 0; i < sizeof edge / sizeof *edge; i++) {
         const float y = run_f32(edge[i].recipe, edge[i].x);
