@@ -9,11 +9,12 @@
  * of slice, expand, reshape and diagonal. Unifying two classes costs one `equal` guard between the
  * axes where they began.
  *
- * An axis of extent 1 that meets another extent is broadcast, which costs an `is_const` guard. An
- * axis that is 1 by construction (kept reduced axes, unsqueeze) has class ONE, which meets any
- * class for free. So a batch that happens to be 1 is unified with the batch that it meets. Class
- * ONE is unified only where a rule demands it: a value that is written to a place of one element,
- * or a reshape of one element.
+ * An axis that is 1 by construction (kept reduced axes, unsqueeze) has class ONE, which meets any
+ * class for free. So a batch that happens to be 1 is unified with the batch that it meets. A class
+ * becomes ONE only where it must be 1. An axis of extent 1 that meets another extent is such a
+ * case, because it is broadcast. Others are a value that is written to a place of one element, and
+ * a reshape of one element. That costs an `is_const` guard. No kernel has a loop along such an
+ * axis.
  *
  * A slice notes the axes that it takes in full (start 0, step 1, all elements). They keep the class
  * of the operand, under guards. So neighbouring axes can merge through a slice of rows.
@@ -108,7 +109,7 @@ static uint32_t meet(pass *p, uint32_t a, uint32_t b)
     const int64_t x = cls_now(p, a), y = cls_now(p, b);
     if (x == y) return unify(p, a, b);
     df_assert(x == 1 || y == 1 || p->st != DEFT_OK);
-    guard_one(p, x == 1 ? a : b);
+    unify(p, CLS_ONE, x == 1 ? a : b);
     return x == 1 ? b : a;
 }
 
