@@ -103,6 +103,7 @@ typedef struct df_weights {
     bool is_a;
     bool has_pairs;         /* the elements are bf16, and are packed as pairs (bf16/bf16.h) */
     bool is_tiled;          /* for the tiles of AMX */
+    bool in_thirds;         /* packed as thirds (thirds/thirds.h) */
     int64_t k, n, row, col; /* rows, columns and strides of the product's B */
     int64_t bytes;          /* of the packed copy */
     uint32_t width;         /* columns of a panel */

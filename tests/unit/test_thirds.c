@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * runtime/thirds/thirds.h: random products of f32 in fast mode where the processor has tiles.
- * Results are as near the exact sums as those of strict mode may be. They do not depend on the
- * number of threads. Where a slice of a panel has an infinity, a NaN or a huge number, so have the
- * results. Without tiles, the tests pass and compute nothing.
+ * Results are as near the exact sums as those of strict mode may be. They depend neither on the
+ * number of threads nor on whether weights are packed once. Where a slice of a panel has an
+ * infinity, a NaN or a huge number, so have the results. Without tiles, the tests pass and compute
+ * nothing.
  */
 #include <criterion/criterion.h>
 
@@ -15,7 +16,10 @@
 #include "runtime/thirds/thirds.h"
 #include "support/budget.h"
 
-enum { MOST_THREADS = 3 };
+enum {
+    MOST_THREADS = 3,
+    KEPT_ROWS = 256 /* most rows of products whose weights are kept */
+};
 
 static uint64_t state;
 
@@ -101,7 +105,21 @@ static void collect(void *user, uint32_t thread, const char *tile, int64_t ld, i
                (size_t)(i1 - i0) * sizeof(float));
 }
 
-static void run(const fixture *f, uint32_t n_threads, bool tiled, float *to)
+/* Packs B as products with kept weights do. Returns NULL for products with too many rows for that.
+ */
+static char *keep_weights(df_matmul_job *j, df_pool *pool)
+{
+    df_weights w;
+    if (!df_matmul_find_weights(j, &w)) return NULL;
+    cr_assert(w.in_thirds && !w.is_a);
+    char *const packed = aligned_alloc(64, ((size_t)w.bytes + 63) / 64 * 64);
+    memset(packed, 0xff, (size_t)w.bytes);
+    df_matmul_pack(&w, DEFT_F32, j->b, packed, pool);
+    j->packed = packed;
+    return packed;
+}
+
+static void run(const fixture *f, uint32_t n_threads, bool tiled, bool keeps, float *to)
 {
     df_pool *pool = NULL;
     df_matmul_job j = f->job;
@@ -115,22 +133,26 @@ static void run(const fixture *f, uint32_t n_threads, bool tiled, float *to)
         j.user = &s;
     }
     void *const work = malloc(df_matmul_work_size(&j, NULL, n_threads) + 1);
+    char *const packed = keeps ? keep_weights(&j, pool) : NULL;
+    if (keeps) cr_assert_eq(packed != NULL, j.m * j.n_batch <= KEPT_ROWS);
     df_matmul_run(&j, NULL, NULL, pool, work);
     cr_assert_eq(df_thirds_run(&j, pool, work), tiled);
+    free(packed);
     free(work);
     df_pool_destroy(&pool);
 }
 
 static void run_all(const fixture *f)
 {
-    run(f, 1, false, f->c[0]);
-    for (uint32_t n = 1; n <= MOST_THREADS; n++) {
-        run(f, n, true, f->c[n]);
-        for (int64_t y = 0; y < f->job.m * f->job.n_batch; y++)
-            cr_assert_eq(memcmp(f->c[1] + y * f->job.c_row, f->c[n] + y * f->job.c_row,
-                                (size_t)f->job.n * sizeof(float)),
-                         0, "%u threads", n);
-    }
+    run(f, 1, false, false, f->c[0]);
+    for (uint32_t n = 1; n <= MOST_THREADS; n++)
+        for (int keeps = 0; keeps < 2; keeps++) {
+            run(f, n, true, keeps, f->c[n]);
+            for (int64_t y = 0; y < f->job.m * f->job.n_batch; y++)
+                cr_assert_eq(memcmp(f->c[1] + y * f->job.c_row, f->c[n] + y * f->job.c_row,
+                                    (size_t)f->job.n * sizeof(float)),
+                             0, "%u threads, kept weights: %d", n, keeps);
+        }
 }
 
 static bool begin(uint64_t seed)

@@ -25,6 +25,13 @@ static df_buffer *pack_weights(const df_run *r, const df_weights *w, deft_dtype 
     return copy;
 }
 
+/* Returns the bytes that an element takes in the packed copy. */
+static uint32_t bytes_of_element(const df_weights *w, deft_dtype t)
+{
+    if (w->in_thirds) return 3 * (uint32_t)deft_dtype_size(DEFT_BF16);
+    return (uint32_t)deft_dtype_size(w->has_pairs ? DEFT_BF16 : t);
+}
+
 df_buffer *df_run_find_weights(const df_run *r, const df_seg *seg, df_matmul_job *job)
 {
     df_weights w;
@@ -38,8 +45,7 @@ df_buffer *df_run_find_weights(const df_run *r, const df_seg *seg, df_matmul_job
                               .n = w.n,
                               .row = w.row,
                               .column = w.col,
-                              .size =
-                                  (uint32_t)deft_dtype_size(w.has_pairs ? DEFT_BF16 : job->dtype),
+                              .size = bytes_of_element(&w, job->dtype),
                               .width = w.width };
     df_buffer *copy = df_packs_find(r->x->packs, owner, &key, w.bytes, &make);
     if (make) {

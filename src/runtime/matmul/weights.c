@@ -15,6 +15,7 @@
 #include "runtime/matmul/small.h"
 #include "runtime/matmul/tile.h"
 #include "runtime/matmul/turn.h"
+#include "runtime/thirds/thirds.h"
 
 #include <string.h>
 
@@ -61,22 +62,28 @@ static int64_t weights_panel_size(const df_weights *w, deft_dtype t)
 bool df_matmul_find_weights(const df_matmul_job *job, df_weights *out)
 {
     df_matmul_turned turned;
-    if (job->images || job->in_thirds || job->k <= 0) return false;
+    if (job->images || job->k <= 0) return false;
     const bool is_a = df_matmul_turn(job, &turned);
     if (!is_a) turned.job = *job;
     df_matmul_job *const j = &turned.job;
     const df_tiles *const t = df_tiles_pick(j->dtype);
     df_matmul_fold_batch(j);
     if (j->n_batch != 1 || j->m <= 0 || j->m > MOST_ROWS || j->n <= 0) return false;
-    if (!PACKS_ALL && !gains_by_packing(j, t)) return false;
+    if (!job->in_thirds && !PACKS_ALL && !gains_by_packing(j, t)) return false;
     *out = (df_weights){ .is_a = is_a,
                          .has_pairs = j->is_bf16,
                          .is_tiled = j->is_tiled,
+                         .in_thirds = j->in_thirds,
                          .k = j->k,
                          .n = j->n,
                          .row = j->b_row,
                          .col = j->b_col,
                          .width = j->is_bf16 ? df_bf16_code_of(j)->kernel.nr : t->nr };
+    if (out->in_thirds) {
+        out->width = DF_THIRDS_LANES;
+        out->bytes = df_thirds_packed_size(j->k, j->n);
+        return true;
+    }
     out->bytes = weights_panel_size(out, j->dtype) * df_div_up(j->n, out->width);
     if (out->has_pairs) out->bytes += PAD_BYTES;
     return true;
@@ -110,6 +117,10 @@ static void pack_weights_panel(void *user, uint32_t i, uint32_t thread)
 void df_matmul_pack(const df_weights *w, deft_dtype t, const char *from, char *to, df_pool *pool)
 {
     packing p = { w, t, from, to };
+    if (w->in_thirds) {
+        df_thirds_pack(w, (const float *)(const void *)from, to, pool);
+        return;
+    }
     df_pool_run(pool, (uint32_t)df_div_up(w->n, w->width), pack_weights_panel, &p);
     if (!w->has_pairs) return;
     const df_bf16_view view = { .at = (const uint16_t *)(const void *)from,

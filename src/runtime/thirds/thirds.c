@@ -78,6 +78,12 @@ static void choose_tasks(thirds *t, uint32_t n_threads)
     t->n_mb = df_div_up(j->m, t->mb);
 }
 
+/* Returns the most steps in a slice. The slices are the same in each product with these k. */
+static int64_t steps_of_slice(int64_t n_steps)
+{
+    return df_div_up(n_steps, df_div_up(n_steps, STEPS));
+}
+
 static void plan_thirds(thirds *t, const df_matmul_job *job, uint32_t n_threads)
 {
     *t = (thirds){ .job = *job, .code = df_thirds_pick(), .tiles = df_tiles_pick(DEFT_F32) };
@@ -85,8 +91,8 @@ static void plan_thirds(thirds *t, const df_matmul_job *job, uint32_t n_threads)
     const int64_t size = (int64_t)sizeof(float);
     df_matmul_fold_batch(j);
     t->n_steps = df_div_up(j->k, STEP);
-    t->n_slices = df_div_up(t->n_steps, STEPS);
-    t->slice = df_div_up(t->n_steps, t->n_slices);
+    t->slice = steps_of_slice(t->n_steps);
+    t->n_slices = df_div_up(t->n_steps, t->slice);
     t->has_tile = !j->c || t->n_slices > 1;
     choose_tasks(t, n_threads);
     const int64_t panel = t->slice * DF_THIRDS_BYTES;
@@ -95,7 +101,7 @@ static void plan_thirds(thirds *t, const df_matmul_job *job, uint32_t n_threads)
     const int64_t most = df_min_i64(PANELS * LANES, df_max_i64(L2_BYTES / column, LANES));
     t->block = df_matmul_even_part(t->nb, most, LANES);
     t->a_bytes = (size_t)(df_min_i64(t->mb, BLOCK_ROWS) / LANES * panel);
-    t->b_bytes = (size_t)(t->block / LANES * panel);
+    if (!j->packed) t->b_bytes = (size_t)(t->block / LANES * panel);
     t->plain_bytes = (size_t)(t->slice * STEP * LANES * size);
     if (t->has_tile) t->c_bytes = align_size(t->mb * (t->block + C_GAP) * size);
 }
@@ -126,6 +132,62 @@ typedef struct thirds_block {
     /* Bit i: the slice of panel i has elements that are no sums of thirds. */
     uint32_t a_large, b_large;
 } thirds_block;
+
+/* ---- kept weights ---- */
+
+static int64_t bytes_of_panels(int64_t k, int64_t n)
+{
+    return df_div_up(n, LANES) * df_div_up(k, STEP) * DF_THIRDS_BYTES;
+}
+
+int64_t df_thirds_packed_size(int64_t k, int64_t n)
+{
+    const int64_t n_steps = df_div_up(k, STEP);
+    return bytes_of_panels(k, n) +
+           df_div_up(n, LANES) * df_div_up(n_steps, steps_of_slice(n_steps));
+}
+
+typedef struct thirds_packing {
+    const df_weights *w;
+    const float *from;
+    char *to;
+} thirds_packing;
+
+static void pack_kept_panel(void *user, uint32_t i, uint32_t thread)
+{
+    (void)thread;
+    const thirds_packing *const p = user;
+    const df_weights *const w = p->w;
+    const int64_t n_steps = df_div_up(w->k, STEP), slice = steps_of_slice(n_steps) * STEP;
+    const int64_t n_slices = df_div_up(w->k, slice), x = (int64_t)i * LANES;
+    char *to = p->to + i * n_steps * DF_THIRDS_BYTES;
+    char *const is_large = p->to + bytes_of_panels(w->k, w->n) + i * n_slices;
+    for (int64_t k = 0; k < w->k; k += slice, to += slice / STEP * DF_THIRDS_BYTES)
+        is_large[k / slice] =
+            !df_thirds_pick()->pack(to, true, p->from + k * w->row + x * w->col, w->row, w->col,
+                                    df_min_i64(w->k - k, slice), df_min_i64(w->n - x, LANES));
+}
+
+void df_thirds_pack(const df_weights *w, const float *from, char *to, df_pool *pool)
+{
+    thirds_packing p = { w, from, to };
+    df_pool_run(pool, (uint32_t)df_div_up(w->n, LANES), pack_kept_panel, &p);
+}
+
+/* Returns the slice of the panel of B that begins with column x. Bit i of b_large is set for it
+ * when it has elements that are no sums of thirds. */
+static const char *find_kept_panel(thirds_block *b, int64_t x, int64_t i)
+{
+    const thirds *const t = b->t;
+    const df_matmul_job *const j = &t->job;
+    const int64_t panel = x / LANES, step = b->k0 / STEP;
+    const char *const is_large = j->packed + bytes_of_panels(j->k, j->n) + panel * t->n_slices;
+    df_assert(x % LANES == 0);
+    if (is_large[step / t->slice]) b->b_large |= (uint32_t)1 << i;
+    return j->packed + (panel * t->n_steps + step) * DF_THIRDS_BYTES;
+}
+
+/* ---- the product of one slice of one block of rows ---- */
 
 static const float *element(const char *base, int64_t offset)
 {
@@ -176,8 +238,10 @@ DF_NOINLINE static void multiply_rows(thirds_block *b, int64_t y0, int64_t y1)
         if (!pack_panel_of(b, false, a, y)) b->a_large |= (uint32_t)1 << (y - y0) / LANES;
     for (int64_t x = b->n0; x < b->n1; x += LANES) {
         const int64_t i = (x - b->n0) / LANES, w = df_min_i64(b->n1 - x, LANES);
-        char *const packed = b->b + (is_alone ? 0 : i * panel);
-        if (y0 == b->m0 && !pack_panel_of(b, true, packed, x)) b->b_large |= (uint32_t)1 << i;
+        char *const own = b->b + (is_alone ? 0 : i * panel);
+        const char *const packed = b->t->job.packed ? find_kept_panel(b, x, i) : own;
+        if (packed == own && y0 == b->m0 && !pack_panel_of(b, true, own, x))
+            b->b_large |= (uint32_t)1 << i;
         a = b->a;
         for (int64_t y = y0; y < y1; y += LANES, a += panel) {
             const int64_t h = df_min_i64(y1 - y, LANES);

@@ -45,6 +45,12 @@ typedef struct df_thirds_code {
 /* NULL: built without it. It says nothing of the machine. */
 const df_thirds_code *df_thirds_pick(void);
 
+/* Kept weights: B packed as thirds once, panel after panel, each with all of its steps. A byte for
+ * each slice of each panel follows; it is 1 where an element is no sum of thirds. */
+int64_t df_thirds_packed_size(int64_t k, int64_t n);
+/* Packs w->k x w->n elements at `from` to `to`, on the threads of the pool. */
+void df_thirds_pack(const df_weights *w, const float *from, char *to, df_pool *pool);
+
 /* What df_matmul_work_size and df_matmul_run do, for a job whose in_thirds is set and which has no
  * images. df_thirds_run returns false, and does nothing, for any other. Results do not depend on
  * the number of threads. */
