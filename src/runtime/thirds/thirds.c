@@ -65,6 +65,16 @@ bool df_matmul_gains_by_thirds(const df_matmul_job *job)
            (j.b_row == 1 || j.b_col == 1);
 }
 
+/* Whether more parts of rows take less time than more parts of columns. Each part of rows packs all
+ * columns, and each part of columns all rows. To divide columns first costs more than that. A
+ * product of few k mostly reads and writes C, which often updates weights. These are read by rows
+ * in the next product, and half of each row then comes from the cache of another processor. */
+static bool gains_by_rows(const df_matmul_job *j, int64_t rows, int64_t columns)
+{
+    const int64_t shared = rows * columns == 1 ? j->m * j->n / 8 : 0;
+    return j->m * columns * j->k + shared > j->n * rows * j->k;
+}
+
 /* Chooses the parts of C. Squares need the least packing. */
 static void choose_tasks(thirds *t, uint32_t n_threads)
 {
@@ -72,7 +82,7 @@ static void choose_tasks(thirds *t, uint32_t n_threads)
     const int64_t each = j->m * j->n / n_threads * j->k / TASK_MACS;
     const int64_t tasks = df_max_i64(1, df_min_i64(each, TASKS)) * n_threads;
     int64_t rows = df_div_up(j->m, TASK_ROWS), columns = 1; /* parts */
-    while (rows * columns < tasks) *(j->m * columns > j->n * rows ? &rows : &columns) *= 2;
+    while (rows * columns < tasks) *(gains_by_rows(j, rows, columns) ? &rows : &columns) *= 2;
     t->mb = df_matmul_even_part(j->m, df_div_up(j->m, rows), LANES);
     t->nb = df_matmul_even_part(j->n, df_div_up(j->n, columns), LANES);
     t->n_mb = df_div_up(j->m, t->mb);
