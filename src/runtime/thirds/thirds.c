@@ -24,7 +24,8 @@
 enum {
     LANES = DF_THIRDS_LANES,
     STEP = DF_THIRDS_STEP,
-    STEPS = 8,             /* most steps in a slice of k */
+    ONLY_STEPS = 8,        /* most steps of the only slice of k: it needs no copy of C */
+    STEPS = 4,             /* of each of several: a panel of A, 24 KiB, stays in L1 */
     BLOCK_ROWS = 128,      /* of A that are packed at a time */
     TASK_ROWS = 1024,      /* at most */
     PANELS = 32,           /* of B in a block, at most */
@@ -91,7 +92,7 @@ static void choose_tasks(thirds *t, uint32_t n_threads)
 /* Returns the most steps in a slice. The slices are the same in each product with these k. */
 static int64_t steps_of_slice(int64_t n_steps)
 {
-    return df_div_up(n_steps, df_div_up(n_steps, STEPS));
+    return n_steps <= ONLY_STEPS ? n_steps : df_div_up(n_steps, df_div_up(n_steps, STEPS));
 }
 
 static void plan_thirds(thirds *t, const df_matmul_job *job, uint32_t n_threads)
@@ -259,7 +260,7 @@ DF_NOINLINE static void multiply_rows(thirds_block *b, int64_t y0, int64_t y1)
                 multiply_plainly(b, y, h, x, w);
             else
                 b->t->code->block(n_steps, a, packed, b->c + (y - b->m0) * b->c_row + x - b->n0,
-                                  b->c_row, h, w, b->k0 == 0);
+                                  b->c_row, h, w, b->k0 == 0, packed != own && y == y0);
         }
     }
 }

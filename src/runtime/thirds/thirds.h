@@ -34,9 +34,10 @@ typedef struct df_thirds_code {
     bool (*pack)(void *to, bool of_b, const float *from, int64_t step, int64_t stride, int64_t n,
                  int64_t w);
     /* Multiplies panels of n_steps times DF_THIRDS_STEP steps. C [m x n] begins with +0 when
-     * `first`. */
+     * `first`. is_far: B comes from beyond the L1 cache, and perhaps from memory, so that its next
+     * step is prefetched. */
     void (*block)(int64_t n_steps, const void *a, const void *b, float *c, int64_t c_row, int64_t m,
-                  int64_t n, bool first);
+                  int64_t n, bool first, bool is_far);
     /* Called on a thread before and after it calls `block`. */
     void (*begin)(void);
     void (*end)(void);

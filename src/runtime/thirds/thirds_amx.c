@@ -100,9 +100,11 @@ VECTORS static bool pack_thirds(void *to, bool of_b, const float *from, int64_t 
 
 /* ---- tiles ---- */
 
-/* Adds one product of thirds: tiles 4 and 5 times tiles 6 and 7. */
-#define MULTIPLY()                                                                                 \
+/* Adds product i of thirds, tiles 4 and 5 times tiles 6 and 7. Prefetches a sixth of the next step
+ * of B. */
+#define MULTIPLY(i)                                                                                \
     do {                                                                                           \
+        if (is_far) prefetch_tile(b + DF_THIRDS_BYTES + (i)*AREA);                                 \
         _tile_dpbf16ps(0, 4, 6);                                                                   \
         _tile_dpbf16ps(1, 4, 7);                                                                   \
         _tile_dpbf16ps(2, 5, 6);                                                                   \
@@ -119,8 +121,15 @@ VECTORS static bool pack_thirds(void *to, bool of_b, const float *from, int64_t 
         _tile_loadd(7, b + (third)*2 * AREA + AREA, ROW);                                          \
     } while (0)
 
+DF_INLINE void prefetch_tile(const char *tile)
+{
+#pragma GCC unroll 16
+    for (int i = 0; i < SIDE; i++) __builtin_prefetch(tile + i * ROW);
+}
+
 TILES static void multiply_thirds(int64_t n_steps, const void *packed_a, const void *packed_b,
-                                  float *c, int64_t c_row, int64_t m, int64_t n, bool first)
+                                  float *c, int64_t c_row, int64_t m, int64_t n, bool first,
+                                  bool is_far)
 {
     alignas(ROW) float edge[LANES * LANES];
     const bool is_whole = m == LANES && n == LANES;
@@ -142,17 +151,17 @@ TILES static void multiply_thirds(int64_t n_steps, const void *packed_a, const v
     for (; n_steps > 0; n_steps--, a += DF_THIRDS_BYTES, b += DF_THIRDS_BYTES) {
         LOAD_A(0);
         LOAD_B(2);
-        MULTIPLY();
+        MULTIPLY(0);
         LOAD_B(1);
-        MULTIPLY();
+        MULTIPLY(1);
         LOAD_A(1);
-        MULTIPLY();
+        MULTIPLY(2);
         LOAD_B(0);
-        MULTIPLY();
+        MULTIPLY(3);
         LOAD_A(2);
-        MULTIPLY();
+        MULTIPLY(4);
         LOAD_A(0);
-        MULTIPLY();
+        MULTIPLY(5);
     }
     _tile_stored(0, to, row_size);
     _tile_stored(1, to + SIDE, row_size);
