@@ -40,7 +40,11 @@
 #include "base/fp.h"
 #include "runtime/os.h"
 
-#define SPIN_NS 40000
+/* How long a worker spins for the next region. A step of a small network computes its loss on the
+ * caller alone, which takes 40 to 50 us, and to wake the worker after that takes another 25 us. */
+#define SPIN_NS 100000
+#define CROWDED_SPIN_NS                                                                            \
+    40000 /* the same where threads share processors, and for the caller there */
 /* How long a caller spins for the last tasks, where each worker has a processor. A task takes less
  * than that, mostly. A caller that sleeps is woken so late that the workers sleep meanwhile. The
  * next region then has to wake them, its last task ends late, and so on. */
@@ -68,6 +72,7 @@ typedef struct worker {
     uint32_t thread; /* from 1: the caller is 0 */
     uint32_t seen;   /* number of the last region before the worker was started */
     int cpu;         /* the processor that it is pinned to; -1: not pinned */
+    uint64_t spin_ns;
     pthread_t handle;
 } worker;
 
@@ -145,9 +150,9 @@ static void take_part(df_pool *p, uint32_t thread)
 /* Waits for a region other than *seen, stores its number in *seen and returns true. Returns false
  * when the pool ends. The number is read only once: a second read could return the number that
  * announces the end, and the worker would then wait for a region that never comes. */
-static bool wait_region(df_pool *p, uint32_t *seen)
+static bool wait_region(df_pool *p, uint32_t *seen, uint64_t spin_ns)
 {
-    const uint64_t until = df_os_now_ns() + SPIN_NS;
+    const uint64_t until = df_os_now_ns() + spin_ns;
     for (;;) {
         for (int i = 0; i < 64; i++) {
             const uint32_t region = atomic_load_explicit(&p->region, memory_order_acquire);
@@ -170,7 +175,7 @@ static void *pool_work(void *user)
     uint32_t seen = w->seen;
     /* A thread inherits the rounding mode of the thread that started it. */
     (void)df_fp_enter();
-    while (wait_region(w->pool, &seen)) take_part(w->pool, w->thread);
+    while (wait_region(w->pool, &seen, w->spin_ns)) take_part(w->pool, w->thread);
     return NULL;
 }
 
@@ -185,7 +190,11 @@ static void start_workers(df_pool *p)
     for (uint32_t i = 0; i < p->n_tried; i++) {
         worker *const w = &p->workers[i];
         /* With more threads than processors, which only tests ask for, nothing is pinned. */
-        *w = (worker){ .pool = p, .thread = i + 1, .seen = seen, .cpu = pin ? cpus[i] : -1 };
+        *w = (worker){ .pool = p,
+                       .thread = i + 1,
+                       .seen = seen,
+                       .cpu = pin ? cpus[i] : -1,
+                       .spin_ns = pin ? SPIN_NS : CROWDED_SPIN_NS };
         if (!df_os_thread(&w->handle, pool_work, w, w->cpu)) break;
         p->n_started++;
     }
@@ -282,7 +291,7 @@ static void open_region(df_pool *p, uint32_t n, task_fn task, void *user)
 
 static void wait_done(df_pool *p, uint32_t n)
 {
-    const uint64_t until = df_os_now_ns() + (p->free_cpu < 0 ? SPIN_NS : CALLER_SPIN_NS);
+    const uint64_t until = df_os_now_ns() + (p->free_cpu < 0 ? CROWDED_SPIN_NS : CALLER_SPIN_NS);
     do {
         for (int i = 0; i < 64; i++) {
             if (atomic_load_explicit(&p->n_done, memory_order_acquire) == n) return;
