@@ -43,8 +43,8 @@
 /* How long a worker spins for the next region. A step of a small network computes its loss on the
  * caller alone, which takes 40 to 50 us, and to wake the worker after that takes another 25 us. */
 #define SPIN_NS 100000
-#define CROWDED_SPIN_NS                                                                            \
-    40000 /* the same where threads share processors, and for the caller there */
+/* The same where threads share processors; there the caller spins as long for the last tasks. */
+#define CROWDED_SPIN_NS 40000
 /* How long a caller spins for the last tasks, where each worker has a processor. A task takes less
  * than that, mostly. A caller that sleeps is woken so late that the workers sleep meanwhile. The
  * next region then has to wake them, its last task ends late, and so on. */
