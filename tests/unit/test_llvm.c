@@ -523,6 +523,50 @@ static void fuzz_some(df_mode mode, bool runs, uint64_t seed0, uint32_t n_kernel
     free(g);
 }
 
+static bool only_scans(const df_kernel *k)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < k->n_ins; i++) {
+        if (df_kop_infos[k->ins[i].op].kind == DF_KOP_reduce) return false;
+        any |= df_kop_infos[k->ins[i].op].kind == DF_KOP_scan;
+    }
+    return any;
+}
+
+/* Columns in chunks of whole rows, of which a row has several and a rest. */
+Test(llvm, scans_of_long_rows, .timeout = 300)
+{
+    enum { WANTED = 12 };
+    random_kernel *g = malloc(sizeof *g);
+    df_compiler c[4]; /* the last one is for this machine as it is */
+    uint32_t n = 0;
+    for (int v = 0; v < 4; v++) c[v] = open_compiler(v < 3 ? widths[v] : 0);
+    for (uint64_t seed = 1; n < WANTED && (n < 4 || test_time_left(1)); seed++) {
+        random_kernel_make(g, seed, DF_MODE_COL, false);
+        const df_kernel *const k = &g->k;
+        if (!only_scans(k)) continue;
+        int64_t extents[DF_MAX_AXES];
+        for (uint32_t x = 0; x < k->n_axes; x++)
+            extents[x] = k->role[x] == DF_AXIS_INNER ? 4700 + 13 * (int64_t)n : 2 + (int64_t)x % 3;
+        g->given = extents;
+        random_run r;
+        make_run(g, &r);
+        for (int v = 0; v < 4; v++) {
+            df_code code;
+            compile_all(&c[v], &k, 1, DF_OPT_O2, &code);
+            random_run_reset(g, &r);
+            run_main(g, &r, &code);
+            expect_outputs(g, &r, c[v].name, seed);
+            c[v].release(c[v].self, &code);
+        }
+        random_run_end(g, &r);
+        n++;
+    }
+    cr_assert_geq(n, 4);
+    for (int v = 0; v < 4; v++) c[v].destroy(c[v].self);
+    free(g);
+}
+
 /* runs: ROW with several reduced axes */
 static void fuzz(df_mode mode, bool runs, uint32_t n_kernels, uint32_t n_shapes)
 {

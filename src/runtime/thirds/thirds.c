@@ -66,10 +66,11 @@ bool df_matmul_gains_by_thirds(const df_matmul_job *job)
            (j.b_row == 1 || j.b_col == 1);
 }
 
-/* Whether more parts of rows take less time than more parts of columns. Each part of rows packs all
- * columns, and each part of columns all rows. To divide columns first costs more than that. A
- * product of few k mostly reads and writes C, which often updates weights. These are read by rows
- * in the next product, and half of each row then comes from the cache of another processor. */
+/* Whether to double the parts of rows rather than those of columns. Each part of rows packs all
+ * columns, and each part of columns all rows, so less is packed in one of these ways. The first
+ * division counts `shared`, too: a product of few k mostly writes C, as an update of weights does.
+ * The next product reads the weights by rows. Where C was divided by columns, half of each row
+ * then comes from the cache of another processor. */
 static bool gains_by_rows(const df_matmul_job *j, int64_t rows, int64_t columns)
 {
     const int64_t shared = rows * columns == 1 ? j->m * j->n / 8 : 0;
