@@ -263,16 +263,22 @@ LLVMValueRef df_half_from_f32(df_gen *g, deft_dtype t, LLVMValueRef x, uint32_t 
 /* Sets has_short_nan and has_quiet_nan of all values. */
 void df_half_find_nans(df_gen *g);
 
-/* ---- estimate.c: quotients and roots of FAST kernels ---- */
+/* ---- estimate.c: quotients and roots without the divider ---- */
 
-/* Whether the functions below may be used for w lanes of t in this kernel. */
+/* Whether the three functions below may be used for w lanes of t in this kernel, which is FAST. */
 bool df_estimate_has(const df_gen *g, deft_dtype t, uint32_t w);
-/* Whether a single quotient or root is also faster by an estimate than by its instruction. */
+/* Whether, besides, a single quotient or root is faster by an estimate than by its instruction. */
 bool df_estimate_pays(const df_gen *g, deft_dtype t, uint32_t w);
 /* a / d, then sqrt(x), within about 1.5 ULP. */
 LLVMValueRef df_estimate_div(df_gen *g, LLVMValueRef a, LLVMValueRef d);
 LLVMValueRef df_estimate_sqrt(df_gen *g, LLVMValueRef x);
 LLVMValueRef df_estimate_over_sqrt(df_gen *g, LLVMValueRef a, LLVMValueRef x); /* a / sqrt(x) */
+/* Whether the next function may be used for w lanes of t, and may pay. */
+bool df_estimate_inverts_roots(const df_gen *g, deft_dtype t, uint32_t w);
+/* one / root[c] for n copies, with the bits of IEEE 754. one: lanes that are 1. root[c]: a square
+ * root. */
+void df_estimate_inverse_roots(df_gen *g, LLVMValueRef one, const LLVMValueRef *root, uint32_t n,
+                               LLVMValueRef *inverse);
 
 /* ---- access.c ---- */
 

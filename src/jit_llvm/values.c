@@ -505,6 +505,43 @@ bool df_gen_has_elem(const df_gen *g, uint32_t stage)
     return false;
 }
 
+/* A body of more instructions keeps the units for products as busy as the divider. */
+enum { MOST_BESIDE_ROOTS = 32 };
+
+bool df_gen_inverts_root(const df_gen *g, uint32_t i)
+{
+    const df_ins *ins = &g->k->ins[i];
+    if (ins->op != DF_K_div || g->level == DF_OPT_O0) return false;
+    const df_ins *one = &g->k->ins[ins->src[0]], *root = &g->k->ins[ins->src[1]];
+    return one->op == DF_K_const && one->imm == 0x3f800000 && root->op == DF_K_sqrt &&
+           g->val[ins->src[1]].place == PLACE_BODY &&
+           df_estimate_inverts_roots(g, (deft_dtype)ins->dtype, g->w) &&
+           df_gen_body_size(g) <= MOST_BESIDE_ROOTS;
+}
+
+/* Writes 1 / sqrt(x) for the copies from `first` up to but excluding n. The divider, which is idle
+ * while products invert, takes every fourth copy. */
+static void write_inverse_roots(df_gen *g, uint32_t i, uint32_t first, uint32_t n)
+{
+    const df_ins *ins = &g->k->ins[i];
+    LLVMValueRef root[DF_COPIES], inverse[DF_COPIES], one = df_gen_vec(g, ins->src[0]);
+    uint32_t of[DF_COPIES], n_inverted = 0;
+    for (uint32_t c = first; c < n; c++) {
+        df_gen_copy(g, c);
+        if (c % 4 == 3) {
+            emit_lanes(g, i);
+        } else {
+            root[n_inverted] = df_gen_vec(g, ins->src[1]);
+            of[n_inverted++] = c;
+        }
+    }
+    if (n_inverted > 0) df_estimate_inverse_roots(g, one, root, n_inverted, inverse);
+    for (uint32_t k = 0; k < n_inverted; k++) {
+        df_gen_copy(g, of[k]);
+        df_gen_set_lanes(g, i, inverse[k]);
+    }
+}
+
 static void place_copies(df_gen *g, df_gen_level place, uint32_t first, uint32_t end)
 {
     const bool are_lanes = place == PLACE_BODY || place == PLACE_LANES;
@@ -515,6 +552,10 @@ static void place_copies(df_gen *g, df_gen_level place, uint32_t first, uint32_t
             if (!are_lanes) df_gen_scalar(g, i);
             if (are_lanes && g->val[i].arm != 0) {
                 if (g->val[i].arm == i) write_arm(g, i, first, end);
+                continue;
+            }
+            if (are_lanes && df_gen_inverts_root(g, i)) {
+                write_inverse_roots(g, i, first, end);
                 continue;
             }
             for (uint32_t c = first; c < end && are_lanes; c++) {

@@ -38,7 +38,8 @@ static bool is_slow(const df_gen *g, uint32_t i)
 {
     const df_ins *ins = &g->k->ins[i];
     if (!df_is_real((deft_dtype)ins->dtype) || g->val[i].is_contracted) return false;
-    if (ins->op == DF_K_div) return !g->val[ins->src[1]].wants_inverse;
+    if (ins->op == DF_K_div)
+        return !g->val[ins->src[1]].wants_inverse && !df_gen_inverts_root(g, i);
     return ins->op == DF_K_sqrt;
 }
 

@@ -83,6 +83,8 @@ void df_gen_place_copies(df_gen *g, df_gen_level place, uint32_t first, uint32_t
 void df_gen_same_in_rows(df_gen *g);
 /* The number of marked instructions at PLACE_BODY, without those in arms. */
 uint32_t df_gen_body_size(const df_gen *g);
+/* Whether marked instruction i is 1 / sqrt(x), and products invert most of its roots. */
+bool df_gen_inverts_root(const df_gen *g, uint32_t i);
 /* Writes the row level of `stage`: its scalars, or in COL and LOOP its vectors. In stage 0, a call
  * of `part` skips the stores. */
 void df_gen_row_level(df_gen *g, uint32_t stage);
