@@ -433,10 +433,12 @@ Test(matmul, tiles)
     check_bf16(true);
 }
 
-/* Several tasks along both axes, and packed rows that tasks share. */
+/* Several tasks along both axes, packed rows that tasks share, and threads that share nothing. */
 Test(matmul, tiles_of_larger_products)
 {
-    static const int64_t shapes[][3] = { { 300, 520, 70 }, { 20, 1100, 600 }, { 520, 40, 530 } };
+    static const int64_t shapes[][3] = {
+        { 300, 520, 70 }, { 20, 1100, 600 }, { 520, 40, 530 }, { 530, 300, 70 }
+    };
     fixture f;
     start(&f);
     for (size_t i = 0; i < DF_LEN(shapes) && f.has_tiles; i++)
