@@ -92,6 +92,9 @@ bool df_matmul_enable_tiles(void);
  * on extents, strides and dtypes alone. */
 bool df_matmul_gains_by_thirds(const df_matmul_job *job);
 
+/* Whether a strict product of bf16 is faster by pairs than by f32 after a conversion. */
+bool df_matmul_pairs_pay(const df_matmul_job *job);
+
 /* Whether the product of these two arrays of bf16 has the strict bits when pairs are multiplied.
  * Needs DF_BF16_CHAINS. Reads both operands, on the threads of the pool, but for those whose
  * job.least is known. */

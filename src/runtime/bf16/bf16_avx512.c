@@ -191,15 +191,15 @@ BF16 static void gemm_bf16(int64_t k, const void *a, const void *b, void *c, int
     }
 }
 
+#define CODE                                                                                       \
+    .kernel = { gemm_bf16, MR, NV * LANES, 0 }, .unit = 1, .pack_a = pack_bf16, .pack = pack_bf16, \
+    .least = least_bf16
+
 const df_bf16_code *df_bf16_pick(void)
 {
-    static const df_bf16_code code = { .kernel = { gemm_bf16, MR, NV * LANES, 0 },
-                                       .unit = 1,
-                                       .pack_a = pack_bf16,
-                                       .pack = pack_bf16,
-                                       .least = least_bf16 };
+    static const df_bf16_code code = { CODE }, slow = { CODE, .is_slow = true };
     const bool has_it = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
                         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                         __builtin_cpu_supports("avx512bf16");
-    return has_it ? &code : NULL;
+    return !has_it ? NULL : __builtin_cpu_is("intel") ? &slow : &code;
 }

@@ -130,7 +130,8 @@ DF_NOINLINE static void matmul_job(const df_run *r, const df_seg *seg, df_matmul
                             .fast = (r->t->flags & DF_TRACE_FAST) != 0 };
     job->is_bf16 = r->x->bf16 >= (job->fast ? DF_BF16_FAST : DF_BF16_CHAINS) &&
                    seg->a_dtype == DEFT_BF16 && seg->b_dtype == DEFT_BF16 && !seg->windows &&
-                   job->m * job->n * job->k >= PAIRS_MACS;
+                   job->m * job->n * job->k >= PAIRS_MACS &&
+                   (job->fast || df_matmul_pairs_pay(job));
     for (uint32_t i = 0; i < seg->n_batch; i++) {
         job->batch_extent[i] = df_run_slot(r, seg->batch[i]);
         job->n_batch *= job->batch_extent[i];
