@@ -211,8 +211,8 @@ DEFT_API deft_tensor *deft_arange_i(deft_ctx *cx, int64_t start, int64_t stop, i
 DEFT_API deft_tensor *deft_arange_u(deft_ctx *cx, uint64_t start, uint64_t stop, int64_t step,
                                     deft_dtype dtype);
 
-/** n numbers from first to last, both included: first + i * ((last - first) / (n - 1)).
- * dtype must be a float. A negative n gives DEFT_E_RANGE. One element is `first`. */
+/** n numbers from first to last: first + i * ((last - first) / (n - 1)), and exactly last at the
+ * end. dtype must be a float. A negative n gives DEFT_E_RANGE. One element is `first`. */
 DEFT_API deft_tensor *deft_linspace(deft_ctx *cx, double first, double last, int64_t n,
                                     deft_dtype dtype);
 

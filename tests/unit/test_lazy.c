@@ -12,6 +12,26 @@
 
 #define EXPECT(r, t, ...) RIG_EXPECT((r), (t), __VA_ARGS__)
 
+Test(lazy, linspace_ends_with_its_last_number)
+{
+    rig r;
+    rig_open(&r, NULL, NULL);
+    for (int n = 2; n < 300; n += n < 150 ? 1 : 37) {
+        const deft_scope s = deft_scope_begin(r.cx);
+        float got[300];
+        double wide[300];
+        OK(&r, deft_read(deft_linspace(r.cx, 0.1, 0.7, n, DEFT_F32), DEFT_F32, got, (size_t)n * 4));
+        OK(&r, deft_read(deft_linspace(r.cx, 0.7, -3, n, DEFT_F64), DEFT_F64, wide, (size_t)n * 8));
+        cr_expect(got[0] == 0.1f && got[n - 1] == 0.7f, "%d numbers to %.9g", n,
+                  (double)got[n - 1]);
+        cr_expect(wide[0] == 0.7 && wide[n - 1] == -3, "%d numbers to %.17g", n, wide[n - 1]);
+        OK(&r, deft_read(deft_linspace(r.cx, 0, 1, n, DEFT_F16), DEFT_F32, got, (size_t)n * 4));
+        cr_expect(got[n - 1] == 1, "%d halves to %.9g", n, (double)got[n - 1]);
+        OK(&r, deft_scope_end(s));
+    }
+    rig_close(&r);
+}
+
 Test(lazy, records_and_reads)
 {
     rig r;

@@ -72,7 +72,7 @@ deft_tensor *deft_eye_k(deft_ctx *cx, int64_t rows, int64_t columns, int64_t k, 
     DF_LAYER_RETURN(deft_tensor *, cx, eye(cx, s, k, dtype));
 }
 
-/* first + i * step, as deft_linspace computes it for one element more. */
+/* first + i * step, as deft_linspace computes it for one element more, which is left out. */
 static deft_tensor *linspace_open(deft_ctx *cx, double first, double last, int64_t n,
                                   deft_dtype dtype)
 {

@@ -113,17 +113,23 @@ static uint32_t number_for(deft_ctx *cx, const char *what, deft_dtype dtype, dou
     return literal_for(cx, what, dtype, df_literal_f(v), site);
 }
 
+/* first + place * step in the dtype in which creation computes, for places in i64. */
+static uint32_t steps(deft_ctx *cx, const char *what, uint32_t places, df_literal first,
+                      df_literal step, deft_dtype dtype, uintptr_t site)
+{
+    const uint32_t i = df_to(cx, places, df_is_half(dtype) ? DEFT_F32 : dtype, site);
+    const uint32_t by = literal_for(cx, what, dtype, step, site);
+    const uint32_t from = literal_for(cx, what, dtype, first, site);
+    return df_map2(cx, DF_OP_add, from, df_map2(cx, DF_OP_mul, i, by, site), site);
+}
+
 /* first + iota * step in dtype. Halves are computed in f32 and rounded once. */
 static uint32_t sequence(deft_ctx *cx, const char *what, int64_t n, df_literal first,
                          df_literal step, deft_dtype dtype, uintptr_t site)
 {
     const df_shape s = { .rank = 1, .dim = { n } };
-    const deft_dtype t = df_is_half(dtype) ? DEFT_F32 : dtype;
-    const uint32_t i = df_to(cx, df_iota_node(cx, &s, 0, site), t, site);
-    const uint32_t by = literal_for(cx, what, dtype, step, site);
-    const uint32_t from = literal_for(cx, what, dtype, first, site);
-    const uint32_t at = df_map2(cx, DF_OP_add, from, df_map2(cx, DF_OP_mul, i, by, site), site);
-    return df_to(cx, at, dtype, site);
+    const uint32_t places = df_iota_node(cx, &s, 0, site);
+    return df_to(cx, steps(cx, what, places, first, step, dtype, site), dtype, site);
 }
 
 static bool check_arange(deft_ctx *cx, deft_dtype dtype)
@@ -203,9 +209,18 @@ deft_tensor *deft_linspace(deft_ctx *cx, double first, double last, int64_t n, d
     if (!df_is_float(dtype))
         return df_error(cx, DEFT_E_DTYPE, "linspace: not for %s", deft_dtype_name(dtype));
     if (n < 0) return df_error(cx, DEFT_E_RANGE, "linspace: %lld values", (long long)n);
+    const uintptr_t site = DF_SITE;
+    const df_shape s = { .rank = 1, .dim = { n } };
     const double step = n > 1 ? (last - first) / (double)(n - 1) : 0;
-    return df_result(
-        cx, sequence(cx, "linspace", n, df_literal_f(first), df_literal_f(step), dtype, DF_SITE));
+    const uint32_t places = df_iota_node(cx, &s, 0, site);
+    uint32_t at =
+        steps(cx, "linspace", places, df_literal_f(first), df_literal_f(step), dtype, site);
+    if (n > 1) { /* the steps may end beside the last number, which has to be there */
+        const uint32_t end = df_number_i(cx, "linspace", DEFT_I64, n - 1, site);
+        const uint32_t is_end = df_map2(cx, DF_OP_eq, places, end, site);
+        at = df_where(cx, is_end, number_for(cx, "linspace", dtype, last, site), at, site);
+    }
+    return df_result(cx, df_to(cx, at, dtype, site));
 }
 
 deft_tensor *deft_eye(deft_ctx *cx, int64_t rows, int64_t columns, deft_dtype dtype)
