@@ -127,7 +127,7 @@ def _from_sequence(value, dtype):
         numbers = list(map(complex, elements))
         data = _array.array("f" if dtype is complex64 else "d", [p for z in numbers for p in (z.real, z.imag)])
     elif dtype.code in ("e", None):
-        return _from_sequence(value, float32).astype(dtype)
+        return _from_sequence(value, float64).astype(dtype)    # rounded once
     else:
         data = _array.array(dtype.code, map(float if dtype.kind == "real" else int, elements))
     return _deft.from_buffer(data, dtype.number, shape)

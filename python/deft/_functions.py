@@ -96,7 +96,7 @@ def full_like(x, /, fill_value, *, dtype=None, device=None):
 
 def eye(n_rows, n_cols=None, /, *, k=0, dtype=None, device=None):
     _check_device(device)
-    return F["eye_k"](n_rows, n_rows if n_cols is None else n_cols, k, dtype_of(dtype) or float32)
+    return F["eye_k"](n_rows, n_rows if n_cols is None else n_cols, _diagonal(k), dtype_of(dtype) or float32)
 
 
 def linspace(start, stop, /, num, *, dtype=None, device=None, endpoint=True):
@@ -110,16 +110,21 @@ def linspace(start, stop, /, num, *, dtype=None, device=None, endpoint=True):
     return F["complex"](made(start.real, stop.real, num, part), made(start.imag, stop.imag, num, part))
 
 
+def _diagonal(k):
+    """The number of a diagonal, in 64 bits. One further away than that is outside of every matrix."""
+    return builtins.max(-2 ** 62, builtins.min(int(k), 2 ** 62))
+
+
 def meshgrid(*arrays, indexing="xy"):
     return list(F["meshgrid"](arrays, indexing == "xy"))
 
 
 def tril(x, /, *, k=0):
-    return F["tril"](x, k)
+    return F["tril"](x, _diagonal(k))
 
 
 def triu(x, /, *, k=0):
-    return F["triu"](x, k)
+    return F["triu"](x, _diagonal(k))
 
 
 def from_dlpack(x, /, *, device=None, copy=None):
@@ -259,12 +264,13 @@ def reshape(x, /, shape, *, copy=None):
 
 
 def roll(x, /, shift, *, axis=None):
+    turn = builtins.max(x.size, 1)    # after which every axis is where it was
     if axis is None:
-        return F["roll"](x, shift, _FLAT)
+        return F["roll"](x, shift % turn, _FLAT)
     axes = _axes(axis)
     shifts = (shift,) * len(axes) if isinstance(shift, int) else tuple(shift)
     for s, a in zip(shifts, axes):
-        x = F["roll"](x, s, a)
+        x = F["roll"](x, s % turn, a)
     return x
 
 

@@ -11,7 +11,8 @@ import math
 import operator
 
 from . import _deft
-from ._core import Array, ShapeError, _NUMBERS, _convert_operand, _operand, all_dtypes, asarray, bool_, functions, int64
+from ._core import (Array, RangeError, ShapeError, _NUMBERS, _convert_operand, _operand, all_dtypes, asarray, bool_, functions,
+                    int64)
 
 
 def _entry(key):
@@ -51,7 +52,7 @@ def _is_mask(key):
 
 def _check_mask(x, axis, mask):
     if mask.shape != x.shape[axis:axis + mask.ndim]:
-        raise ShapeError(f"a mask of shape {mask.shape} for axes of shape {x.shape[axis:axis + mask.ndim]}")
+        raise RangeError(f"a mask of shape {mask.shape} for axes of shape {x.shape[axis:axis + mask.ndim]}")
 
 
 def _true_indices(mask):
@@ -137,12 +138,24 @@ def _rows_at(mask, value, ndim):
     return functions["reshape"](rows, (*mask.shape, *value.shape[1:]))
 
 
+def _assigned_value(x, value):
+    """What is assigned to elements of x, in its dtype. A number must fit, as one that is assigned to a slice."""
+    if isinstance(value, _NUMBERS):
+        element = functions["zeros"]((), x.dtype)
+        element[()] = value
+        return element
+    if not isinstance(value, Array):
+        value = asarray(value, dtype=x.dtype, copy=True)
+    return value.astype(x.dtype, copy=False)
+
+
 def _assign_index(x, key, value):
-    keys = _entries(x, key)
-    if not isinstance(value, (Array, *_NUMBERS)):
-        value = _operand(value)
-    if isinstance(value, Array):
-        value = value.astype(x.dtype)
+    """Assigns where the key has arrays, or the value is a list."""
+    keys, is_list = _entries(x, key), not isinstance(value, (Array, *_NUMBERS))
+    value = _assigned_value(x, value)
+    if is_list and not any(isinstance(k, Array) for k in keys):
+        x[key] = value
+        return
     if _is_leading_mask(keys):
         mask = keys[0]
         _check_mask(x, 0, mask)
@@ -156,11 +169,11 @@ def _assign_index(x, key, value):
             else:
                 value = _rows_at(mask, value, more)
         mask = functions["reshape"](mask, mask.shape + (1,) * more)
-        x.assign(functions["where"](mask, value, x).astype(x.dtype))
+        x.assign(functions["where"](mask, value, x))
         return
     # The positions of the elements, as the same index selects them, then a flat update. The last of equal positions counts.
     positions = functions["reshape"](functions["iota"]((x.size,), 0), x.shape)[tuple(keys)]
-    value = functions["expand"](_without_ones(asarray(value).astype(x.dtype), positions.ndim), positions.shape)
+    value = functions["expand"](_without_ones(value, positions.ndim), positions.shape)
     flat = functions["scatter"](functions["reshape"](x, (x.size,)), functions["reshape"](positions, (positions.size,)),
                                 functions["reshape"](value, (positions.size,)), 0)
     x.assign(functions["reshape"](flat, x.shape))

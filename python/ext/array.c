@@ -615,14 +615,13 @@ static int array_set(PyObject *self, PyObject *key, PyObject *value)
     if (!array_usable(a) || !context_enter(a->cx)) return -1;
     const int how = indices_of(a, key, &at);
     if (how < 0) return -1;
-    PyObject *const done = how ? NULL : PyObject_CallFunctionObjArgs(assign_hook, self, key, value, NULL);
-    if (how == 0) {
+    PyObject *const x = how ? convert(value) : NULL;
+    if (!x) { /* an index with arrays, or nested lists */
+        if (PyErr_Occurred()) return -1;
+        PyObject *const done = PyObject_CallFunctionObjArgs(assign_hook, self, key, value, NULL);
         Py_XDECREF(done);
         return done ? 0 : -1;
     }
-    PyObject *x = convert(value);
-    if (!x && !PyErr_Occurred()) x = array_made_of(value); /* nested lists */
-    if (!x) return -1;
     if (!context_enter(a->cx)) { /* Python ran since: another thread may compute here */
         Py_DECREF(x);
         return -1;

@@ -31,8 +31,12 @@ class Indices:
     def array(self, shape, dtype):
         if dtype == "bool":
             return np.asarray(self.numbers.random(shape) < 0.5)
-        a = self.numbers.integers(0 if dtype[0] == "u" else -9, 9, shape)
-        return np.asarray(a + 1j * self.numbers.integers(-9, 9, shape) if dtype[0] == "c" else a, dtype)
+        if dtype[0] in "iu":
+            limits = np.iinfo(dtype)
+            low, high = (limits.min, limits.max) if self.chance(0.3) else (0 if dtype[0] == "u" else -9, 9)
+            return np.asarray(self.numbers.integers(low, high, shape, dtype, endpoint=True))
+        a = self.numbers.standard_normal(shape)
+        return np.asarray(a + 1j * self.numbers.standard_normal(shape) if dtype[0] == "c" else a, dtype)
 
     def slice(self, n):
         bounds = [self.random.choice([None, self.random.randint(-n - 2, n + 2)]) for _ in range(2)]
@@ -69,6 +73,12 @@ class Indices:
                 keys.append(self.slice(shape[axis]))
                 axis += 1
         return keys[0] if len(keys) == 1 and self.chance(0.5) else tuple(keys)
+
+    def given(self, value):
+        """The value as numbers of Python: one, or nested lists. No lists stand for an array without elements."""
+        if not value.size:
+            return value
+        return value.flat[0].item() if self.chance(0.4) else value.tolist()
 
     def note(self, key):
         keys = key if isinstance(key, tuple) else (key,)
@@ -115,6 +125,8 @@ class Random(unittest.TestCase):
                 continue
             draw.note(key)
             n_compared += 1
+            given = draw.given(value)
+            self.check(f"assigned {given!r}", a, key, assigned(a.copy(), key, given), lambda: assigned(deft.asarray(a.copy()), key, given))
             self.check("read", a, key, part, lambda: deft.asarray(a.copy())[key])
             self.check("assigned", a, key, want, lambda: assigned(deft.asarray(a.copy()), key, deft.asarray(value)))
         self.assertGreater(n_compared, 2000)

@@ -293,7 +293,7 @@ class Indices(unittest.TestCase):
             x[[0, 2]].tolist()
         with self.assertRaises(IndexError):
             x[0, [1, 3], [0, 0]].tolist()
-        with self.assertRaises(deft.ShapeError):
+        with self.assertRaises(IndexError):
             x[deft.asarray([True])]
 
     def test_assigning(self):
@@ -319,6 +319,40 @@ class Indices(unittest.TestCase):
             x[0] = deft.ones(3)
         with self.assertRaises(TypeError):
             del x[0]
+
+    def test_assigned_numbers_take_the_dtype_whatever_the_index_is(self):
+        mask, at = deft.asarray([True, False]), deft.asarray([0])
+        for key in (0, slice(0, 1), at, mask):
+            for dtype, number in ((deft.float64, 0.1), (deft.complex128, 0.1 + 0.7j), (deft.uint64, 2 ** 64 - 1), (deft.int64, -2 ** 63)):
+                x = deft.zeros(2, dtype=dtype)
+                x[key] = number
+                self.assertEqual(x.tolist(), [number, 0], (key, dtype))
+                x[key] = [0]
+                x[key] = [number]
+                self.assertEqual(x.tolist(), [number, 0], (key, dtype))
+            whole, byte = deft.asarray([3, 2 ** 53 + 1]), deft.ones(2, dtype=deft.uint8)
+            with self.assertRaises(deft.DtypeError):
+                whole[key] = 2.5
+            with self.assertRaises(deft.RangeError):
+                byte[key] = 300
+            with self.assertRaises(OverflowError):
+                byte[key] = [300]
+            self.assertEqual((whole.tolist(), byte.tolist()), ([3, 2 ** 53 + 1], [1, 1]))
+            whole[key] = deft.asarray(2.5)    # arrays are converted, as by astype
+            self.assertEqual(whole.tolist(), [2, 2 ** 53 + 1])
+
+    def test_numbers_of_lists_are_rounded_once(self):
+        self.assertEqual(deft.asarray([1 + 2 ** -11 + 2 ** -30], dtype=deft.float16).tolist(), [1 + 2 ** -10])
+        self.assertEqual(deft.asarray([1 + 2 ** -8 + 2 ** -40], dtype=deft.bfloat16).tolist(), [1 + 2 ** -7])
+
+    def test_a_mask_of_another_shape_is_an_index_error(self):
+        for mask in (deft.zeros(3, dtype=deft.bool), deft.zeros((2, 4), dtype=deft.bool)):
+            with self.assertRaises(deft.RangeError):
+                deft.ones((2, 3))[mask]
+            with self.assertRaises(IndexError):
+                deft.ones((2, 3))[mask] = 1
+            with self.assertRaises(IndexError):
+                deft.ones((4, 2, 3))[0, mask]
 
 
 class Mistakes(unittest.TestCase):

@@ -7,6 +7,15 @@ import deft
 
 
 class Compile(unittest.TestCase):
+    def test_diagonals_and_shifts_of_any_size(self):
+        far, x = 2 ** 70, deft.ones((2, 2))
+        self.assertEqual((deft.eye(2, k=far).tolist(), deft.eye(2, k=-far).tolist()), ([[0, 0], [0, 0]],) * 2)
+        self.assertEqual((deft.tril(x, k=far).tolist(), deft.triu(x, k=far).tolist()), ([[1, 1], [1, 1]], [[0, 0], [0, 0]]))
+        self.assertEqual((deft.tril(x, k=-far).tolist(), deft.triu(x, k=-far).tolist()), ([[0, 0], [0, 0]], [[1, 1], [1, 1]]))
+        self.assertEqual(deft.roll(deft.arange(5), far).tolist(), [1, 2, 3, 4, 0])     # far is 4 after turns of 5
+        self.assertEqual(deft.roll(deft.reshape(deft.arange(6), (2, 3)), (-far, 1), axis=(1, 0)).tolist(), [[4, 5, 3], [1, 2, 0]])
+        self.assertEqual(deft.roll(deft.zeros((0, 3)), far, axis=0).shape, (0, 3))
+
     def test_a_replay_runs_no_python(self):
         runs = []
 
