@@ -51,7 +51,8 @@ def _is_mask(key):
 
 
 def _check_mask(x, axis, mask):
-    if mask.shape != x.shape[axis:axis + mask.ndim]:
+    """As in NumPy, an extent of 0 fits any: it selects nothing."""
+    if any(m not in (n, 0) for m, n in zip(mask.shape, x.shape[axis:axis + mask.ndim])):
         raise RangeError(f"a mask of shape {mask.shape} for axes of shape {x.shape[axis:axis + mask.ndim]}")
 
 
@@ -62,9 +63,11 @@ def _true_indices(mask):
     return [found[:, a] for a in range(mask.ndim)]
 
 
-def _is_leading_mask(keys):
-    rest = keys[1:]
-    return _is_mask(keys[0]) and keys[0].ndim and all(k is Ellipsis or isinstance(k, slice) and k == slice(None) for k in rest)
+def _is_leading_mask(x, keys):
+    """Whether the keys are one mask of the leading axes of x. One that does not fit is refused elsewhere."""
+    mask, *rest = keys
+    fits = _is_mask(mask) and mask.ndim and mask.shape == x.shape[:mask.ndim]
+    return fits and all(k is Ellipsis or isinstance(k, slice) and k == slice(None) for k in rest)
 
 
 def _without_masks(x, keys):
@@ -100,8 +103,7 @@ def _flat_index(arrays, extents):
 
 def _index(x, key):
     keys = _entries(x, key)
-    if _is_leading_mask(keys):
-        _check_mask(x, 0, keys[0])
+    if _is_leading_mask(x, keys):
         found, = _true_indices(functions["reshape"](keys[0], (keys[0].size,)))
         return functions["take"](functions["reshape"](x, (keys[0].size, *x.shape[keys[0].ndim:])), found, 0)
     x, keys = _without_masks(x, keys)
@@ -156,9 +158,8 @@ def _assign_index(x, key, value):
     if is_list and not any(isinstance(k, Array) for k in keys):
         x[key] = value
         return
-    if _is_leading_mask(keys):
+    if _is_leading_mask(x, keys):
         mask = keys[0]
-        _check_mask(x, 0, mask)
         more = x.ndim - mask.ndim
         if isinstance(value, Array) and value.ndim > more:
             value = _without_ones(value, more + 1)

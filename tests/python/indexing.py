@@ -48,7 +48,8 @@ class Indices:
             return np.asarray(self.numbers.random() < 0.5), 0
         if self.chance(0.3):
             n = self.random.randint(1, len(shape))
-            return self.numbers.random(shape[:n]) < 0.4, n
+            extents = [0 if self.chance(0.05) else extent for extent in shape[:n]]
+            return self.numbers.random(extents) < 0.4, n
         extents = tuple(1 if self.chance(0.2) else n for n in common[self.random.randint(0, len(common)):])
         at = self.numbers.integers(-shape[0], max(shape[0], 1), extents) if shape[0] else np.zeros((0,), int)
         return (at if self.chance(0.7) or not at.ndim else at.tolist()), 1
