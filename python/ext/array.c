@@ -420,9 +420,14 @@ static PyObject *array_invert(PyObject *a)
     return unary(deft_bitwise_not, a);
 }
 
-static PyObject *array_positive(PyObject *a)
+/* Another object with the value of `a`: assigning to one does not change the other. */
+static PyObject *array_positive(PyObject *self)
 {
-    return Py_NewRef(a);
+    Array *const a = (Array *)self;
+    deft_tensor *t;
+    if (!array_usable(a) || !context_enter(a->cx)) return NULL;
+    RECORD(a->cx, t, deft_reshape(a->t, deft_shape_get(a->t)));
+    return array_new(a->cx, t);
 }
 
 /* ---- what an array is ---- */
@@ -597,6 +602,18 @@ static deft_tensor *without_ones(deft_tensor *t, uint32_t rank)
     return n ? deft_reshape(t, deft_shape_of(s.rank - n, s.dim + n)) : t;
 }
 
+/* In a function that is being recorded, handles are not kept, which would end what makes them views.
+ * Such an Array becomes a tensor of its own before a part of it is assigned: the value that it has,
+ * bound to a handle that shows nothing else. */
+static bool make_own(Array *a)
+{
+    if (!a->of || a->is_input) return true;
+    deft_tensor *own, *done = NULL;
+    RECORD(a->cx, own, deft_zeros_like(a->t));
+    if (own) RECORD(a->cx, done, deft_assign(own, a->t));
+    return array_rebind(a, done);
+}
+
 /* The part of `a` that the indices name becomes t. */
 static deft_tensor *store(Array *a, const indices *at, deft_tensor *t)
 {
@@ -629,7 +646,7 @@ static int array_set(PyObject *self, PyObject *key, PyObject *value)
     const deft_dtype dtype = deft_dtype_of(a->t);
     deft_tensor *t = array_operand_beside(a->cx, x, dtype), *stored = NULL;
     if (t && (array_check(x) || PyBool_Check(x)) && deft_dtype_of(t) != dtype) t = deft_cast(t, dtype);
-    if (t) RECORD(a->cx, stored, store(a, &at, t));
+    if (t && make_own(a)) RECORD(a->cx, stored, store(a, &at, t));
     a->cx->n_recorded += 3;
     Py_DECREF(x);
     if (!stored && !PyErr_Occurred()) raise_mistake(a->cx);

@@ -7,6 +7,40 @@ import deft
 
 
 class Compile(unittest.TestCase):
+    def test_a_part_is_another_array_in_recorded_functions_too(self):
+        def slices(x):
+            a = x * 1
+            b, copy = a[0:2], deft.asarray(a, copy=True)
+            c = b[0:1]
+            b[0] = 5
+            c[0] = 6
+            copy[1] = 7
+            a[2] = 8
+            return a, b, c, copy
+
+        def others(x):
+            flipped, wide, zeros = deft.flip(x), deft.broadcast_to(x[None], (2, 3)), deft.zeros(3)
+            same, part, positive = deft.real(x), zeros[1:], +x
+            flipped[0], wide[0, 0], part[0], same[1], positive[2] = 5, 6, 7, 8, 9
+            return x, flipped, wide, zeros, part, same, positive
+
+        x = deft.asarray([1.0, 2, 3])
+        want = {slices: [[1, 2, 8], [5, 2], [6], [1, 7, 3]],
+                others: [[1, 2, 3], [5, 2, 1], [[6, 2, 3], [1, 2, 3]], [0, 0, 0], [7, 0], [1, 8, 3], [1, 2, 9]]}
+        for fn, values in want.items():
+            for run in (fn, deft.compile(fn), lambda v: [y[0] for y in deft.vmap(fn)(v[None])]):
+                for _ in range(2):
+                    self.assertEqual([y.tolist() for y in run(x)], values, fn.__name__)
+            self.assertEqual(x.tolist(), [1, 2, 3])
+
+        def step(state, row):
+            part = state[0:2]
+            part[0] = part[0] + row
+            return deft.concat([part, state[2:]]), deft.sum(state)
+
+        state, sums = deft.scan(step, x, x)
+        self.assertEqual((state.tolist(), sums.tolist()), ([7, 2, 3], [6, 7, 9]))
+
     def test_diagonals_and_shifts_of_any_size(self):
         far, x = 2 ** 70, deft.ones((2, 2))
         self.assertEqual((deft.eye(2, k=far).tolist(), deft.eye(2, k=-far).tolist()), ([[0, 0], [0, 0]],) * 2)
