@@ -391,6 +391,49 @@ def astype(d, dtype):
     return [a], "astype", lambda xp, x: xp.astype(x, getattr(xp, to))
 
 
+# ---- views, and functions that are compiled ----
+
+def as_view(d, a):
+    """An array of deft with the elements of a, which shows those of another one."""
+    how = d.one(["reversed steps", "permuted", "memory", "padded", "pending", "joined"])
+    if not a.ndim or not a.size or how == "pending":
+        return deft.reshape(deft.asarray(a.copy()), (1, *a.shape))[0]
+    axis, order = d.random.randrange(a.ndim), d.random.sample(range(a.ndim), a.ndim)
+    if how == "permuted":
+        return deft.permute_dims(deft.asarray(np.ascontiguousarray(np.transpose(a, order))), [order.index(i) for i in range(a.ndim)])
+    if how == "memory":
+        part = np.zeros([2 * n for n in a.shape], a.dtype)[(slice(None, None, -2),) * a.ndim]
+        part[...] = a
+        return deft.asarray(part)
+    if how == "joined":
+        return deft.concat([deft.asarray(p.copy()) for p in np.split(a, [a.shape[axis] // 2], axis)], axis=axis)
+    step, extents = d.random.randint(1, 3), list(a.shape)
+    where = [slice(1, n + 1) for n in a.shape]
+    if how == "reversed steps":
+        last = (a.shape[axis] - 1) * step + 1
+        extents[axis], where[axis] = last, slice(last, 0, -step)
+    whole = np.ones([n + 2 for n in extents], a.dtype)
+    whole[tuple(where)] = a
+    return deft.asarray(whole)[tuple(where)]
+
+
+def then(how, xp, r):
+    """What else is done with a result."""
+    if isinstance(r, (list, tuple)):
+        return [then(how, xp, x) for x in r]
+    if not r.ndim:
+        return r
+    if how == "turn":
+        return xp.flip(xp.permute_dims(r, tuple(range(r.ndim))[::-1]))
+    if how == "double":
+        return xp.concat([r, r], axis=-1)[..., ::-2]
+    if how == "assign" and r.size:
+        r = xp.asarray(r, copy=True)
+        r[::-1] = xp.asarray(r, copy=True)
+        r[0] = r[-1]
+    return r
+
+
 class Standard(unittest.TestCase):
     def check(self, got, want, of):
         if isinstance(want, (list, tuple)):
@@ -428,6 +471,31 @@ class Standard(unittest.TestCase):
         self.assertEqual(names - set(compared), set())
         self.assertGreater(sum(compared.values()), 5000)
         print(f"{sum(compared.values())} calls of {len(compared)} functions")
+
+    def test_views_and_compiled_functions(self):
+        d, names = Draw(SEED + 1), [n for n, (_, _, weight) in CALLS.items() for _ in range(weight)]
+        n_compared = 0
+        for _ in range(1000):
+            draw, dtypes, _ = CALLS[d.one(names)]
+            arrays, name, run = draw(d, d.one(dtypes))
+            how, is_compiled = d.one(["nothing", "turn", "double", "assign"]), d.chance(0.7)
+            try:
+                want = run(np, *arrays)
+            except (ValueError, IndexError):
+                continue
+            want = then(how, np, [np.asarray(w) for w in want] if isinstance(want, (list, tuple)) else np.asarray(want))
+            of = f"{name}, then {how}, {'compiled' if is_compiled else ''}, of {[a.tolist() for a in arrays]}"
+
+            def call(*x):
+                return then(how, deft, run(deft, *x))
+            fn = deft.compile(call) if is_compiled else call
+            try:
+                for xs in [as_view(d, a) for a in arrays], [deft.asarray(a.copy()) for a in arrays]:
+                    self.check(fn(*xs), want, of)
+            except Exception as e:
+                raise AssertionError(f"{of}: {type(e).__name__}: {e}") from e
+            n_compared += 1
+        self.assertGreater(n_compared, 800)
 
 
 if __name__ == "__main__":
