@@ -74,6 +74,8 @@ def ones(shape, *, dtype=None, device=None):
 
 def full(shape, fill_value, *, dtype=None, device=None):
     _check_device(device)
+    if isinstance(fill_value, Array):    # such as a parameter of a compiled function
+        return broadcast_to(fill_value if dtype is None else fill_value.astype(dtype), _shape(shape))
     dtype = dtype_of(dtype) or _number_dtype(fill_value)
     if isinstance(fill_value, complex):
         return F["full_c"](_shape(shape), dtype, fill_value.real, fill_value.imag)

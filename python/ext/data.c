@@ -110,12 +110,16 @@ PyObject *array_item(PyObject *self, PyObject *unused)
     const deft_dtype dtype = deft_dtype_of(a->t);
     const bool is_float = deft_isdtype(dtype, DEFT_KIND_REAL), is_large = dtype == DEFT_U64;
     const bool is_complex = deft_isdtype(dtype, DEFT_KIND_COMPLEX);
+    deft_tensor *t = a->t;
+    /* A parameter of a compiled function is a number without a dtype, which is read whole. */
+    if (a->of && is_float) RECORD(a->cx, t, deft_cast(a->t, DEFT_F64));
+    if (!t) return raise_mistake(a->cx);
     context_turn(a->cx);
     PyThreadState *const state = context_begin_work(a->cx);
-    const deft_status st = is_float   ? deft_item_f64(a->t, &f)
-                           : is_complex ? deft_item_c128(a->t, z)
-                           : is_large ? deft_item_u64(a->t, &u)
-                                      : deft_item_i64(a->t, &i);
+    const deft_status st = is_float   ? deft_item_f64(t, &f)
+                           : is_complex ? deft_item_c128(t, z)
+                           : is_large ? deft_item_u64(t, &u)
+                                      : deft_item_i64(t, &i);
     context_end_work(a->cx, state);
     if (st != DEFT_OK) return raise_read(a->cx, st);
     if (dtype == DEFT_BOOL) return PyBool_FromLong(i != 0);

@@ -41,6 +41,21 @@ class Compile(unittest.TestCase):
         state, sums = deft.scan(step, x, x)
         self.assertEqual((state.tolist(), sums.tolist()), ([7, 2, 3], [6, 7, 9]))
 
+    def test_parameters_are_numbers_of_64_bits(self):
+        @deft.compile
+        def read(x, number):
+            return x * float(number) + deft.asarray([number, 1.0], dtype=deft.float64)
+
+        @deft.compile
+        def filled(x, number):
+            return deft.full((2,), number, dtype=deft.float64), deft.full_like(x, number), deft.where(x > 0, number, x)
+
+        x = deft.ones(2, dtype=deft.float64)
+        for number in (0.1, 0.7):
+            self.assertEqual(read(x, number).tolist(), [number + number, number + 1])
+            self.assertEqual([y.tolist() for y in filled(x, number)], [[number, number]] * 3)
+        self.assertEqual(deft.full(2, deft.asarray(3), dtype=deft.int8).tolist(), [3, 3])
+
     def test_diagonals_and_shifts_of_any_size(self):
         far, x = 2 ** 70, deft.ones((2, 2))
         self.assertEqual((deft.eye(2, k=far).tolist(), deft.eye(2, k=-far).tolist()), ([[0, 0], [0, 0]],) * 2)
