@@ -272,6 +272,13 @@ static PyObject *unary(unary_fn op, PyObject *a)
 
 /* ---- assigning ---- */
 
+/* Whether the innermost function that is being recorded made `a`, which then gets a new handle when
+ * it is assigned. The handle would end before an Array of a function around that one. */
+static bool is_local(const Array *a)
+{
+    return a->of && a->of == a->cx->body && !a->is_input;
+}
+
 /* Gives `a` the value of t, as the operators with "=" do. Arrays from outside are assigned, so that
  * captures and steps see it. An Array of a function that is being recorded gets the new handle. */
 static bool assign(Array *a, deft_tensor *t)
@@ -293,7 +300,7 @@ static bool assign(Array *a, deft_tensor *t)
         PyErr_SetString(PyExc_ValueError, "an array cannot change its shape in place");
         return false;
     }
-    if (a->of && !a->is_input) return array_rebind(a, t);
+    if (is_local(a)) return array_rebind(a, t);
     deft_tensor *done;
     RECORD(a->cx, done, deft_assign(a->t, t));
     a->cx->n_recorded++;
@@ -607,7 +614,7 @@ static deft_tensor *without_ones(deft_tensor *t, uint32_t rank)
  * bound to a handle that shows nothing else. */
 static bool make_own(Array *a)
 {
-    if (!a->of || a->is_input) return true;
+    if (!is_local(a)) return true;
     deft_tensor *own, *done = NULL;
     RECORD(a->cx, own, deft_zeros_like(a->t));
     if (own) RECORD(a->cx, done, deft_assign(own, a->t));

@@ -41,6 +41,33 @@ class Compile(unittest.TestCase):
         state, sums = deft.scan(step, x, x)
         self.assertEqual((state.tolist(), sums.tolist()), ([7, 2, 3], [6, 7, 9]))
 
+    def test_an_array_of_a_function_around_is_not_assigned(self):
+        def adds(a):
+            a += 1
+
+        def stores(a):
+            a[0] = 5
+
+        def stores_in_part(a):
+            a[:1][0] = 5
+
+        for change in (adds, stores, stores_in_part):
+            @deft.compile
+            def outer(x):
+                a = x[0] * 1
+
+                def inner(row):
+                    change(a)
+                    return row + a
+                return deft.vmap(inner)(x), deft.scan(lambda state, row: (state, inner(row)), deft.zeros(1), x), a
+
+            if change is stores_in_part:    # a part is made inside
+                self.assertEqual([y.tolist() for y in (outer(deft.ones((2, 2)))[0], outer(deft.ones((2, 2)))[2])],
+                                 [[[2, 2], [2, 2]], [1, 1]])
+                continue
+            with self.assertRaisesRegex(deft.StateError, "from outside a loop, branch or vmap cannot be assigned"):
+                outer(deft.ones((2, 2)))
+
     def test_parameters_are_numbers_of_64_bits(self):
         @deft.compile
         def read(x, number):
