@@ -169,9 +169,9 @@ def _operands(fn, args, argnums):
     for i in chosen:
         found = []
         specs[i] = flatten(args[i] if not isinstance(args[i], float) else asarray(args[i]), found)
-        # An array of its own, so that equal arguments are told apart.
-        own = [_deft.functions["reshape"](a, a.shape) for a in found]
-        args[i] = unflatten(specs[i], iter(own))
+        # An array of its own, so that equal arguments are told apart. The function gets another object, which it may assign.
+        own = [+a for a in found]
+        args[i] = unflatten(specs[i], iter([+a for a in own]))
         leaves += own
     return chosen, specs, leaves, args
 

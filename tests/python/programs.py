@@ -114,10 +114,6 @@ class Program:
             x[self.xp.asarray(rows)] = self.number(x)
 
 
-def copies(arrays):
-    return [deft.asarray(a, copy=True) for a in arrays]
-
-
 def compiled_before(fn, xs):
     """Replayed: the first call had other elements."""
     made = deft.compile(fn)
@@ -126,12 +122,12 @@ def compiled_before(fn, xs):
 
 
 def of_a_batch(fn, xs):
-    return [y[1] for y in deft.vmap(lambda *x: fn(*copies(x)))(*[deft.stack([deft.roll(x, 1), x]) for x in xs])]
+    return [y[1] for y in deft.vmap(fn)(*[deft.stack([deft.roll(x, 1), x]) for x in xs])]
 
 
 def of_a_loop(fn, xs):
     rows = tuple(deft.stack([deft.roll(x, 1), x]) for x in xs)
-    return [y[1] for y in deft.scan(lambda state, row: (state, fn(*copies(row))), deft.zeros(1), rows)[1]]
+    return [y[1] for y in deft.scan(lambda state, row: (state, fn(*row)), deft.zeros(1), rows)[1]]
 
 
 # (name, how a program runs, whether its assignments to arguments reach the caller)
@@ -171,6 +167,28 @@ class Programs(unittest.TestCase):
                 self.check(xs, want[:len(xs)] if reaches_caller else arrays, of)
         self.assertGreater(n_steps, 500)
         print(f"{n_steps} steps in {len(WAYS)} ways")
+
+    def test_gradients(self):
+        """The programs are linear where they are steady, so that differences in NumPy are gradients."""
+        def sums(xp, seed, arrays):
+            made = Program(seed, xp, arrays).run()
+            weights = [np.random.default_rng(i).standard_normal(a.shape) for i, a in enumerate(made)]
+            return sum((xp.sum(a * xp.asarray(w)) for a, w in zip(made, weights)), xp.zeros((), dtype=xp.float64))
+
+        draw, numbers = random.Random(SEED), np.random.default_rng(SEED)
+        for case in range(40):
+            seed = str((SEED, "gradients", case))
+            shape = tuple(draw.randint(1, 3) for _ in range(draw.randint(1, 3)))
+            x, way = numbers.standard_normal(shape), numbers.standard_normal(shape)
+            ends = [sums(np, seed, [x + step * way]) for step in (1e-3, -1e-3)]
+            want = (ends[0] - ends[1]) / 2e-3
+
+            def fn(v):
+                return sums(deft, seed, [v])
+            for name, run in [("python", deft.grad(fn)), ("compiled", deft.compile(deft.grad(fn))),
+                              ("of compiled", deft.grad(deft.compile(fn))), ("batch", lambda v: deft.vmap(deft.grad(fn))(v[None])[0])]:
+                got = float(np.sum(np.asarray(run(deft.asarray(x.copy()))) * way))
+                self.assertAlmostEqual(got, want, delta=1e-6 * (1 + abs(want)), msg=f"{seed} {name} of {x.shape}")
 
 
 if __name__ == "__main__":

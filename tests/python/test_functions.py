@@ -41,6 +41,18 @@ class Compile(unittest.TestCase):
         state, sums = deft.scan(step, x, x)
         self.assertEqual((state.tolist(), sums.tolist()), ([7, 2, 3], [6, 7, 9]))
 
+    def test_gradients_of_a_function_that_assigns_its_argument(self):
+        def loss(x):
+            x[0] = 5
+            x += 1
+            return deft.sum(x * x)
+
+        x = deft.asarray([1.0, 2, 3])
+        for run in (deft.grad(loss), deft.compile(deft.grad(loss)), deft.grad(deft.compile(loss)),
+                    lambda v: deft.vmap(deft.grad(loss))(v[None])[0]):
+            self.assertEqual(run(x).tolist(), [0, 6, 8])
+            self.assertEqual(x.tolist(), [1, 2, 3])
+
     def test_an_array_of_a_function_around_is_not_assigned(self):
         def adds(a):
             a += 1
