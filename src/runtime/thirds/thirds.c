@@ -239,31 +239,62 @@ DF_NOINLINE static bool pack_panel_of(const thirds_block *b, bool of_b, char *to
                             df_min_i64(end - x, LANES));
 }
 
+/* Multiplies a last panel of rows that fills half of its lanes at most, and the panel of columns
+ * that begins with x. Two such panels of columns are multiplied together: the first one waits in
+ * *waiting. */
+static void multiply_few_rows(const thirds_block *b, const char *a, int64_t y, int64_t h, int64_t x,
+                              const char *packed, bool is_large, const char **waiting)
+{
+    const df_thirds_code *const code = b->t->code;
+    const int64_t n_steps = df_div_up(b->k, STEP), w = df_min_i64(b->n1 - x, LANES);
+    float *const c = b->c + (y - b->m0) * b->c_row + x - b->n0;
+    const bool is_far = b->t->job.packed != NULL;
+    if (!*waiting && !is_large && x + LANES < b->n1) {
+        *waiting = packed;
+        return;
+    }
+    if (*waiting && is_large)
+        code->half(n_steps, a, *waiting, NULL, c - LANES, b->c_row, h, LANES, b->k0 == 0, is_far);
+    if (is_large)
+        multiply_plainly(b, y, h, x, w);
+    else if (*waiting)
+        code->half(n_steps, a, *waiting, packed, c - LANES, b->c_row, h, LANES + w, b->k0 == 0,
+                   is_far);
+    else
+        code->half(n_steps, a, packed, NULL, c, b->c_row, h, w, b->k0 == 0, is_far);
+    *waiting = NULL;
+}
+
 /* Multiplies rows [y0, y1) and all columns of the block. */
 DF_NOINLINE static void multiply_rows(thirds_block *b, int64_t y0, int64_t y1)
 {
     const int64_t n_steps = df_div_up(b->k, STEP), panel = n_steps * DF_THIRDS_BYTES;
     const bool is_alone = b->m1 - b->m0 <= BLOCK_ROWS; /* each panel of B is read once */
+    const char *waiting = NULL;
     char *a = b->a;
     b->a_large = 0;
     for (int64_t y = y0; y < y1; y += LANES, a += panel)
         if (!pack_panel_of(b, false, a, y)) b->a_large |= (uint32_t)1 << (y - y0) / LANES;
     for (int64_t x = b->n0; x < b->n1; x += LANES) {
         const int64_t i = (x - b->n0) / LANES, w = df_min_i64(b->n1 - x, LANES);
-        char *const own = b->b + (is_alone ? 0 : i * panel);
+        char *const own = b->b + (is_alone ? i % 2 : i) * panel;
         const char *const packed = b->t->job.packed ? find_kept_panel(b, x, i) : own;
         if (packed == own && y0 == b->m0 && !pack_panel_of(b, true, own, x))
             b->b_large |= (uint32_t)1 << i;
         a = b->a;
         for (int64_t y = y0; y < y1; y += LANES, a += panel) {
             const int64_t h = df_min_i64(y1 - y, LANES);
-            if ((b->a_large >> (y - y0) / LANES | b->b_large >> i) & 1)
+            const bool is_large = (b->a_large >> (y - y0) / LANES | b->b_large >> i) & 1;
+            if (h <= LANES / 2)
+                multiply_few_rows(b, a, y, h, x, packed, is_large, &waiting);
+            else if (is_large)
                 multiply_plainly(b, y, h, x, w);
             else
                 b->t->code->block(n_steps, a, packed, b->c + (y - b->m0) * b->c_row + x - b->n0,
                                   b->c_row, h, w, b->k0 == 0, packed != own && y == y0);
         }
     }
+    df_assert(!waiting);
 }
 
 /* ---- one task ---- */

@@ -29,7 +29,8 @@ enum {
 
 typedef struct df_thirds_code {
     /* Packs a panel of A, or of B when of_b: element (k, x) is from[k * step + x * stride], for
-     * k < n and x < w. One of the strides is 1. The padding gets +0. Returns false when an element
+     * k < n and x < w. One of the strides is 1. The padding gets +0, but the second half of a panel
+     * of A that has only padding there is not written. Returns false when an element
      * is no sum of thirds. */
     bool (*pack)(void *to, bool of_b, const float *from, int64_t step, int64_t stride, int64_t n,
                  int64_t w);
@@ -38,6 +39,10 @@ typedef struct df_thirds_code {
      * step is prefetched. */
     void (*block)(int64_t n_steps, const void *a, const void *b, float *c, int64_t c_row, int64_t m,
                   int64_t n, bool first, bool is_far);
+    /* The same for m <= DF_THIRDS_LANES / 2, and the columns of two panels of B, one after the
+     * other: n <= 2 * DF_THIRDS_LANES. next_b NULL: there is only one. */
+    void (*half)(int64_t n_steps, const void *a, const void *b, const void *next_b, float *c,
+                 int64_t c_row, int64_t m, int64_t n, bool first, bool is_far);
     /* Called on a thread before and after it calls `block`. */
     void (*begin)(void);
     void (*end)(void);

@@ -70,6 +70,7 @@ VECTORS static bool pack_thirds(void *to, bool of_b, const float *from, int64_t 
     for (int64_t k = 0; k < n; k += DF_THIRDS_STEP, tile += (THIRDS - 1) * 2 * AREA)
         for (int half = 0; half < 2; half++, tile += AREA) {
             const int64_t x = half * SIDE;
+            if (!of_b && x >= w) continue; /* multiply_half reads no such tile */
             for (int i = 0; i < SIDE; i++) {
                 __mmask16 is_low, is_high;
                 const float *at;
@@ -127,12 +128,83 @@ DF_INLINE void prefetch_tile(const char *tile)
     for (int i = 0; i < SIDE; i++) __builtin_prefetch(tile + i * ROW);
 }
 
+/* Loads tile `half` of a third of B, and adds its product with tile 4 of A to tile c. */
+#define MULTIPLY_TILE(c, tile, at, third, half)                                                    \
+    do {                                                                                           \
+        _tile_loadd(tile, (at) + (third)*2 * AREA + (half)*AREA, ROW);                             \
+        _tile_dpbf16ps(c, 4, tile);                                                                \
+    } while (0)
+
+/* Adds product i of thirds, tile 4 times a third of both panels of B. Each tile of C is added to
+ * once, so that four chains are in flight. Prefetches a sixth of the next step of B. */
+#define MULTIPLY_TWO(i, third)                                                                     \
+    do {                                                                                           \
+        if (is_far) prefetch_tile(b + DF_THIRDS_BYTES + (i)*AREA);                                 \
+        MULTIPLY_TILE(0, 5, b, third, 0);                                                          \
+        MULTIPLY_TILE(1, 6, b, third, 1);                                                          \
+        if (!next) break;                                                                          \
+        if (is_far) prefetch_tile(next + DF_THIRDS_BYTES + (i)*AREA);                              \
+        MULTIPLY_TILE(2, 7, next, third, 0);                                                       \
+        MULTIPLY_TILE(3, 5, next, third, 1);                                                       \
+    } while (0)
+
+TILES static void multiply_half(int64_t n_steps, const void *packed_a, const void *packed_b,
+                                const void *next_b, float *c, int64_t c_row, int64_t m, int64_t n,
+                                bool first, bool is_far)
+{
+    enum { WIDE = 2 * LANES };
+    alignas(ROW) float edge[SIDE * WIDE];
+    const bool is_whole = m == SIDE && n == (next_b ? WIDE : LANES);
+    float *const to = is_whole ? c : edge;
+    const int64_t row = is_whole ? c_row : WIDE, row_size = row * (int64_t)sizeof(float);
+    const char *a = packed_a, *b = packed_b, *next = next_b;
+    for (int64_t y = 0; y < m && !is_whole && !first; y++)
+        memcpy(edge + y * WIDE, c + y * c_row, (size_t)n * sizeof(float));
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    if (!first) {
+        _tile_loadd(0, to, row_size);
+        _tile_loadd(1, to + SIDE, row_size);
+    }
+    if (!first && next) {
+        _tile_loadd(2, to + LANES, row_size);
+        _tile_loadd(3, to + LANES + SIDE, row_size);
+    }
+    for (; n_steps > 0; n_steps--, a += DF_THIRDS_BYTES, b += DF_THIRDS_BYTES) {
+        _tile_loadd(4, a, ROW);
+        MULTIPLY_TWO(0, 2);
+        MULTIPLY_TWO(1, 1);
+        _tile_loadd(4, a + 2 * AREA, ROW);
+        MULTIPLY_TWO(2, 1);
+        MULTIPLY_TWO(3, 0);
+        _tile_loadd(4, a + 2 * 2 * AREA, ROW);
+        MULTIPLY_TWO(4, 0);
+        _tile_loadd(4, a, ROW);
+        MULTIPLY_TWO(5, 0);
+        if (next) next += DF_THIRDS_BYTES;
+    }
+    _tile_stored(0, to, row_size);
+    _tile_stored(1, to + SIDE, row_size);
+    if (next) {
+        _tile_stored(2, to + LANES, row_size);
+        _tile_stored(3, to + LANES + SIDE, row_size);
+    }
+    for (int64_t y = 0; y < m && !is_whole; y++)
+        memcpy(c + y * c_row, edge + y * WIDE, (size_t)n * sizeof(float));
+}
+
 TILES static void multiply_thirds(int64_t n_steps, const void *packed_a, const void *packed_b,
                                   float *c, int64_t c_row, int64_t m, int64_t n, bool first,
                                   bool is_far)
 {
     alignas(ROW) float edge[LANES * LANES];
     const bool is_whole = m == LANES && n == LANES;
+    if (m <= SIDE) {
+        multiply_half(n_steps, packed_a, packed_b, NULL, c, c_row, m, n, first, is_far);
+        return;
+    }
     float *const to = is_whole ? c : edge;
     const int64_t row = is_whole ? c_row : LANES, row_size = row * (int64_t)sizeof(float);
     const char *a = packed_a, *b = packed_b;
@@ -173,7 +245,8 @@ TILES static void multiply_thirds(int64_t n_steps, const void *packed_a, const v
 
 const df_thirds_code *df_thirds_pick(void)
 {
-    static const df_thirds_code code = { pack_thirds, multiply_thirds, df_amx_begin, df_amx_end };
+    static const df_thirds_code code = { pack_thirds, multiply_thirds, multiply_half, df_amx_begin,
+                                         df_amx_end };
     return &code;
 }
 
