@@ -20,6 +20,9 @@ typedef struct df_flow_construct {
      * of a NUMBER port must not be used: the callee sets its own. The callee may change both
      * arrays. */
     df_input *body, *other;
+    /* LOOP without a test: per input of the body, the buffer that holds it; NULL: memory of the
+     * caller, a row or a number. NULL for other constructs. */
+    const df_buffer *const *bufs;
     void *const *init; /* LOOP: per state, the address of its initial value */
     const void *cond;  /* COND: the address of the condition */
     /* Out: per root of body, a new reference to the state after the last iteration, all rows, or

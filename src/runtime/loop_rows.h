@@ -12,13 +12,17 @@ typedef struct df_seg_rows {
     /* Outer positions of a kernel (or elements of INNER) that make up a row of the loop. Of a
      * product: rows of C, counted over the batch. */
     int64_t per_row;
-    bool by_inner; /* a MAP without outer axes: its INNER axis is divided */
+    bool by_inner;    /* a MAP without outer axes: its INNER axis is divided */
+    bool has_weights; /* a product: B is one matrix, which all iterations read */
 } df_seg_rows;
 
 typedef struct df_loop_rows {
     const df_part *part;
     const df_plan *plan;  /* of an iteration */
     const int64_t *slots; /* of that plan */
+    /* The caller packs weights, and takes states that are the latest row of a stacked result. Else
+     * loops that have either are refused. */
+    bool takes_recurrences;
     /* Found by df_rows_find. The caller provides the arrays, filled with 0. */
     int64_t n_rows, group; /* the rows of one entry of a batch are a group */
     df_seg_rows *segs;     /* per segment of the plan */

@@ -23,27 +23,33 @@
 enum {
     BLOCK_BYTES = 192 << 10, /* states and temporaries of a block: a part of the L2 cache */
     BLOCKS_PER_THREAD = 4,   /* wanted, so that threads end together */
-    MASKED_ACC = 2           /* the number of the state acc of attention */
+    MASKED_ACC = 2,          /* the number of the state acc of attention */
+    WEIGHT_ROWS = 256,       /* most rows of a block that reads packed weights */
+    PACKED_USES = 3          /* fewer iterations than this do not pay for packing */
 };
 
 /* Builds with checks divide all loops that may be divided, so that tests on small tensors meet
  * blocks. */
 #ifdef DF_DEBUG
-enum { DIVIDES_ALL = 1, ROW_UNIT = 1, LEAST_ROWS = 2 };
+enum { DIVIDES_ALL = 1, ROW_UNIT = 1, LEAST_ROWS = 2, THIRDS_UNIT = 1 };
 #else
 enum {
     DIVIDES_ALL = 0,
-    ROW_UNIT = 8,   /* blocks have a multiple of this many rows, for full tiles */
-    LEAST_ROWS = 16 /* a block has at least as many rows, where there are as many */
+    ROW_UNIT = 8,    /* blocks have a multiple of this many rows, for full tiles */
+    LEAST_ROWS = 16, /* a block has at least as many rows, where there are as many */
+    THIRDS_UNIT = 16 /* the same as ROW_UNIT for products of thirds */
 };
 #endif
 
 #define LEAST_NS 60e3 /* a loop whose products take less is not divided */
+#define LEAST_USE 0.8 /* of the rows that the threads could compute in the time of the longest */
 
 /* A thread's own run of the body, and its memory. */
 typedef struct worker {
     df_run run;
-    df_buffer *memory; /* what the members point into */
+    void *layout; /* the run layout and the workspace, which no bound on temporaries counts */
+    size_t layout_size;
+    df_buffer *memory; /* states and temporaries of a block */
     char **scratch;    /* per buffer of the plan: its piece of a block; NULL: not in blocks */
     char **states[2];  /* per state: memory of a block. The second is NULL where a state is
                         * replaced in place */
@@ -60,6 +66,8 @@ typedef struct block_loop {
     int64_t n_iterations;
     int64_t block, n_blocks; /* rows of a block, which lies within a group; blocks */
     worker *workers;         /* per thread of the pool */
+    bool has_weights;        /* all iterations read the same weights */
+    df_buffer **packed;      /* per segment: the packed weights of its product, or NULL */
     df_masked masked;
     bool is_masked; /* `masked` says which iterations a block needs */
     atomic_bool stopped;
@@ -72,6 +80,31 @@ static int64_t bytes_of_row(const block_loop *l)
     int64_t sum = 0;
     for (uint32_t i = 0; i < l->rows.plan->n_bufs; i++) sum += l->rows.row_bytes[i];
     return sum;
+}
+
+/* Chooses blocks of a loop with weights. Each block reads all weights in each iteration, so there
+ * is one block for each thread, unless packed weights do not serve so many rows. Returns false when
+ * threads would have unequal work, or when the weights do not stay in the cache of each thread. A
+ * launch that divides its product by columns is then better. */
+static bool choose_block_of_weights(block_loop *l, uint32_t n_threads)
+{
+    const int64_t group = l->rows.group, n_groups = l->rows.n_rows / group;
+    double bytes = 0;
+    int64_t unit = ROW_UNIT;
+    for (uint32_t i = 0; i < l->rows.plan->n_segs; i++) {
+        const df_matmul_job *const job = &l->jobs[i];
+        if (!l->rows.segs[i].has_weights) continue;
+        if (job->in_thirds) unit = THIRDS_UNIT;
+        bytes +=
+            (double)(job->k * job->n) * (job->in_thirds ? 6. : (double)deft_dtype_size(job->dtype));
+    }
+    const int64_t parts = df_div_up(n_threads, n_groups);
+    l->block = df_div_up(df_div_up(group, parts), unit) * unit;
+    l->block = df_min_i64(df_min_i64(l->block, group), WEIGHT_ROWS);
+    l->n_blocks = n_groups * df_div_up(group, l->block);
+    const int64_t turns = df_div_up(l->n_blocks, n_threads);
+    return bytes <= l->x->near_bytes &&
+           (double)l->rows.n_rows >= LEAST_USE * (double)(turns * n_threads * l->block);
 }
 
 static void choose_block(block_loop *l, uint32_t n_threads)
@@ -106,8 +139,18 @@ static bool is_in_place(const block_loop *l, uint32_t state)
            l->rows.part->body.port[b->donor].index == state;
 }
 
-/* Takes the memory of a worker from b. The segments are those of the model, whose members are set
- * when there is memory. */
+/* Returns the stacked result whose latest row is the state; DF_NONE: the state has memory of its
+ * own. */
+static uint32_t row_of_state(const block_loop *l, uint32_t state)
+{
+    const df_plan *const p = l->rows.plan;
+    for (uint32_t i = l->n_states; i < p->n_roots; i++)
+        if (is_stacked(l, i) && p->root_buf[i].i == p->root_buf[state].i) return i;
+    return DF_NONE;
+}
+
+/* Takes the run layout of a worker from b. The segments are those of the model, whose members are
+ * set when there is memory. */
 static void lay_out_worker(const block_loop *l, const df_run *model, worker *w, df_bump *b)
 {
     const df_plan *const p = l->rows.plan;
@@ -117,21 +160,22 @@ static void lay_out_worker(const block_loop *l, const df_run *model, worker *w, 
     df_run_lay_out(&w->run, b);
     w->scratch = df_bump_take(b, sizeof *w->scratch * p->n_bufs);
     for (int i = 0; i < 2; i++) w->states[i] = df_bump_take(b, sizeof *w->states[i] * l->n_states);
-    for (uint32_t i = 0; i < p->n_bufs; i++) {
-        char *const at = p->bufs[i].kind == DF_BUF_TEMP ? df_bump_take(b, block_bytes(l, i)) : NULL;
-        if (b->at) w->scratch[i] = at;
-    }
+}
+
+/* Takes the states and temporaries of a worker from b. */
+static void lay_out_block(const block_loop *l, worker *w, df_bump *b)
+{
+    const df_plan *const p = l->rows.plan;
+    for (uint32_t i = 0; i < p->n_bufs; i++)
+        w->scratch[i] = p->bufs[i].kind == DF_BUF_TEMP ? df_bump_take(b, block_bytes(l, i)) : NULL;
     for (uint32_t i = 0; i < p->n_roots; i++) {
         const uint32_t buf = p->root_buf[i].i;
-        if (is_stacked(l, i)) continue;
-        char *const first = df_bump_take(b, block_bytes(l, buf));
-        const bool has_two = i < l->n_states && !is_in_place(l, i);
-        char *const second = has_two ? df_bump_take(b, block_bytes(l, buf)) : NULL;
-        if (!b->at) continue;
-        w->scratch[buf] = first;
+        if (is_stacked(l, i) || (i < l->n_states && row_of_state(l, i) != DF_NONE)) continue;
+        w->scratch[buf] = df_bump_take(b, block_bytes(l, buf));
         if (i >= l->n_states) continue;
-        w->states[0][i] = first;
-        w->states[1][i] = second;
+        const bool has_two = !is_in_place(l, i);
+        w->states[0][i] = w->scratch[buf];
+        w->states[1][i] = has_two ? df_bump_take(b, block_bytes(l, buf)) : NULL;
     }
 }
 
@@ -174,9 +218,16 @@ static deft_status make_worker(const block_loop *l, df_diag *d, const df_run *mo
     w->run = *model;
     w->run.matmul_size = most_work(l, model);
     lay_out_worker(l, model, w, &b);
+    w->layout_size = b.used + 64;
+    w->layout = df_mem_alloc(l->x->mem, w->layout_size);
+    if (!w->layout) return df_fail_mem(d, "run", w->layout_size);
+    b = (df_bump){ .at = (char *)(((uintptr_t)w->layout + 63) & ~(uintptr_t)63) };
+    lay_out_worker(l, model, w, &b);
+    b = (df_bump){ 0 };
+    lay_out_block(l, w, &b);
     TRY(df_buffer_create(d, l->x->allocator, (int64_t)b.used, &w->memory));
     b = (df_bump){ .at = w->memory->data };
-    lay_out_worker(l, model, w, &b);
+    lay_out_block(l, w, &b);
     for (uint32_t i = 0; i < l->rows.plan->n_segs; i++)
         if (w->run.segs[i].kernel)
             df_run_bind_extents(&w->run, &l->rows.plan->segs[i], &w->run.segs[i]);
@@ -190,6 +241,25 @@ done:
 static char *block_origin(const block_loop *l, uint32_t buf, char *at, int64_t first)
 {
     return (char *)((uintptr_t)at - (uintptr_t)(first * l->rows.row_bytes[buf]));
+}
+
+/* Returns where the row of stacked result `root` begins that this iteration writes. */
+static char *stacked_row(const block_loop *l, uint32_t root, int64_t iteration)
+{
+    return (char *)l->w->made[root]->data +
+           iteration * l->w->slots[l->rows.part->row_bytes[root - l->n_states].i];
+}
+
+/* Returns the address of row 0 of a state, as iteration w->iteration of the block that begins with
+ * row `first` reads it. Row 0 need not exist there. */
+static char *state_before(const block_loop *l, const worker *w, uint32_t state, int64_t first)
+{
+    const uint32_t row = row_of_state(l, state);
+    if (row != DF_NONE)
+        return w->iteration > 0 ? stacked_row(l, row, w->iteration - 1)
+                                : (char *)(uintptr_t)l->w->init[state];
+    const bool second = (w->iteration & 1) && w->states[1][state];
+    return block_origin(l, l->rows.plan->root_buf[state].i, w->states[second][state], first);
 }
 
 /* Sets the addresses of all buffers for iteration w->iteration of the block that begins with row
@@ -211,16 +281,13 @@ static void find_buffers(const block_loop *l, worker *w, int64_t first)
         else if (port->kind == DF_PORT_NUMBER)
             w->run.base[i] = (char *)&w->iteration;
         else if (port->kind == DF_PORT_STATE)
-            w->run.base[i] =
-                block_origin(l, i, w->states[odd && w->states[1][port->index]][port->index], first);
+            w->run.base[i] = state_before(l, w, port->index, first);
     }
     for (uint32_t i = 0; i < p->n_roots; i++) {
         const uint32_t buf = p->root_buf[i].i;
         if (is_stacked(l, i))
-            w->run.base[buf] =
-                (char *)l->w->made[i]->data +
-                w->iteration * l->w->slots[l->rows.part->row_bytes[i - l->n_states].i];
-        else if (i < l->n_states)
+            w->run.base[buf] = stacked_row(l, i, w->iteration);
+        else if (i < l->n_states && row_of_state(l, i) == DF_NONE)
             w->run.base[buf] = block_origin(l, buf, w->states[!odd && w->states[1][i]][i], first);
     }
 }
@@ -291,6 +358,7 @@ static void run_block_task(void *user, uint32_t task, uint32_t thread)
     const df_plan *const p = l->rows.plan;
     for (uint32_t i = 0; i < l->n_states; i++) {
         const int64_t bytes = l->rows.row_bytes[p->root_buf[i].i];
+        if (row_of_state(l, i) != DF_NONE) continue; /* read where it lies */
         memcpy(w->states[0][i], (const char *)l->w->init[i] + first * bytes,
                (size_t)((end - first) * bytes));
     }
@@ -302,12 +370,12 @@ static void run_block_task(void *user, uint32_t task, uint32_t thread)
     }
     for (uint32_t i = 0; i < l->n_states; i++) {
         const int64_t bytes = l->rows.row_bytes[p->root_buf[i].i];
-        const bool second = (n & 1) && w->states[1][i];
+        char *const at =
+            (char *)((uintptr_t)state_before(l, w, i, first) + (uintptr_t)(first * bytes));
         if (n < l->n_iterations && i == MASKED_ACC)
-            df_masked_finish((float *)(void *)w->states[second][i],
-                             (end - first) * bytes / (int64_t)sizeof(float));
+            df_masked_finish((float *)(void *)at, (end - first) * bytes / (int64_t)sizeof(float));
         if (l->w->made[i])
-            memcpy((char *)l->w->made[i]->data + first * bytes, w->states[second][i],
+            memcpy((char *)l->w->made[i]->data + first * bytes, at,
                    (size_t)((end - first) * bytes));
     }
 }
@@ -339,17 +407,83 @@ static void count_work(const block_loop *l, const df_run *model)
         stats->interpreted_segments += model->segs[i].kernel && !model->segs[i].code ? n : 0;
 }
 
+/* Finds the packed weights of all products, or packs them, for blocks of l->block rows. Returns
+ * false when a product gains by packed weights and cannot have them. */
+static bool find_packed(block_loop *l, const df_run *model)
+{
+    for (uint32_t i = 0; i < l->rows.plan->n_segs; i++) {
+        df_weights unused;
+        const df_seg *const seg = &l->rows.plan->segs[i];
+        if (!l->rows.segs[i].has_weights) continue;
+        df_matmul_job job = l->jobs[i];
+        job.m = df_min_i64(l->block * l->rows.segs[i].per_row, job.m);
+        if (!df_matmul_find_weights(&job, &unused)) continue;
+        job.b = (const char *)l->w->body[l->rows.plan->bufs[seg->b.buf.i].index].data +
+                df_run_slot(model, seg->b.offset) * (int64_t)deft_dtype_size(job.dtype);
+        /* The iterations are many uses. */
+        for (int use = 0; use < 2 && !l->packed[i] && !unused.is_a; use++)
+            l->packed[i] = df_run_find_weights(model, seg, &job);
+        if (!l->packed[i]) return false;
+        l->jobs[i].packed = job.packed;
+    }
+    return true;
+}
+
+/* Whether the rows are divided into blocks, of which each thread has one. Packs weights. */
+static bool divide_loop(block_loop *l, df_run *model)
+{
+    const uint32_t n_threads = df_pool_threads(l->x->pool);
+    for (int i = 0; i < 2; i++) model->gemm[i] = df_run_gemm(l->x, i);
+    for (uint32_t i = 0; i < l->rows.plan->n_segs; i++) {
+        l->has_weights |= l->rows.segs[i].has_weights;
+        if (l->rows.plan->segs[i].kind == DF_SEG_MATMUL)
+            df_run_describe_product(model, &l->rows.plan->segs[i], &l->jobs[i]);
+    }
+    if (!l->has_weights)
+        choose_block(l, n_threads);
+    else if (l->n_iterations < PACKED_USES || !choose_block_of_weights(l, n_threads))
+        return false;
+    return l->n_blocks >= n_threads && l->n_blocks <= UINT32_MAX &&
+           (!l->has_weights || find_packed(l, model));
+}
+
+/* Chooses the variants of kernels, which all blocks use. Each iteration counts as a launch. */
+static void choose_variants(const block_loop *l, df_run *model)
+{
+    const df_plan *const p = l->rows.plan;
+    worker *const w = &l->workers[0];
+    if (!l->x->tiers || !p->execs) return;
+    w->iteration = 0;
+    find_buffers(l, w, 0);
+    for (uint32_t i = 0; i < p->n_segs; i++) {
+        const df_code *const code = model->segs[i].code;
+        df_seg_run *const s = &w->run.segs[i];
+        if (p->segs[i].kind != DF_SEG_KERNEL || l->rows.segs[i].by_inner) continue;
+        df_run_bind(&w->run, &p->segs[i], s);
+        const df_call c = { .args = &s->args,
+                            .rows = true,
+                            .all = l->n_blocks == 1,
+                            .n_rows = s->n_outer,
+                            .ns = df_seg_run_code_ns(s) };
+        df_exec *const x = p->execs[p->segs[i].kernel.i];
+        for (int64_t k = 0; k < l->n_iterations && s->code == code; k++)
+            if (code)
+                s->code = df_tiers_choose(l->x->tiers, x, code, &c, &model->is_inside);
+            else
+                df_tiers_watch(l->x->tiers, x, &c, &model->is_inside);
+        for (uint32_t t = 1; t < df_pool_threads(l->x->pool); t++)
+            l->workers[t].run.segs[i].code = s->code;
+    }
+}
+
 static deft_status run_in_blocks(block_loop *l, df_diag *d, df_run *model)
 {
     deft_status st = DEFT_OK;
     const uint32_t n_threads = df_pool_threads(l->x->pool);
     df_run_measure(model);
-    for (int i = 0; i < 2; i++) model->gemm[i] = df_run_gemm(l->x, i);
-    for (uint32_t i = 0; i < l->rows.plan->n_segs; i++)
-        if (l->rows.plan->segs[i].kind == DF_SEG_MATMUL)
-            df_run_describe_product(model, &l->rows.plan->segs[i], &l->jobs[i]);
     for (uint32_t i = 0; i < n_threads; i++) TRY(make_worker(l, d, model, &l->workers[i]));
     TRY(make_results(l, d));
+    choose_variants(l, model);
     const bool is_timed = df_ring_on(l->w->io->ring) || l->x->spent;
     const uint64_t start = is_timed ? df_os_now_ns() : 0;
     df_pool_run(l->x->pool, (uint32_t)l->n_blocks, run_block_task, l);
@@ -361,7 +495,12 @@ static deft_status run_in_blocks(block_loop *l, df_diag *d, df_run *model)
 done:
     for (uint32_t i = 0; st != DEFT_OK && i < l->rows.part->n_out; i++)
         df_buffer_drop(&l->w->made[i]);
-    for (uint32_t i = 0; i < n_threads; i++) df_buffer_drop(&l->workers[i].memory);
+    if (model->is_inside) df_tiers_leave(l->x->tiers);
+    for (uint32_t i = 0; i < n_threads; i++) {
+        worker *const w = &l->workers[i];
+        df_buffer_drop(&w->memory);
+        if (w->layout) df_mem_free(l->x->mem, w->layout, w->layout_size);
+    }
     return st;
 }
 
@@ -372,6 +511,7 @@ static void lay_out_loop(block_loop *l, df_run *model, df_bump *b)
     l->rows.segs = df_bump_take(b, sizeof *l->rows.segs * p->n_segs);
     l->rows.row_bytes = df_bump_take(b, sizeof *l->rows.row_bytes * p->n_bufs);
     l->jobs = df_bump_take(b, sizeof *l->jobs * p->n_segs);
+    l->packed = df_bump_take(b, sizeof(df_buffer *) * p->n_segs);
     l->workers = df_bump_take(b, sizeof *l->workers * df_pool_threads(l->x->pool));
     model->segs = df_bump_take(b, sizeof *model->segs * p->n_segs);
 }
@@ -382,13 +522,14 @@ deft_status df_run_loop_by_blocks(df_executor *x, df_diag *d, const df_flow_cons
     deft_status st = DEFT_OK;
     const df_subplan *const body = &w->part->body;
     const int64_t *const slots = w->slots + body->slot0;
-    const uint32_t n_threads = df_pool_threads(x->pool);
-    block_loop l = { .x = x,
-                     .w = w,
-                     .rows = { .part = w->part, .plan = body->plan, .slots = slots },
-                     .trace = body->trace,
-                     .n_states = w->part->n_states,
-                     .n_iterations = w->slots[w->part->most.i] };
+    block_loop l = {
+        .x = x,
+        .w = w,
+        .rows = { .part = w->part, .plan = body->plan, .slots = slots, .takes_recurrences = true },
+        .trace = body->trace,
+        .n_states = w->part->n_states,
+        .n_iterations = w->slots[w->part->most.i]
+    };
     *done = false;
     if (l.n_iterations < 1 || body->plan->root_cell) return DEFT_OK;
     const double ns = df_rows_estimate_ns(body->plan, slots) * (double)l.n_iterations;
@@ -402,6 +543,7 @@ deft_status df_run_loop_by_blocks(df_executor *x, df_diag *d, const df_flow_cons
                      .plan = body->plan,
                      .t = &l.trace,
                      .slots = slots,
+                     .inputs = w->bufs,
                      .n_threads = 1,
                      .waiter = w->io->waiter };
     df_bump b = { 0 };
@@ -413,11 +555,11 @@ deft_status df_run_loop_by_blocks(df_executor *x, df_diag *d, const df_flow_cons
     lay_out_loop(&l, &model, &b);
     if (!df_rows_find(&l.rows)) goto done;
     l.is_masked = df_masked_find(w, &l.masked) && l.rows.group == l.masked.n_queries;
-    choose_block(&l, n_threads);
-    if (l.n_blocks < n_threads || l.n_blocks > UINT32_MAX) goto done;
+    if (!divide_loop(&l, &model)) goto done;
     TRY(run_in_blocks(&l, d, &model));
     *done = true;
 done:
+    for (uint32_t i = 0; i < body->plan->n_segs; i++) df_buffer_drop(&l.packed[i]);
     df_mem_free(x->mem, memory, size);
     return st;
 }

@@ -171,8 +171,15 @@ static bool find_rows(df_loop_rows *l)
 
 /* ---- which loops ---- */
 
+/* Whether roots j and i, which share a buffer, are a state and a stacked result that the caller
+ * takes so. */
+static bool is_state_in_row(const df_loop_rows *l, uint32_t j, uint32_t i)
+{
+    return l->takes_recurrences && j < l->part->n_states && i >= l->part->n_states;
+}
+
 /* Whether the roots of an iteration are buffers of their own, and all else is of a kind that blocks
- * can have. */
+ * can have. A state may share its buffer with one stacked result. */
 static bool has_plain_buffers(const df_loop_rows *l)
 {
     const df_plan *const p = l->plan;
@@ -183,26 +190,33 @@ static bool has_plain_buffers(const df_loop_rows *l)
     for (uint32_t i = 0; i < p->n_roots; i++) {
         const df_buf b = p->root_buf[i];
         if (b.i == DF_NONE || p->bufs[b.i].kind != DF_BUF_ROOT) return false;
+        uint32_t n_same = 0;
         for (uint32_t j = 0; j < i; j++)
-            if (p->root_buf[j].i == b.i) return false;
+            if (p->root_buf[j].i == b.i && (n_same++ > 0 || !is_state_in_row(l, j, i)))
+                return false;
     }
     return true;
 }
 
-/* Whether the right operands of all products are read anew in each iteration, computed, or matrices
- * of a batch. A single matrix that all iterations read is better packed once (exec_weights.c). */
-static bool has_changing_operands(const df_loop_rows *l)
+/* Whether the right operand of a product is neither read anew in each iteration, nor computed, nor
+ * a state, nor a batch of matrices. A single matrix that all iterations read is better packed once
+ * (exec_weights.c). */
+static bool has_weights(const df_loop_rows *l, const df_seg *seg)
 {
-    for (uint32_t i = 0; i < l->plan->n_segs; i++) {
-        const df_seg *const seg = &l->plan->segs[i];
-        if (seg->kind != DF_SEG_MATMUL || seg->b.buf.i == DF_NONE) continue;
-        const df_plan_buf *const b = &l->plan->bufs[seg->b.buf.i];
-        if (b->kind != DF_BUF_INPUT) continue;
-        const uint32_t kind = l->part->body.port[b->index].kind;
-        if (kind == DF_PORT_ROW || seg->n_batch > 0) continue;
-        return false;
-    }
-    return true;
+    if (seg->kind != DF_SEG_MATMUL || seg->b.buf.i == DF_NONE || seg->n_batch > 0) return false;
+    const df_plan_buf *const b = &l->plan->bufs[seg->b.buf.i];
+    if (b->kind != DF_BUF_INPUT) return false;
+    const uint32_t kind = l->part->body.port[b->index].kind;
+    return kind != DF_PORT_ROW && kind != DF_PORT_STATE;
+}
+
+/* Finds the products that have weights. Returns false when the caller does not take them. */
+static bool find_weights(df_loop_rows *l)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < l->plan->n_segs; i++)
+        any |= l->segs[i].has_weights = has_weights(l, &l->plan->segs[i]);
+    return !any || l->takes_recurrences;
 }
 
 /* ---- exported ---- */
@@ -225,5 +239,5 @@ double df_rows_estimate_ns(const df_plan *plan, const int64_t *slots)
 bool df_rows_find(df_loop_rows *l)
 {
     return !l->plan->root_cell && l->plan->n_checked == 0 && !l->plan->checks_first &&
-           has_plain_buffers(l) && has_changing_operands(l) && find_rows(l);
+           has_plain_buffers(l) && find_weights(l) && find_rows(l);
 }

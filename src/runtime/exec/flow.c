@@ -366,6 +366,7 @@ static deft_status run_as_whole(flow *f, const df_part *part, df_flow_run_fn *ru
                                   .io = f->io,
                                   .body = f->inputs,
                                   .other = f->others,
+                                  .bufs = is_loop && !part->other.plan ? f->bufs : NULL,
                                   .init = f->ends,
                                   .cond = is_loop ? NULL : f->cells[part->cond].data,
                                   .made = f->made,
