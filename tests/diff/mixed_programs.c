@@ -593,16 +593,34 @@ static deft_tensor *first_row(deft_tensor *t)
     return deft_rank(t) == 2 ? deft_slice(t, DEFT_AT(0)) : t;
 }
 
+/* A square matrix made of the first row of t. */
+static deft_tensor *square_of(const exec *e, deft_tensor *t)
+{
+    const int64_t n = deft_dim(t, -1);
+    deft_tensor *const column = deft_reshape(first_row(tame(t)), DEFT_SHAPE(n, 1));
+    return deft_mul(column, deft_add(deft_t(column), number(e, 0.5)));
+}
+
 /* t, of one row or several, times a square matrix made of its first row, in either layout. Other
  * ranks have no row. */
 static deft_tensor *product(const exec *e, unsigned p, deft_tensor *t)
 {
     const int rank = deft_rank(t);
     if (rank == 0 || rank > 2) return deft_square(tame(t));
-    const int64_t n = deft_dim(t, rank - 1);
-    deft_tensor *const column = deft_reshape(first_row(tame(t)), DEFT_SHAPE(n, 1));
-    deft_tensor *const square = deft_mul(column, deft_add(deft_t(column), number(e, 0.5)));
+    deft_tensor *const square = square_of(e, t);
     return deft_mul(deft_matmul(t, p & 1 ? deft_t(square) : square), number(e, 0.25));
+}
+
+/* A step of a recurrent layer: the weights come from outside, and all states are stacked. */
+FN(recurrent)
+{
+    UNUSED;
+    const job *const j = user;
+    deft_tensor *y = deft_mul(deft_matmul(in[0], j->outside), number(j->e, 0.25));
+    if (n_in > 1) y = deft_add(y, fit(j->e, in[1], y));
+    out[0] = tame(y);
+    if (n_out > 1) out[1] = out[0];
+    return y ? DEFT_OK : deft_error(cx);
 }
 
 /* The product under a policy of mixed precision, in f32 again, or the logarithm of a softmax of it
@@ -703,9 +721,11 @@ static void run_scan(exec *e, const stmt *st)
     job j = { e, st->p, operand(e, st->b) };
     deft_tensor *x = operand(e, st->a), *out[2] = { 0 };
     deft_tensor *const rows = state_of(e, 2 + st->q % 2);
-    const bool has_rows = st->q & 2;
+    const bool has_rows = st->q & 2, is_recurrent = st->q & 16 && deft_rank(x) > 0;
+    if (is_recurrent) j.outside = square_of(e, fit(e, j.outside, x));
     e->pure = true;
-    const bool ok = deft_scan(e->s->cx, turn, &j, &x, 1, &rows, has_rows, M, st->q >> 2 & 1, out);
+    const bool ok = deft_scan(e->s->cx, is_recurrent ? recurrent : turn, &j, &x, 1, &rows, has_rows,
+                              M, st->q >> 2 & 1, out);
     e->pure = false;
     if (!ok) return;
     settle(e, out[0]);

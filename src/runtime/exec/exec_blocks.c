@@ -8,6 +8,9 @@
  * takes some rows through all iterations, and then takes the next rows. Nothing waits at the end of
  * a launch, and the states and temporaries of a block stay in the thread's cache.
  *
+ * A recurrent layer multiplies by the same weights in each iteration. Then there is one block for
+ * each thread, and the weights are packed once for the loop.
+ *
  * Kernels and products compute each row as they do otherwise, so no bit depends on the blocks.
  */
 #include "runtime/exec/exec_blocks.h"
@@ -31,8 +34,10 @@ enum {
 /* Builds with checks divide all loops that may be divided, so that tests on small tensors meet
  * blocks. */
 #ifdef DF_DEBUG
+#define LEAST_USE 0
 enum { DIVIDES_ALL = 1, ROW_UNIT = 1, LEAST_ROWS = 2, THIRDS_UNIT = 1 };
 #else
+#define LEAST_USE 0.8 /* of the rows that the threads could compute in the time of the longest */
 enum {
     DIVIDES_ALL = 0,
     ROW_UNIT = 8,    /* blocks have a multiple of this many rows, for full tiles */
@@ -42,7 +47,6 @@ enum {
 #endif
 
 #define LEAST_NS 60e3 /* a loop whose products take less is not divided */
-#define LEAST_USE 0.8 /* of the rows that the threads could compute in the time of the longest */
 
 /* A thread's own run of the body, and its memory. */
 typedef struct worker {
@@ -412,16 +416,16 @@ static void count_work(const block_loop *l, const df_run *model)
 static bool find_packed(block_loop *l, const df_run *model)
 {
     for (uint32_t i = 0; i < l->rows.plan->n_segs; i++) {
-        df_weights unused;
+        df_weights weights;
         const df_seg *const seg = &l->rows.plan->segs[i];
         if (!l->rows.segs[i].has_weights) continue;
         df_matmul_job job = l->jobs[i];
         job.m = df_min_i64(l->block * l->rows.segs[i].per_row, job.m);
-        if (!df_matmul_find_weights(&job, &unused)) continue;
+        if (!df_matmul_find_weights(&job, &weights)) continue;
         job.b = (const char *)l->w->body[l->rows.plan->bufs[seg->b.buf.i].index].data +
                 df_run_slot(model, seg->b.offset) * (int64_t)deft_dtype_size(job.dtype);
         /* The iterations are many uses. */
-        for (int use = 0; use < 2 && !l->packed[i] && !unused.is_a; use++)
+        for (int use = 0; use < 2 && !l->packed[i] && !weights.is_a; use++)
             l->packed[i] = df_run_find_weights(model, seg, &job);
         if (!l->packed[i]) return false;
         l->jobs[i].packed = job.packed;
