@@ -37,8 +37,8 @@ typedef struct df_bf16_code {
     df_gemm_kernel kernel;
     int64_t unit;  /* of the pairs of a slice of k: the last one is padded with +0 */
     int64_t slice; /* most pairs in a slice of k; 0: as for f32 */
-    /* A step takes as long as four steps of f32, for two elements of k. So do products on Intel's
-     * processors without tiles. */
+    /* The instruction, which does two multiply-adds, takes as long as four of f32. Intel's
+     * processors are like that. */
     bool is_slow;
     /* Pack panels of A and of B. Pair x of step p is to[p * width + x]. With tiles, a panel of A
      * has another order, which the micro-kernel knows. */
