@@ -66,14 +66,18 @@ static void add_device(df_device *dev)
     dev->prepare = prepare;
 }
 
-static void watch(df_device *dev, uint64_t drawn)
+/* Whether the rules of dev are others than before. */
+static bool set_rules(df_device *dev, uint64_t drawn)
 {
-    if (!dev) return;
+    if (!dev) return false;
     if (dev->prepare != prepare) add_device(dev);
+    const df_limits before = dev->limits;
     dev->limits.saves_all = drawn & 1;
     dev->limits.max_body = drawn & 1 && drawn & 2 ? SHORT_BODY + (uint32_t)(drawn >> 2) % SPREAD
                                                   : device_of(dev)->max_body;
+    return before.saves_all != dev->limits.saves_all || before.max_body != dev->limits.max_body;
 }
+
 static void end_program(void)
 {
     n_over += is_over;
@@ -92,8 +96,9 @@ void plan_rules_draw(const oracle_path *path, size_t n, uint64_t seed)
     const uint64_t drawn = oracle_mix(seed, 0x6f766572);
     for (size_t i = 0; i < n; i++) {
         const deft_runtime *const rt = path[i].rt;
-        watch(rt->dev, drawn);
-        for (size_t k = 0; k < DF_LEN(rt->gpu); k++) watch(rt->gpu[k], drawn);
+        bool differ = set_rules(rt->dev, drawn);
+        for (size_t k = 0; k < DF_LEN(rt->gpu); k++) differ |= set_rules(rt->gpu[k], drawn);
+        if (differ) df_cache_clear(rt->plans);
     }
 }
 

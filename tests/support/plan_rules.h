@@ -22,11 +22,12 @@ typedef struct plan_rules {
 } plan_rules;
 
 /* Begins a program on open paths: draws the limits by its seed, for all plans that the runtimes of
- * the paths make from now on. One thread may call this. */
+ * the paths run from now on. A runtime whose limits change forgets its plans, so that none made by
+ * other limits is found. One thread may call this. */
 void plan_rules_begin(const oracle_path *path, size_t n, uint64_t seed);
 /* Draws the same for more paths that run the current program. */
 void plan_rules_draw(const oracle_path *path, size_t n, uint64_t seed);
-/* The limits by which plans of the runtime for the CPU are made now. */
+/* The limits by which all plans of the runtime for the CPU are made since the last draw. */
 const struct df_limits *plan_rules_limits(const deft_runtime *rt);
 
 /* Sets saves_all for all plans that this runtime makes from now on. They are not counted. */
