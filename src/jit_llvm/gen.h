@@ -124,6 +124,7 @@ typedef struct df_acc_state {
     /* The distance in bytes to what an access prefetches: further along the innermost reduced axis
      * (COL), or in the next row or lines (MAP). NULL: nothing. */
     LLVMValueRef ahead;
+    uint32_t n_ahead;  /* lines there that are prefetched at once; 0: one */
     LLVMValueRef next; /* jam.c: the address `at` of the next row */
     uint32_t below;    /* jam.c: the load that reads in this row what a load through this access
                         * reads in the next one; DF_NONE: none */
@@ -409,8 +410,9 @@ void df_nans_find(df_gen *g);
 enum { DF_FETCHES_WORD = 9 }; /* the index of df_kargs.fetches among the words of df_kargs */
 /* Sets g->fetches, if the kernel gets code whose loads prefetch. Called before the rows. */
 void df_fetch_begin(df_gen *g);
-/* From now on, loads of vector `vector` of a group of vectors prefetch what begins a line. */
-void df_fetch_vector(df_gen *g, uint32_t vector);
+/* From now on, loads of vector `vector` of a group of n_vec vectors prefetch what begins a line, or
+ * a pair of lines. */
+void df_fetch_vector(df_gen *g, uint32_t vector, uint32_t n_vec);
 /* From now on, accesses do not prefetch. */
 void df_fetch_end(df_gen *g);
 /* The same for a body of MAP: from now on, stores prefetch, and so do the loads of a body that has

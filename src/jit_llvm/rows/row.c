@@ -125,7 +125,7 @@ static void one_group(df_gen *g, uint32_t stage, LLVMValueRef at, uint32_t n_vec
         g->reg = j;
         g->red_at = LLVMBuildAdd(g->b, at, df_gen_i64(g, j * g->w), "");
         df_gen_lanes_begin(g, g->red_at, NULL);
-        if (g->is_fetching) df_fetch_vector(g, j);
+        if (g->is_fetching) df_fetch_vector(g, j, n_vec);
         row_body(g, stage);
     }
 }
