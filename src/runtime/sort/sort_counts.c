@@ -118,28 +118,44 @@ static int64_t begin_of(const counts *x, int64_t piece)
     return df_order_piece(x->j->n, x->n_pieces, piece);
 }
 
-/* Counts n elements, and copies those that have no number to `aside`. Returns how many these are.
- * Number 0 has the value of number 1, which no empty slot has. */
+/* Counts n elements that are `step` bytes apart, and copies those that have no number to `aside`.
+ * Returns how many these are. Number 0 has the value of number 1, which no empty slot has. */
 #define COUNT(T, name)                                                                             \
+    DF_INLINE char *one_##name(const counts *x, uint64_t factor, const char *in, char *to,         \
+                               uint32_t *count)                                                    \
+    {                                                                                              \
+        T element;                                                                                 \
+        memcpy(&element, in, sizeof element);                                                      \
+        const uint8_t number = x->number[slot_of(element, factor)];                                \
+        if (DF_LIKELY(x->value[number] == element)) {                                              \
+            count[number]++;                                                                       \
+            return to;                                                                             \
+        }                                                                                          \
+        memcpy(to, &element, sizeof element);                                                      \
+        return to + sizeof element;                                                                \
+    }                                                                                              \
+                                                                                                   \
+    DF_INLINE int64_t all_##name(const counts *x, const char *in, int64_t n, int64_t step,         \
+                                 char *aside, uint32_t count[CHAINS][MOST + 1])                    \
+    {                                                                                              \
+        const uint64_t factor = x->factor; /* counts might be thought to change it */              \
+        char *to = aside;                                                                          \
+        int64_t i = 0;                                                                             \
+        for (; i + CHAINS <= n; i += CHAINS) {                                                     \
+            _Pragma("GCC unroll 4") /* CHAINS */                                                   \
+                for (int k = 0; k < CHAINS; k++) to =                                              \
+                    one_##name(x, factor, in + (i + k) * step, to, count[k]);                      \
+        }                                                                                          \
+        for (; i < n; i++) to = one_##name(x, factor, in + i * step, to, count[0]);                \
+        return (to - aside) / (int64_t)sizeof(T);                                                  \
+    }                                                                                              \
+                                                                                                   \
+    /* With neighbours, the distance is part of the instructions. */                               \
     static int64_t count_##name(const counts *x, const char *in, int64_t n, char *aside,           \
                                 uint32_t count[CHAINS][MOST + 1])                                  \
     {                                                                                              \
-        const int64_t step = x->j->in_step * (int64_t)sizeof(T);                                   \
-        const uint64_t factor = x->factor;                                                         \
-        char *to = aside;                                                                          \
-        for (int64_t i = 0; i < n; i += CHAINS)                                                    \
-            for (int k = 0; k < CHAINS && i + k < n; k++, in += step) {                            \
-                T element;                                                                         \
-                memcpy(&element, in, sizeof element);                                              \
-                const uint8_t number = x->number[slot_of(element, factor)];                        \
-                if (DF_UNLIKELY(x->value[number] != element)) {                                    \
-                    memcpy(to, &element, sizeof element);                                          \
-                    to += sizeof element;                                                          \
-                } else {                                                                           \
-                    count[k][number]++;                                                            \
-                }                                                                                  \
-            }                                                                                      \
-        return (to - aside) / (int64_t)sizeof(T);                                                  \
+        if (x->j->in_step == 1) return all_##name(x, in, n, sizeof(T), aside, count);              \
+        return all_##name(x, in, n, x->j->in_step * (int64_t)sizeof(T), aside, count);             \
     }
 COUNT(uint32_t, narrow)
 COUNT(uint64_t, wide)
