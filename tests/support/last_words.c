@@ -7,15 +7,17 @@
  *
  * Frames are printed as file(+offset), for addr2line on the same build.
  */
-#include <execinfo.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <unwind.h>
 
 enum { MOST_FRAMES = 48, MOST_WAITS = 200, WAIT_US = 1000 };
 
@@ -27,11 +29,25 @@ static void say(const char *text)
     (void)!write(STDERR_FILENO, text, strlen(text));
 }
 
+static _Unwind_Reason_Code say_frame(struct _Unwind_Context *frame, void *user)
+{
+    char text[256];
+    Dl_info where;
+    int *const n = user;
+    const uintptr_t at = _Unwind_GetIP(frame);
+    if (at == 0 || ++*n > MOST_FRAMES) return _URC_END_OF_STACK;
+    if (dladdr((void *)at, &where) == 0) memset(&where, 0, sizeof where);
+    (void)snprintf(text, sizeof text, "  %.200s(+0x%zx)\n", where.dli_fname ? where.dli_fname : "?",
+                   (size_t)(at - (uintptr_t)where.dli_fbase));
+    say(text);
+    return _URC_NO_REASON;
+}
+
+/* backtrace() would open a library, with memory that LeakSanitizer misses at the end. */
 static void say_stack(void)
 {
-    void *frame[MOST_FRAMES];
-    const int n = backtrace(frame, MOST_FRAMES);
-    backtrace_symbols_fd(frame, n, STDERR_FILENO);
+    int n = 0;
+    (void)_Unwind_Backtrace(say_frame, &n);
 }
 
 /* SIGTRAP: threads of the library block signals that are meant for the process, but not this. */
@@ -108,7 +124,5 @@ static void on_end(int number)
 __attribute__((constructor)) static void prepare(void)
 {
     const struct sigaction end = { .sa_handler = on_end };
-    void *frame[1];
-    (void)backtrace(frame, 1); /* loads what it needs, with malloc */
     (void)sigaction(SIGTERM, &end, NULL);
 }
