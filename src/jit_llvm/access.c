@@ -452,10 +452,9 @@ void df_access_prefetch(df_gen *g, uint32_t access, LLVMValueRef p)
                              LLVMConstInt(g->i32, 3, 0),          /* kept in L1 */
                              LLVMConstInt(g->i32, 1, 0) };        /* data */
     df_gen_intrinsic(g, "llvm.prefetch", &g->ptr, 1, args, 4);
-    for (uint32_t line = 1; line < g->acc[access].n_ahead; line++) {
-        args[0] = df_gen_offset(g, args[0], df_gen_i64(g, DF_FETCH_LINE));
-        df_gen_intrinsic(g, "llvm.prefetch", &g->ptr, 1, args, 4);
-    }
+    if (!g->acc[access].has_pair) return;
+    args[0] = df_gen_offset(g, args[0], df_gen_i64(g, DF_FETCH_LINE));
+    df_gen_intrinsic(g, "llvm.prefetch", &g->ptr, 1, args, 4);
 }
 
 /* The address of the first lane that an instruction handles. */

@@ -57,13 +57,13 @@ typedef struct df_llvm_target {
     bool mask_bytes;       /* masked loads and stores of smaller elements are, too */
     bool slow_mask_stores; /* masked stores of words are instructions, but slow ones */
     bool slow_gathers;     /* a gather of words takes longer than single loads of its lanes */
-    bool fetches_maps; /* prefetches as on Intel's servers: maps too, and by pairs (rows/fetch.c) */
-    bool fast_division; /* vdivps of 16 lanes is faster than the estimate and its correction */
-    bool has_fma;       /* llvm.fma is an instruction, not a call */
-    bool keep_frames;   /* code keeps frame pointers, as df_host.keep_frames asks */
-    bool has_f16;       /* conversions between f16 and f32 are instructions */
-    bool has_f16_math;  /* sums, products and quotients of f16, too (AVX-512 FP16) */
-    bool has_products;  /* an instruction adds products of 16-bit integers to 32-bit ones */
+    bool is_intel_server;  /* has AVX-512 and is no Zen: rows/fetch.c prefetches more */
+    bool fast_division;    /* vdivps of 16 lanes is faster than the estimate and its correction */
+    bool has_fma;          /* llvm.fma is an instruction, not a call */
+    bool keep_frames;      /* code keeps frame pointers, as df_host.keep_frames asks */
+    bool has_f16;          /* conversions between f16 and f32 are instructions */
+    bool has_f16_math;     /* sums, products and quotients of f16, too (AVX-512 FP16) */
+    bool has_products;     /* an instruction adds products of 16-bit integers to 32-bit ones */
     char triple[96];
     char cpu[64];
     char *features; /* a message of LLVM, owned; never NULL after df_llvm_target_init */

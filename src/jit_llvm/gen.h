@@ -124,7 +124,7 @@ typedef struct df_acc_state {
     /* The distance in bytes to what an access prefetches: further along the innermost reduced axis
      * (COL), or in the next row or lines (MAP). NULL: nothing. */
     LLVMValueRef ahead;
-    uint32_t n_ahead;  /* lines there that are prefetched at once; 0: one */
+    bool has_pair;     /* what is prefetched there has a second line */
     LLVMValueRef next; /* jam.c: the address `at` of the next row */
     uint32_t below;    /* jam.c: the load that reads in this row what a load through this access
                         * reads in the next one; DF_NONE: none */

@@ -156,7 +156,7 @@ static void init_host(df_llvm_target *out)
         out->slow_mask_stores = has_slow_mask_stores(out);
         const bool is_zen = strncmp(out->cpu, "znver", 5) == 0;
         out->fast_division = out->slow_gathers = out->mask_bytes && is_zen;
-        out->fetches_maps = out->mask_bytes && !is_zen;
+        out->is_intel_server = out->mask_bytes && !is_zen;
     }
     LLVMDisposeMessage(triple);
     LLVMDisposeMessage(cpu);

@@ -27,7 +27,7 @@ typedef struct plan_rules {
 void plan_rules_begin(const oracle_path *path, size_t n, uint64_t seed);
 /* Draws the same for more paths that run the current program. */
 void plan_rules_draw(const oracle_path *path, size_t n, uint64_t seed);
-/* The limits by which all plans of the runtime for the CPU are made since the last draw. */
+/* The limits by which the runtime has made all plans for the CPU that it holds. */
 const struct df_limits *plan_rules_limits(const deft_runtime *rt);
 
 /* Sets saves_all for all plans that this runtime makes from now on. They are not counted. */

@@ -118,44 +118,40 @@ static int64_t begin_of(const counts *x, int64_t piece)
     return df_order_piece(x->j->n, x->n_pieces, piece);
 }
 
-/* Counts n elements that are `step` bytes apart, and copies those that have no number to `aside`.
- * Returns how many these are. Number 0 has the value of number 1, which no empty slot has. */
-#define COUNT(T, name)                                                                             \
-    DF_INLINE char *one_##name(const counts *x, uint64_t factor, const char *in, char *to,         \
-                               uint32_t *count)                                                    \
+/* Counts the element at `in`. One that has no number is copied to `to` instead. Returns where the
+ * next one is to be copied. Number 0 has the value of number 1, which no empty slot has. */
+#define COUNT_ONE(T, name)                                                                         \
+    DF_INLINE char *count_one_##name(const counts *x, const char *in, uint32_t *count, char *to)   \
     {                                                                                              \
         T element;                                                                                 \
         memcpy(&element, in, sizeof element);                                                      \
-        const uint8_t number = x->number[slot_of(element, factor)];                                \
-        if (DF_LIKELY(x->value[number] == element)) {                                              \
+        const uint8_t number = x->number[slot_of(element, x->factor)];                             \
+        const bool is_aside = x->value[number] != element;                                         \
+        if (DF_UNLIKELY(is_aside))                                                                 \
+            memcpy(to, &element, sizeof element);                                                  \
+        else                                                                                       \
             count[number]++;                                                                       \
-            return to;                                                                             \
-        }                                                                                          \
-        memcpy(to, &element, sizeof element);                                                      \
-        return to + sizeof element;                                                                \
-    }                                                                                              \
-                                                                                                   \
-    DF_INLINE int64_t all_##name(const counts *x, const char *in, int64_t n, int64_t step,         \
-                                 char *aside, uint32_t count[CHAINS][MOST + 1])                    \
-    {                                                                                              \
-        const uint64_t factor = x->factor; /* counts might be thought to change it */              \
-        char *to = aside;                                                                          \
-        int64_t i = 0;                                                                             \
-        for (; i + CHAINS <= n; i += CHAINS) {                                                     \
-            _Pragma("GCC unroll 4") /* CHAINS */                                                   \
-                for (int k = 0; k < CHAINS; k++) to =                                              \
-                    one_##name(x, factor, in + (i + k) * step, to, count[k]);                      \
-        }                                                                                          \
-        for (; i < n; i++) to = one_##name(x, factor, in + i * step, to, count[0]);                \
-        return (to - aside) / (int64_t)sizeof(T);                                                  \
-    }                                                                                              \
-                                                                                                   \
-    /* With neighbours, the distance is part of the instructions. */                               \
+        return to + (is_aside ? sizeof element : 0);                                               \
+    }
+
+/* Counts n elements, and copies those without a number to `aside`. Returns how many these are. */
+#define COUNT(T, name)                                                                             \
+    COUNT_ONE(T, name)                                                                             \
     static int64_t count_##name(const counts *x, const char *in, int64_t n, char *aside,           \
                                 uint32_t count[CHAINS][MOST + 1])                                  \
     {                                                                                              \
-        if (x->j->in_step == 1) return all_##name(x, in, n, sizeof(T), aside, count);              \
-        return all_##name(x, in, n, x->j->in_step * (int64_t)sizeof(T), aside, count);             \
+        _Static_assert(CHAINS == 4, "four elements are written out");                              \
+        const int64_t step = x->j->in_step * (int64_t)sizeof(T);                                   \
+        char *to = aside;                                                                          \
+        for (; n >= CHAINS; n -= CHAINS) {                                                         \
+            to = count_one_##name(x, in, count[0], to);                                            \
+            to = count_one_##name(x, in + step, count[1], to);                                     \
+            to = count_one_##name(x, in + 2 * step, count[2], to);                                 \
+            to = count_one_##name(x, in + 3 * step, count[3], to);                                 \
+            in += CHAINS * step;                                                                   \
+        }                                                                                          \
+        for (; n > 0; n--, in += step) to = count_one_##name(x, in, count[0], to);                 \
+        return (to - aside) / (int64_t)sizeof(T);                                                  \
     }
 COUNT(uint32_t, narrow)
 COUNT(uint64_t, wide)
