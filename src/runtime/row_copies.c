@@ -19,9 +19,11 @@
  *
  * The box is a window. In the order of the result, neighbouring boxes are all channels of a filter
  * apart in the weights. Each of them is in another page, and its cache line is gone before the next
- * box in this line is read. So boxes of a few channels are copied for each filter. A training step
- * of ResNet-18 copies 11 million weights in this way. On two threads of Zen 5 the step takes 122 to
- * 128 ms. It took 138 to 146 ms with the code of the kernel, which goes along rows of 3 elements.
+ * box in this line is read. So boxes of a few channels are copied for each filter, and those that
+ * come soon are prefetched. A training step of ResNet-18 copies 11 million weights in this way. On
+ * two threads of Zen 5 the step takes 122 to 128 ms. It took 138 to 146 ms with the code of the
+ * kernel, which goes along rows of 3 elements. On an Intel server the launch that has these copies
+ * takes 13.7 ms, 19.8 ms without prefetching and with half as many channels at a time.
  */
 #include "runtime/row_copies.h"
 
@@ -31,7 +33,8 @@
 
 enum {
     BOX_ELEMENTS = 16, /* the most in a box */
-    BLOCK = 8          /* lines of boxes that are written side by side */
+    BLOCK = 16,        /* lines of boxes that are written side by side */
+    AHEAD = 8          /* how many boxes further on in its line a box is prefetched */
 };
 
 /* Moves the addresses to the row at these indices. */
@@ -156,9 +159,11 @@ static void copy_lines(const df_row_copy *c, const copied_box *b, const int64_t 
         n = df_min_i64(df_min_i64(BLOCK, end - line), extent[n_axes - 1] - index[n_axes - 1]);
         seek_row(&at, index, n_axes);
         for (int64_t x = 0; x < extent[n_axes]; x++)
-            for (int64_t i = 0; i < n; i++)
+            for (int64_t i = 0; i < n; i++) {
+                __builtin_prefetch(at.from + i * from_line + (x + AHEAD) * from_box);
                 copy_box(b, at.to + i * to_line + x * to_box,
                          at.from + i * from_line + x * from_box, c->size);
+            }
     }
 }
 
