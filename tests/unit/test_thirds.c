@@ -40,6 +40,7 @@ typedef struct fixture {
     float *a, *b, *c[MOST_THREADS + 1]; /* results on i threads; [0]: in strict mode */
     int64_t a_numel, b_numel, c_numel;
     bool has_epilogue;
+    bool is_apart; /* the rows of A of one entry are not behind those of the entry before */
 } fixture;
 
 static float *numbers(int64_t n)
@@ -55,6 +56,8 @@ static void draw_product(fixture *f)
     const int64_t batch = drawn(0, 3) ? 1 : drawn(2, 5), k = drawn(32, drawn(0, 1) ? 80 : 700);
     int64_t m = drawn(32, 300), n = drawn(32, drawn(0, 1) ? 100 : 1500);
     while (m * n * k < 1 << 20) m += 10, n += 10;
+    f->is_apart = batch > 1 && drawn(0, 1);
+    if (f->is_apart) m = (m + DF_THIRDS_LANES - 1) / DF_THIRDS_LANES * DF_THIRDS_LANES;
     df_matmul_job *const j = &f->job;
     *j = (df_matmul_job){ .dtype = DEFT_F32,
                           .m = m,
@@ -77,10 +80,23 @@ static void draw_product(fixture *f)
     f->b_numel = (b_turned ? n : k) * b_row;
     f->c_numel = batch * m * j->c_row;
     f->a = numbers(f->a_numel);
+    j->a = (const char *)f->a;
+    if (f->is_apart) { /* row y of all entries, then row y + 1, or y - 1 */
+        const bool is_reversed = drawn(0, 1);
+        j->a_batch[0] = a_row;
+        j->a_row = is_reversed ? -batch * a_row : batch * a_row;
+        if (is_reversed) j->a += (m - 1) * batch * a_row * (int64_t)sizeof(float);
+    }
     f->b = numbers(f->b_numel);
     for (int i = 0; i <= MOST_THREADS; i++) f->c[i] = numbers(f->c_numel);
-    j->a = (const char *)f->a;
     j->b = (const char *)f->b;
+}
+
+/* Row y of A, of those of all entries. */
+static const float *row_of_a(const fixture *f, int64_t y)
+{
+    const df_matmul_job *const j = &f->job;
+    return (const float *)(const void *)j->a + y / j->m * j->a_batch[0] + y % j->m * j->a_row;
 }
 
 static void drop_product(fixture *f)
@@ -134,7 +150,7 @@ static void run(const fixture *f, uint32_t n_threads, bool tiled, bool keeps, fl
     }
     void *const work = malloc(df_matmul_work_size(&j, NULL, n_threads) + 1);
     char *const packed = keeps ? keep_weights(&j, pool) : NULL;
-    if (keeps) cr_assert_eq(packed != NULL, j.m * j.n_batch <= KEPT_ROWS);
+    if (keeps) cr_assert_eq(packed != NULL, j.m * j.n_batch <= KEPT_ROWS && !f->is_apart);
     df_matmul_run(&j, NULL, NULL, pool, work);
     cr_assert_eq(df_thirds_run(&j, pool, work), tiled);
     free(packed);
@@ -174,8 +190,8 @@ static void check_near(const fixture *f)
         const int64_t y = drawn(0, j->m * j->n_batch - 1), x = drawn(0, j->n - 1);
         double exact = 0, magnitude = 0;
         for (int64_t k = 0; k < j->k; k++) {
-            const double term = (double)f->a[y * j->a_row + k * j->a_col] *
-                                (double)f->b[k * j->b_row + x * j->b_col];
+            const double term =
+                (double)row_of_a(f, y)[k * j->a_col] * (double)f->b[k * j->b_row + x * j->b_col];
             exact += term;
             magnitude += fabs(term);
         }

@@ -38,7 +38,8 @@ enum {
 };
 
 typedef struct thirds {
-    df_matmul_job job; /* with the batch folded into rows */
+    df_matmul_job job;  /* its m counts the rows of all batch entries */
+    int64_t entry_rows; /* of one of them */
     const df_thirds_code *code;
     const df_tiles *tiles;
     int64_t n_steps, slice, n_slices; /* along k; steps of a slice */
@@ -55,13 +56,29 @@ static size_t align_size(int64_t bytes)
     return ((size_t)bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
+/* Makes the rows of all batch entries the rows of one product, j->m, and returns those of an entry.
+ * Returns 0 when they cannot be: the entries share B, and the rows of C follow each other. Entries
+ * of A may lie anywhere when no panel has rows of two of them; then they keep their strides. */
+static int64_t fold_rows(df_matmul_job *j)
+{
+    df_matmul_fold_batch(j);
+    if (j->n_batch == 1) return j->m;
+    const int64_t rows = j->m;
+    int64_t c_next = rows * j->c_row;
+    for (uint32_t i = j->batch_rank; i-- > 0; c_next *= j->batch_extent[i])
+        if (j->batch_extent[i] > 1 && (j->b_batch[i] != 0 || (j->c && j->c_batch[i] != c_next)))
+            return 0;
+    if (rows % LANES != 0) return 0;
+    j->m *= j->n_batch;
+    return rows;
+}
+
 bool df_matmul_gains_by_thirds(const df_matmul_job *job)
 {
     if (job->dtype != DEFT_F32 || job->is_bf16 || !df_thirds_pick()) return false;
     df_matmul_job j = *job;
     if (j.images) return df_winograd_gains_by_thirds(job) && j.m * j.n * j.k >= LEAST_MACS;
-    df_matmul_fold_batch(&j);
-    return j.n_batch == 1 && j.k >= STEP && j.m >= LANES && j.n >= LANES &&
+    return fold_rows(&j) > 0 && j.k >= STEP && j.m >= LANES && j.n >= LANES &&
            j.m * j.n * j.k >= LEAST_MACS && (j.a_row == 1 || j.a_col == 1) &&
            (j.b_row == 1 || j.b_col == 1);
 }
@@ -101,7 +118,7 @@ static void plan_thirds(thirds *t, const df_matmul_job *job, uint32_t n_threads)
     *t = (thirds){ .job = *job, .code = df_thirds_pick(), .tiles = df_tiles_pick(DEFT_F32) };
     df_matmul_job *const j = &t->job;
     const int64_t size = (int64_t)sizeof(float);
-    df_matmul_fold_batch(j);
+    t->entry_rows = fold_rows(j);
     t->n_steps = df_div_up(j->k, STEP);
     t->slice = steps_of_slice(t->n_steps);
     t->n_slices = df_div_up(t->n_steps, t->slice);
@@ -206,6 +223,13 @@ static const float *element(const char *base, int64_t offset)
     return (const float *)(const void *)base + offset;
 }
 
+/* Returns where row y of A begins, in elements. */
+static int64_t row_of_a(const thirds *t, int64_t y)
+{
+    const df_matmul_job *const j = &t->job;
+    return df_matmul_batch_offset(j, j->a_batch, y / t->entry_rows) + y % t->entry_rows * j->a_row;
+}
+
 /* Multiplies h rows from y on and w columns from x on without thirds. */
 DF_COLD static void multiply_plainly(const thirds_block *b, int64_t y, int64_t h, int64_t x,
                                      int64_t w)
@@ -216,7 +240,7 @@ DF_COLD static void multiply_plainly(const thirds_block *b, int64_t y, int64_t h
     const df_block g = { .m = h,
                          .n = w,
                          .k = b->k,
-                         .a = element(j->a, y * j->a_row + b->k0 * j->a_col),
+                         .a = element(j->a, row_of_a(b->t, y) + b->k0 * j->a_col),
                          .a_row = j->a_row,
                          .a_col = j->a_col,
                          .b = b->plain,
@@ -232,11 +256,31 @@ DF_COLD static void multiply_plainly(const thirds_block *b, int64_t y, int64_t h
 DF_NOINLINE static bool pack_panel_of(const thirds_block *b, bool of_b, char *to, int64_t x)
 {
     const df_matmul_job *const j = &b->t->job;
-    const char *from = j->a;
-    int64_t step = j->a_col, stride = j->a_row, end = b->m1;
-    if (of_b) from = j->b, step = j->b_row, stride = j->b_col, end = b->n1;
-    return b->t->code->pack(to, of_b, element(from, x * stride + b->k0 * step), step, stride, b->k,
-                            df_min_i64(end - x, LANES));
+    const int64_t w = df_min_i64((of_b ? b->n1 : b->m1) - x, LANES);
+    if (of_b)
+        return b->t->code->pack(to, true, element(j->b, x * j->b_col + b->k0 * j->b_row), j->b_row,
+                                j->b_col, b->k, w);
+    return b->t->code->pack(to, false, element(j->a, row_of_a(b->t, x) + b->k0 * j->a_col),
+                            j->a_col, j->a_row, b->k, w);
+}
+
+/* Returns part i of n of what is packed after the panel of B at column x: the next panel, or the
+ * first one of the next slice. */
+static df_thirds_ahead next_panel(const thirds_block *b, int64_t x, int64_t i, int64_t n)
+{
+    const df_matmul_job *const j = &b->t->job;
+    const int64_t size = (int64_t)sizeof(float);
+    const bool is_last = x + LANES >= b->n1, is_along_k = j->b_row == 1;
+    const int64_t x0 = is_last ? b->n0 : x + LANES, k0 = is_last ? b->k0 + b->k : b->k0;
+    if (k0 >= j->k) return (df_thirds_ahead){ 0 };
+    const int64_t w = df_min_i64(b->n1 - x0, LANES), k = df_min_i64(j->k - k0, b->k);
+    const int64_t n_rows = is_along_k ? w : k, row = n_rows * i / n;
+    const int64_t stride = is_along_k ? j->b_col : j->b_row;
+    const float *const at = element(j->b, k0 * j->b_row + x0 * j->b_col + row * stride);
+    return (df_thirds_ahead){ .row = (const char *)at,
+                              .stride = stride * size,
+                              .bytes = (is_along_k ? k : w) * size,
+                              .n_rows = n_rows * (i + 1) / n - row };
 }
 
 /* Multiplies a last panel of rows that fills half of its lanes at most, and the panel of columns
@@ -270,6 +314,7 @@ DF_NOINLINE static void multiply_rows(thirds_block *b, int64_t y0, int64_t y1)
 {
     const int64_t n_steps = df_div_up(b->k, STEP), panel = n_steps * DF_THIRDS_BYTES;
     const bool is_alone = b->m1 - b->m0 <= BLOCK_ROWS; /* each panel of B is read once */
+    const int64_t n_panels = df_div_up(y1 - y0, LANES);
     const char *waiting = NULL;
     char *a = b->a;
     b->a_large = 0;
@@ -279,19 +324,21 @@ DF_NOINLINE static void multiply_rows(thirds_block *b, int64_t y0, int64_t y1)
         const int64_t i = (x - b->n0) / LANES, w = df_min_i64(b->n1 - x, LANES);
         char *const own = b->b + (is_alone ? i % 2 : i) * panel;
         const char *const packed = b->t->job.packed ? find_kept_panel(b, x, i) : own;
-        if (packed == own && y0 == b->m0 && !pack_panel_of(b, true, own, x))
-            b->b_large |= (uint32_t)1 << i;
+        const bool packs = packed == own && y0 == b->m0;
+        if (packs && !pack_panel_of(b, true, own, x)) b->b_large |= (uint32_t)1 << i;
         a = b->a;
         for (int64_t y = y0; y < y1; y += LANES, a += panel) {
             const int64_t h = df_min_i64(y1 - y, LANES);
             const bool is_large = (b->a_large >> (y - y0) / LANES | b->b_large >> i) & 1;
+            df_thirds_ahead ahead = { 0 };
+            if (packs) ahead = next_panel(b, x, (y - y0) / LANES, n_panels);
             if (h <= LANES / 2)
                 multiply_few_rows(b, a, y, h, x, packed, is_large, &waiting);
             else if (is_large)
                 multiply_plainly(b, y, h, x, w);
             else
                 b->t->code->block(n_steps, a, packed, b->c + (y - b->m0) * b->c_row + x - b->n0,
-                                  b->c_row, h, w, b->k0 == 0, packed != own && y == y0);
+                                  b->c_row, h, w, b->k0 == 0, packed != own && y == y0, ahead);
         }
     }
     df_assert(!waiting);

@@ -27,6 +27,13 @@ enum {
     DF_THIRDS_BYTES = 3 * 2 * 1024
 };
 
+/* Memory that is read soon: n_rows rows of `bytes` bytes, `stride` bytes apart. The first `done`
+ * bytes of the first row need nothing. */
+typedef struct df_thirds_ahead {
+    const char *row;
+    int64_t stride, bytes, n_rows, done;
+} df_thirds_ahead;
+
 typedef struct df_thirds_code {
     /* Packs a panel of A, or of B when of_b: element (k, x) is from[k * step + x * stride], for
      * k < n and x < w. One of the strides is 1. The padding gets +0, but the second half of a panel
@@ -36,9 +43,9 @@ typedef struct df_thirds_code {
                  int64_t w);
     /* Multiplies panels of n_steps times DF_THIRDS_STEP steps. C [m x n] begins with +0 when
      * `first`. is_far: B comes from beyond the L1 cache, and perhaps from memory, so that its next
-     * step is prefetched. */
+     * step is prefetched. All of `ahead` is prefetched into the L2 cache meanwhile. */
     void (*block)(int64_t n_steps, const void *a, const void *b, float *c, int64_t c_row, int64_t m,
-                  int64_t n, bool first, bool is_far);
+                  int64_t n, bool first, bool is_far, df_thirds_ahead ahead);
     /* The same for m <= DF_THIRDS_LANES / 2, and the columns of two panels of B, one after the
      * other: n <= 2 * DF_THIRDS_LANES. next_b NULL: there is only one. */
     void (*half)(int64_t n_steps, const void *a, const void *b, const void *next_b, float *c,

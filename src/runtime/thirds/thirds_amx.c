@@ -24,7 +24,9 @@ enum {
     SIDE = 16,   /* rows of a tile, and words of a row */
     ROW = 64,    /* bytes of a row */
     AREA = 1024, /* bytes of a tile */
+    LINE = 64,   /* bytes of a cache line */
     THIRDS = 3,
+    PRODUCTS = 6, /* of thirds */
     LANES = DF_THIRDS_LANES
 };
 
@@ -102,10 +104,12 @@ VECTORS static bool pack_thirds(void *to, bool of_b, const float *from, int64_t 
 /* ---- tiles ---- */
 
 /* Adds product i of thirds, tiles 4 and 5 times tiles 6 and 7. Prefetches a sixth of the next step
- * of B. */
+ * of A and of B, and some lines of what is ahead. */
 #define MULTIPLY(i)                                                                                \
     do {                                                                                           \
         if (is_far) prefetch_tile(b + DF_THIRDS_BYTES + (i)*AREA);                                 \
+        prefetch_tile(a + DF_THIRDS_BYTES + (i)*AREA);                                             \
+        prefetch_ahead(&ahead, n_lines);                                                           \
         _tile_dpbf16ps(0, 4, 6);                                                                   \
         _tile_dpbf16ps(1, 4, 7);                                                                   \
         _tile_dpbf16ps(2, 5, 6);                                                                   \
@@ -126,6 +130,20 @@ DF_INLINE void prefetch_tile(const char *tile)
 {
 #pragma GCC unroll 16
     for (int i = 0; i < SIDE; i++) __builtin_prefetch(tile + i * ROW);
+}
+
+/* Prefetches the first n lines, or all that are left, and removes them. A row that does not begin
+ * with a line may end in one more, which is left out. */
+DF_INLINE void prefetch_ahead(df_thirds_ahead *ahead, int64_t n)
+{
+    for (; n > 0 && ahead->n_rows > 0; n--) {
+        __builtin_prefetch(ahead->row + ahead->done, 0, 2);
+        ahead->done += LINE;
+        if (ahead->done < ahead->bytes) continue;
+        ahead->done = 0;
+        ahead->row += ahead->stride;
+        ahead->n_rows--;
+    }
 }
 
 /* Loads tile `half` of a third of B, and adds its product with tile 4 of A to tile c. */
@@ -197,8 +215,10 @@ TILES static void multiply_half(int64_t n_steps, const void *packed_a, const voi
 
 TILES static void multiply_thirds(int64_t n_steps, const void *packed_a, const void *packed_b,
                                   float *c, int64_t c_row, int64_t m, int64_t n, bool first,
-                                  bool is_far)
+                                  bool is_far, df_thirds_ahead ahead)
 {
+    const int64_t all_lines = ahead.n_rows * df_div_up(ahead.bytes, LINE);
+    const int64_t n_lines = df_div_up(all_lines, n_steps * PRODUCTS); /* for each product */
     alignas(ROW) float edge[LANES * LANES];
     const bool is_whole = m == LANES && n == LANES;
     if (m <= SIDE) {

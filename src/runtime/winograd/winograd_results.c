@@ -415,7 +415,7 @@ static void multiply_thirds(const block *b, float *to, const float *u, int64_t m
                     df_div_up(c1 - c0, STEP), u + x * d->u_position + i / d->mr * u_panel,
                     b->v + x * d->v_position + j / d->nr * v_panel + thirds_panel(c0) / size,
                     to + x * d->m_position + i * ld + j, ld, df_min_i64(d->mr, m - i),
-                    df_min_i64(d->nr, n - j), c0 == 0, false);
+                    df_min_i64(d->nr, n - j), c0 == 0, false, (df_thirds_ahead){ 0 });
 }
 
 /* Computes a row of tiles as a direct product, for rows [m0, m1) of A. */
