@@ -39,8 +39,11 @@ typedef enum bench_goal {
     BENCH_RATIO_AT_LEAST
 } bench_goal;
 
-/* ratio = value / reference_value. reference: what reference_value is of, measured in this run. */
+/* Whether the row of this label was asked for. */
 bool bench_wants(const bench *b, const char *label);
+
+/* ratio = value / reference_value. reference: what reference_value is of, measured in this run. A
+ * value of NAN could not be measured, and is never ok. */
 void bench_row(bench *b, const char *label, double value, const char *unit, const char *reference,
                double reference_value, bench_goal kind, double goal);
 
@@ -69,7 +72,7 @@ int bench_calls(bench_fn f, void *user, double seconds);
 
 /* Runs two programs in turn, each as a process of its own, and returns the median milliseconds of
  * the first until it has ended; *other_ms: of the other. The first gets `argument`, unless this is
- * "". -1: one of them failed. */
+ * "". NAN: one of them failed. */
 double bench_start_ms(const char *path, const char *argument, const char *other, double *other_ms);
 
 /* Runtime and context, or a message and exit(1): benches have no use for a broken one. */

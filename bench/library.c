@@ -5,6 +5,7 @@
  */
 #include "bench.h"
 
+#include <math.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +36,7 @@ double bench_start_ms(const char *path, const char *argument, const char *other,
     char *const av[] = { pa, *arg ? arg : NULL, NULL }, *const cv[] = { pc, NULL };
     for (int i = -5; i < 101; i++) {
         const double x = run(av), y = run(cv);
-        if (x < 0 || y < 0) return -1;
+        if (x < 0 || y < 0) return NAN;
         if (i >= 0) a[i] = x, c[i] = y;
     }
     *other_ms = bench_median(c, 101) * 1e3;

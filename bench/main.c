@@ -43,6 +43,10 @@ bool bench_wants(const bench *b, const char *label)
 void bench_row(bench *b, const char *label, double value, const char *unit, const char *reference,
                double reference_value, bench_goal kind, double goal)
 {
+    if (isnan(value)) {
+        bench_row_without(b, label, value, unit, reference, "it could not be measured", goal);
+        return;
+    }
     const double ratio = reference_value != 0 ? value / reference_value : 0;
     const bool ok = reached(kind, value, ratio, goal);
     *(ok ? &b->n_ok : &b->n_not_ok) += 1;
