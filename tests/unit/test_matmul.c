@@ -19,6 +19,7 @@
 #include "runtime/matmul.h"
 #include "runtime/matmul/tile.h"
 #include "support/budget.h"
+#include "support/chains.h"
 
 enum {
     MAX_THREADS = 4,
@@ -52,11 +53,13 @@ static uint32_t draw(fixture *f, uint32_t below)
     return (uint32_t)(f->random >> 33) % below;
 }
 
-/* Mixed signs and magnitudes, so that another order or a lost fma shows in the last bits. */
+/* Mixed signs and magnitudes, and digits to the last one of an f64, so that another order or a lost
+ * fma shows in the last bits. */
 static double value(fixture *f)
 {
-    const double x = (double)draw(f, 1u << 24) / (1 << 23) - 1.0;
-    return ldexp(x, (int)draw(f, 8) - 4);
+    static const double scale[] = { 0x1p-4, 0x1p-3, 0x1p-2, 0x1p-1, 1, 2, 4, 8 };
+    const double x = draw(f, 1u << 24) * 0x1p-23 - 1.0 + draw(f, 1u << 24) * 0x1p-47;
+    return x * scale[draw(f, 8)];
 }
 
 static void put(deft_dtype t, char *at, double x)
@@ -115,34 +118,53 @@ static void collect(void *user, uint32_t thread, const char *tile, int64_t ld, i
         s->bad = true;
         return;
     }
-    for (int64_t o = o0; o < o1; o++)
-        for (int64_t i = i0; i < i1; i++) {
-            char *const at = s->out + (o * s->n + i) * size;
-            put(s->dtype, at,
-                get(s->dtype, at) + get(s->dtype, tile + ((o - o0) * ld + i - i0) * size));
-        }
+    for (int64_t o = o0; o < o1; o++) {
+        void *const row = s->out + (o * s->n + i0) * size;
+        const void *const of_tile = tile + (o - o0) * ld * size;
+        if (s->dtype == DEFT_F32)
+            for (int64_t i = 0; i < i1 - i0; i++) ((float *)row)[i] += ((const float *)of_tile)[i];
+        else
+            for (int64_t i = 0; i < i1 - i0; i++)
+                ((double *)row)[i] += ((const double *)of_tile)[i];
+    }
 }
 
 /* ---- a micro-kernel with the ABI of compiled ones ---- */
 
-#define STAND_IN(name, type, fma_of, MR, NR)                                                       \
+/* Reads the first byte from `begin` on and the last one before `end`. */
+static void read_ends(const void *begin, const void *end)
+{
+    (void)*(const volatile char *)begin;
+    (void)((const volatile char *)end)[-1];
+}
+
+/* The sums are those of chains.c, which has no sanitizer: the rows of the panels, and of C, are
+ * read and written here at their ends. */
+#define STAND_IN(name, type, chains_of, MR, NR)                                                    \
     static void name(int64_t k, const void *a_, const void *b_, void *c_, int64_t ldc, int64_t m,  \
                      int64_t n, int64_t first, const void *next)                                   \
     {                                                                                              \
         (void)next;                                                                                \
         const type *const a = a_, *const b = b_;                                                   \
-        type *const c = c_;                                                                        \
-        for (int64_t i = 0; i < m; i++)                                                            \
-            for (int64_t j = 0; j < n; j++) {                                                      \
-                type acc = first ? 0 : c[i * ldc + j];                                             \
-                for (int64_t p = 0; p < k; p++) acc = fma_of(a[p * MR + i], b[p * NR + j], acc);   \
-                c[i * ldc + j] = acc;                                                              \
-            }                                                                                      \
+        type *const c = c_, row[NR];                                                               \
+        for (int64_t p = 0; p < k; p++) {                                                          \
+            read_ends(a + p * MR, a + p * MR + m);                                                 \
+            read_ends(b + p * NR, b + p * NR + n);                                                 \
+        }                                                                                          \
+        for (int64_t i = 0; i < m; i++) {                                                          \
+            const size_t bytes = (size_t)n * sizeof *c;                                            \
+            if (first)                                                                             \
+                memset(row, 0, bytes);                                                             \
+            else                                                                                   \
+                memcpy(row, c + i * ldc, bytes);                                                   \
+            chains_of(n, k, a + i, MR, b, NR, row);                                                \
+            memcpy(c + i * ldc, row, bytes);                                                       \
+        }                                                                                          \
     }
-STAND_IN(stand_in_8x48, float, fmaf, 8, 48)
-STAND_IN(stand_in_6x16, float, fmaf, 6, 16)
-STAND_IN(stand_in_4x8, double, fma, 4, 8)
-STAND_IN(stand_in_8x24, double, fma, 8, 24)
+STAND_IN(stand_in_8x48, float, chains_f32, 8, 48)
+STAND_IN(stand_in_6x16, float, chains_f32, 6, 16)
+STAND_IN(stand_in_4x8, double, chains_f64, 4, 8)
+STAND_IN(stand_in_8x24, double, chains_f64, 8, 24)
 
 static void start(fixture *f)
 {
@@ -211,25 +233,53 @@ static int64_t offset(const df_matmul_job *j, const int64_t *stride, int64_t ind
     return at;
 }
 
+/* Elements of dtype t, which lie a number of elements apart, as an array of another dtype. */
+static void gather_f32(deft_dtype t, const char *from, int64_t step, int64_t n, float *to)
+{
+    if (t == DEFT_BF16)
+        for (int64_t i = 0; i < n; i++)
+            to[i] = df_f32_of_bf16(((const uint16_t *)(const void *)from)[i * step]);
+    else
+        for (int64_t i = 0; i < n; i++) to[i] = ((const float *)(const void *)from)[i * step];
+}
+
+static void gather_f64(const char *from, int64_t step, int64_t n, double *to)
+{
+    for (int64_t i = 0; i < n; i++) to[i] = ((const double *)(const void *)from)[i * step];
+}
+
+/* The results as [batch, m, n]. */
 static char *reference(const df_matmul_job *j)
 {
     const deft_dtype in = operand_dtype(j);
     const int64_t size = (int64_t)deft_dtype_size(j->dtype), by = (int64_t)deft_dtype_size(in);
     char *const out = calloc((size_t)(j->n_batch * j->m * j->n) + 1, (size_t)size);
-    for (int64_t b = 0; b < j->n_batch; b++)
-        for (int64_t m = 0; m < j->m; m++)
-            for (int64_t n = 0; n < j->n; n++) {
-                const char *pa = j->a + (offset(j, j->a_batch, b) + m * j->a_row) * by;
-                const char *pb = j->b + (offset(j, j->b_batch, b) + n * j->b_col) * by;
-                double acc = 0;
-                for (int64_t k = 0; k < j->k; k++) {
-                    const double x = get(in, pa + k * j->a_col * by);
-                    const double y = get(in, pb + k * j->b_row * by);
-                    acc = j->dtype == DEFT_F32 ? fmaf((float)x, (float)y, (float)acc)
-                                               : fma(x, y, acc);
-                }
-                put(j->dtype, out + ((b * j->m + m) * j->n + n) * size, acc);
+    char *const row = malloc((size_t)(j->k + 1) * (size_t)size);        /* of A */
+    char *const all = malloc((size_t)(j->k * j->n + 1) * (size_t)size); /* B as [k, n] */
+    for (int64_t b = 0; b < j->n_batch; b++) {
+        const char *const pa = j->a + offset(j, j->a_batch, b) * by;
+        const char *const pb = j->b + offset(j, j->b_batch, b) * by;
+        for (int64_t k = 0; k < j->k; k++) {
+            void *const to = all + k * j->n * size;
+            if (j->dtype == DEFT_F32)
+                gather_f32(in, pb + k * j->b_row * by, j->b_col, j->n, to);
+            else
+                gather_f64(pb + k * j->b_row * by, j->b_col, j->n, to);
+        }
+        for (int64_t m = 0; m < j->m; m++) {
+            const char *const from = pa + m * j->a_row * by;
+            void *const to = out + (b * j->m + m) * j->n * size;
+            if (j->dtype == DEFT_F32) {
+                gather_f32(in, from, j->a_col, j->k, (void *)row);
+                chains_f32(j->n, j->k, (const void *)row, 1, (const void *)all, j->n, to);
+            } else {
+                gather_f64(from, j->a_col, j->k, (void *)row);
+                chains_f64(j->n, j->k, (const void *)row, 1, (const void *)all, j->n, to);
             }
+        }
+    }
+    free(all);
+    free(row);
     return out;
 }
 
@@ -609,15 +659,11 @@ Test(matmul, blocked)
                                          { 1, 700, 1300 },  { 3, 1000, 600 },  { 33, 49, 2600 },
                                          { 35, 600, 520 },  { 104, 900, 760 }, { 150, 333, 1100 },
                                          { 310, 530, 530 }, { 260, 530, 830 } };
-    enum {
-        N_SMALL = 6
-    }; /* The reference is plain C, and slow: a limit of time leaves the large ones out. */
     fixture f;
     start(&f);
     for (int v = 0; v < 4; v++)
         for (size_t i = 0; i < DF_LEN(shapes); i++) {
             if (v > 0 && !test_time_left(1)) break;
-            if (i >= N_SMALL && test_is_limited()) break;
             const layout l = { .a_transposed = v & 1,
                                .b_transposed = v >> 1,
                                .c_null = (i + v) % 3 == 1,
@@ -799,59 +845,76 @@ Test(matmul, widths_agree)
     }
 }
 
-/* A chain of fused multiply-adds in the given dtype, which starts at *c. */
-static double chain(deft_dtype t, const double *a, const double *b, int64_t k, double c)
-{
-    for (int64_t p = 0; p < k; p++)
-        c = t == DEFT_F32 ? (double)fmaf((float)a[p], (float)b[p], (float)c) : fma(a[p], b[p], c);
-    return c;
-}
-
-static void put_all(deft_dtype t, char *to, const double *from, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) put(t, to + i * (int64_t)deft_dtype_size(t), from[i]);
-}
-
 /* Few rows times a transposed B have one chain per element, with any number of rows, columns and
  * steps: whole runs of squares and what remains behind them, and long columns, which are multiplied
  * in parts. Nothing is written behind C. */
 Test(matmul, transposed_b_has_chains)
 {
-    enum { M = 18, N = 150, SHORT = 150, K = 2100, PAD = 8 };
+    enum {
+        M = 18,
+        N = 150,
+        SHORT = 150,
+        K = 2100,
+        PAD = 8,
+        A_SIZE = M * K,
+        B_SIZE = N * (K + PAD)
+    };
     fixture f = { .random = 11 };
-    double *const a = malloc(M * K * sizeof *a), *const b = malloc(N * (K + PAD) * sizeof *b);
     double *const c = malloc(M * (N + PAD) * sizeof *c);
-    char *const stored[] = { malloc(M * K * sizeof *a), malloc(N * (K + PAD) * sizeof *b),
-                             malloc(M * (N + PAD) * sizeof *c) };
-    for (int64_t i = 0; i < M * K; i++) a[i] = value(&f);
-    for (int64_t i = 0; i < N * (K + PAD); i++) b[i] = value(&f);
+    char *const stored_c = malloc(M * (N + PAD) * sizeof *c);
+    char *a[2], *turned_a[2], *b[2]; /* by dtype */
+    for (int i = 0; i < 2; i++) {
+        const int64_t size = (int64_t)deft_dtype_size(dtypes[i]);
+        a[i] = malloc((size_t)(A_SIZE * size));
+        turned_a[i] = malloc((size_t)(A_SIZE * size)); /* as [K, M] */
+        b[i] = malloc((size_t)(B_SIZE * size));
+        for (int64_t x = 0; x < A_SIZE; x++) {
+            const double v = value(&f);
+            put(dtypes[i], a[i] + x * size, v);
+            put(dtypes[i], turned_a[i] + (x % K * M + x / K) * size, v);
+        }
+        for (int64_t x = 0; x < B_SIZE; x++) put(dtypes[i], b[i] + x * size, value(&f));
+    }
     for (int round = 0; round < 240; round++) {
-        const deft_dtype t = dtypes[round & 1];
+        const int w = round & 1;
+        const deft_dtype t = dtypes[w];
         const df_tiles *const tiles = df_tiles_pick(t);
+        const int64_t size = (int64_t)deft_dtype_size(t);
         const int64_t m = round % 5 ? 1 + draw(&f, 9) : 1 + draw(&f, M);
         const int64_t n = 1 + draw(&f, N), c_row = n + PAD;
         const int64_t k = 1 + draw(&f, round % 15 ? SHORT : K);
         const int64_t b_col = k + (round & 2 ? PAD : 0);
         const bool is_first = round & 4;
         if (!tiles->dots) break;
-        for (int64_t i = 0; i < M * (N + PAD); i++) c[i] = value(&f);
-        put_all(t, stored[0], a, M * K);
-        put_all(t, stored[1], b, N * (K + PAD));
-        put_all(t, stored[2], c, M * (N + PAD));
-        const df_block g = { m, n, k,     stored[0], stored[1], stored[2],
-                             K, 1, b_col, c_row,     is_first,  false };
-        tiles->dots(&g);
         for (int64_t i = 0; i < m * c_row; i++) {
-            const int64_t row = i / c_row, x = i % c_row;
-            double want = c[i];
-            if (x < n) want = chain(t, a + row * K, b + x * b_col, k, is_first ? 0 : c[i]);
-            const double got = get(t, stored[2] + i * (int64_t)deft_dtype_size(t));
-            cr_assert(got == want, "%lld x %lld x %lld: %g, not %g, at %lld, %lld", (long long)m,
-                      (long long)n, (long long)k, got, want, (long long)row, (long long)x);
+            c[i] = value(&f);
+            put(t, stored_c + i * size, c[i]);
+        }
+        const df_block g = { m, n, k, a[w], b[w], stored_c, K, 1, b_col, c_row, is_first, false };
+        tiles->dots(&g);
+        for (int64_t x = 0; x < c_row; x++) {
+            double sums[M]; /* of dtype t: a column of C */
+            char *const sum = (char *)sums, *const column = b[w] + x * b_col * size;
+            for (int64_t i = 0; i < m; i++)
+                put(t, sum + i * size, is_first && x < n ? 0 : c[i * c_row + x]);
+            if (x < n && t == DEFT_F32)
+                chains_f32(m, k, (void *)column, 1, (void *)turned_a[w], M, (void *)sum);
+            else if (x < n)
+                chains_f64(m, k, (void *)column, 1, (void *)turned_a[w], M, (void *)sum);
+            for (int64_t i = 0; i < m; i++) {
+                const double got = get(t, stored_c + (i * c_row + x) * size);
+                const double want = get(t, sum + i * size);
+                cr_assert(got == want, "%lld x %lld x %lld: %g, not %g, at %lld, %lld",
+                          (long long)m, (long long)n, (long long)k, got, want, (long long)i,
+                          (long long)x);
+            }
         }
     }
-    for (size_t i = 0; i < DF_LEN(stored); i++) free(stored[i]);
-    free(a);
-    free(b);
+    for (int i = 0; i < 2; i++) {
+        free(a[i]);
+        free(turned_a[i]);
+        free(b[i]);
+    }
+    free(stored_c);
     free(c);
 }
