@@ -8,6 +8,8 @@
 #include <criterion/criterion.h>
 
 #include "support/budget.h"
+#include "support/elements.h"
+#include "support/plain_sort.h"
 
 #ifdef __SSE2__
 #include <xmmintrin.h>
@@ -93,24 +95,12 @@ static uint64_t key(deft_dtype t, const char *at)
 {
     const unsigned bits = 8 * (unsigned)deft_dtype_size(t);
     const uint64_t sign = (uint64_t)1 << (bits - 1);
-    const uint64_t b = df_bits_load(at, bits / 8);
+    const uint64_t b = element_load(at, bits / 8);
     if (t == DEFT_BOOL || df_is_unsigned(t)) return b;
     if (!df_is_float(t)) return b ^ sign;
     const uint64_t magnitude = b & (sign - 1);
     if (magnitude > df_infinity_bits(t)) return UINT64_MAX;
     return b & sign ? sign - magnitude : sign + magnitude;
-}
-
-typedef struct item {
-    uint64_t key;
-    int64_t at;
-} item;
-
-static int by_key(const void *a, const void *b)
-{
-    const item *const x = a, *const y = b;
-    if (x->key != y->key) return x->key < y->key ? -1 : 1;
-    return x->at < y->at ? -1 : x->at > y->at;
 }
 
 static size_t size_of_result(const df_routine_job *j)
@@ -121,17 +111,17 @@ static size_t size_of_result(const df_routine_job *j)
 static void plain(const df_routine_job *j, const char *in, char *out)
 {
     const int64_t step = j->in_step * (int64_t)deft_dtype_size(j->dtype);
-    item *const items = malloc(((size_t)j->n + 1) * sizeof *items);
+    plain_item *const items = malloc((2 * (size_t)j->n + 1) * sizeof *items);
     for (int64_t i = 0; i < j->n; i++) {
         const uint64_t k = key(j->dtype, in + i * step);
-        items[i] = (item){ j->attr & DF_ORDER_DESCENDING ? ~k : k, i };
+        items[i] = (plain_item){ j->attr & DF_ORDER_DESCENDING ? ~k : k, i };
     }
-    qsort(items, (size_t)j->n, sizeof *items, by_key);
+    plain_sort(items, items + j->n, j->n);
     const size_t size = size_of_result(j);
     for (int64_t i = 0; i < j->m; i++) {
         const int64_t at = items[j->first + i].at;
-        memcpy(out + (size_t)i * size, j->op == DF_OP_sort ? in + at * step : (const char *)&at,
-               size);
+        element_copy(out + (size_t)i * size,
+                     j->op == DF_OP_sort ? in + at * step : (const char *)&at, size);
     }
     free(items);
 }
@@ -149,7 +139,7 @@ static void check(df_routine_job j, pattern p)
     for (int64_t i = 0; i < span * j.n_batch; i++) {
         uint64_t b = element(j.dtype, p, i);
         if (j.dtype == DEFT_BOOL) b &= 1;
-        df_bits_store(in + i * size, b, (size_t)size);
+        element_store(in + i * size, b, (size_t)size);
     }
     j.in = in + (j.in_step < 0 && j.n > 0 ? (j.n - 1) * step * size : 0);
     j.batch_rank = 1;
@@ -190,7 +180,7 @@ static void draw_mask(const df_routine_job *j, char *mask, int64_t n, int64_t on
     for (int64_t i = 0; i < n; i++) {
         const bool is = one_in > 0 && below(one_in) == 0;
         const uint64_t b = is ? 1 : sign * (uint64_t)below(2);
-        df_bits_store(mask + (size_t)i * size, b, size);
+        element_store(mask + (size_t)i * size, b, size);
     }
 }
 
@@ -210,10 +200,10 @@ static void check_found(df_routine_job j, int64_t one_in)
     j.mask = mask + (j.mask_step < 0 ? (size_t)(3 * j.n) * mask_size : 0);
     if (!copies && !(j.attr & DF_WHICH_ZEROS)) memset(want, -1, n_out);
     for (int64_t i = 0, k = 0; i < j.n && k < j.m; i++) {
-        const uint64_t b = df_bits_load(j.mask + i * j.mask_step * (int64_t)mask_size, mask_size);
+        const uint64_t b = element_load(j.mask + i * j.mask_step * (int64_t)mask_size, mask_size);
         if ((b & ~sign) == 0) continue;
         const char *const from = j.in + i * j.in_step * (int64_t)size;
-        memcpy(want + (size_t)k++ * row, copies ? from : (const char *)&i, row);
+        element_copy(want + (size_t)k++ * row, copies ? from : (const char *)&i, row);
     }
     if (!copies) j.in = j.mask, j.dtype = j.mask_dtype, j.in_step = j.mask_step;
     for (int threads = 1; threads <= 3; threads++) {
@@ -238,30 +228,38 @@ static void check_found(df_routine_job j, int64_t one_in)
     free(in);
 }
 
-static void each_dtype(int64_t n, int64_t n_batch)
+static void each_op(deft_dtype t, pattern p, int64_t n, int64_t n_batch)
 {
-    for (int t = 0; t < DF_N_RECORDED; t++)
-        for (pattern p = 0; p < N_PATTERNS; p++) {
-            df_routine_job j = { .op = DF_OP_argsort,
-                                 .attr = (uint32_t)below(2),
-                                 .dtype = (deft_dtype)t,
-                                 .n = n,
-                                 .m = n,
-                                 .in_step = (int64_t[]){ 1, 1, 2, -1 }[below(4)],
-                                 .n_batch = n_batch };
-            check(j, p);
-            j.op = DF_OP_sort;
-            check(j, p);
-            j.op = DF_OP_topk;
-            const int64_t parts[] = { 0, 1, 8, 64, n / 5, n / 2, n - 1 };
-            j.m = parts[below(7)];
-            if (j.m >= 0 && j.m <= n) check(j, p);
-            j.m = 1 + below(2);
-            if (j.m > n) continue;
-            j.first = (int64_t[]){ (n - 1) / 2, n - j.m, below((int)(n - j.m) + 1) }[below(3)];
-            j.first = j.first < n - j.m ? j.first : n - j.m;
-            check(j, p);
-        }
+    df_routine_job j = { .op = DF_OP_argsort,
+                         .attr = (uint32_t)below(2),
+                         .dtype = t,
+                         .n = n,
+                         .m = n,
+                         .in_step = (int64_t[]){ 1, 1, 2, -1 }[below(4)],
+                         .n_batch = n_batch };
+    check(j, p);
+    j.op = DF_OP_sort;
+    check(j, p);
+    j.op = DF_OP_topk;
+    const int64_t parts[] = { 0, 1, 8, 64, n / 5, n / 2, n - 1 };
+    j.m = parts[below(7)];
+    if (j.m >= 0 && j.m <= n) check(j, p);
+    j.m = 1 + below(2);
+    if (j.m > n) return;
+    j.first = (int64_t[]){ (n - 1) / 2, n - j.m, below((int)(n - j.m) + 1) }[below(3)];
+    j.first = j.first < n - j.m ? j.first : n - j.m;
+    check(j, p);
+}
+
+/* Of the pairs of a dtype and a pattern, one in `part` at least, which are spread over all of them:
+ * each dtype and each pattern is among them. Without a limit of time, all of them. */
+static void each_dtype(int64_t n, int64_t n_batch, uint32_t part)
+{
+    const uint32_t n_all = DF_N_RECORDED * N_PATTERNS;
+    for (uint32_t i = 0; i < n_all && (i < n_all / part || !test_is_limited()); i++) {
+        const uint32_t k = test_scattered(i, n_all);
+        each_op((deft_dtype)(k / N_PATTERNS), (pattern)(k % N_PATTERNS), n, n_batch);
+    }
 }
 
 static void open_pools(void)
@@ -282,21 +280,21 @@ Test(order, rows_of_each_length)
 {
     static const int64_t lengths[] = { 0, 1, 2, 3, 16, 17, 63, 64, 65, 80, 129, 1000, 4097, 17000 };
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
-        each_dtype(lengths[i], lengths[i] > 2000 ? 3 : 1 + below(40));
+        each_dtype(lengths[i], lengths[i] > 2000 ? 3 : 1 + below(40), lengths[i] < 1000 ? 1 : 3);
 }
 
 /* One row, or two, on all threads: in pieces of different lengths. */
 Test(order, long_rows)
 {
-    each_dtype(test_size(50001, 200003), 1);
-    if (!test_is_limited()) each_dtype(33000, 2);
-    each_dtype(32768, 1);
+    each_dtype(test_size(200003, 50001), 1, 4);
+    if (!test_is_limited()) each_dtype(33000, 2, 1);
+    each_dtype(32768, 1, 4);
 }
 
 /* Lengths around those at which sorting changes its way: registers, networks, digits. */
 Test(order, keys_of_each_length)
 {
-    const int64_t n = test_size(300, 1100);
+    const int64_t n = test_size(1100, 300);
     for (int64_t i = 0; i < n; i++)
         for (int t = DEFT_F32; t <= DEFT_F64; t++) {
             df_routine_job j = { .op = DF_OP_sort,
@@ -330,7 +328,7 @@ static void check_nth(size_t size, const char *keys, const char *sorted, int64_t
 Test(order, keys_are_sorted_alike)
 {
     const df_keys *const ways[] = { &df_keys_plain, df_keys_best() };
-    for (int k = 0; k < test_size(300, 2000); k++) {
+    for (int k = 0; k < test_size(2000, 300); k++) {
         const int64_t n = k % 7 == 0 ? below(40000) : below(1500);
         const uint64_t mask[] = { 3, 255, UINT64_MAX };
         const uint64_t bits = mask[below(3)];
@@ -343,7 +341,7 @@ Test(order, keys_are_sorted_alike)
             for (int64_t i = 0; i < n; i++) {
                 const uint64_t key = ((uint64_t)below(1 << 30) << 33 ^ (uint64_t)below(1 << 30)) &
                                      (below(9) ? bits : UINT64_MAX);
-                for (int w = 0; w < 2; w++) df_bits_store(a[w] + (size_t)i * size, key, size);
+                for (int w = 0; w < 2; w++) element_store(a[w] + (size_t)i * size, key, size);
             }
             for (int w = 0; w < 2; w++) {
                 n_between[w] = ways[w]->between(size, a[w], b[w], n, pivot / 2, pivot, &least[w]);
@@ -370,7 +368,7 @@ Test(order, keys_are_made_alike)
 {
     static const deft_dtype dtypes[] = { DEFT_F32, DEFT_F64, DEFT_I32, DEFT_I64, DEFT_U64 };
     const df_keys *const ways[] = { &df_keys_plain, df_keys_best() };
-    for (int k = 0; k < test_size(300, 2000); k++) {
+    for (int k = 0; k < test_size(2000, 300); k++) {
         const int64_t n = below(300);
         const deft_dtype t = dtypes[below(5)];
         const pattern p = (pattern)below(N_PATTERNS);
@@ -380,7 +378,7 @@ Test(order, keys_are_made_alike)
         char *const in = malloc(bytes + 1), *const keys = malloc(bytes + 1);
         for (int64_t i = 0; i < n; i++) {
             const uint64_t b = element(t, p, i);
-            df_bits_store(in + (size_t)i * size, b, size);
+            element_store(in + (size_t)i * size, b, size);
         }
         for (int w = 0; w < 2; w++) {
             const bool is_in_place = below(2);
@@ -388,8 +386,8 @@ Test(order, keys_are_made_alike)
             const bool loses = ways[w]->from_bits(t, flip, is_in_place ? keys : in, keys, n);
             bool is_lost = false;
             for (int64_t i = 0; i < n; i++) {
-                const uint64_t got = df_bits_load(keys + (size_t)i * size, size);
-                const uint64_t b = df_bits_load(in + (size_t)i * size, size);
+                const uint64_t got = element_load(keys + (size_t)i * size, size);
+                const uint64_t b = element_load(in + (size_t)i * size, size);
                 cr_assert_eq(got, df_order_key(df_order_as(t), in + (size_t)i * size) ^ flip);
                 if (!df_is_float(t)) continue;
                 const bool is_nan = (b & ~df_sign_bit(t)) > df_infinity_bits(t);
@@ -437,7 +435,7 @@ Test(order, elements_are_sorted_alike)
         DEFT_F32, DEFT_F64, DEFT_I32, DEFT_U32, DEFT_I64, DEFT_U64
     };
     const df_keys *const ways[] = { &df_keys_plain, df_keys_best() };
-    for (int k = 0; k < test_size(300, 2000); k++) {
+    for (int k = 0; k < test_size(2000, 300); k++) {
         const int64_t n = k % 7 == 0 ? below(40000) : below(1500);
         const deft_dtype t = dtypes[below(6)];
         const pattern p = (pattern)below(N_PATTERNS);
@@ -450,7 +448,7 @@ Test(order, elements_are_sorted_alike)
         bool is_lost = false;
         for (int64_t i = 0; i < n; i++) {
             const uint64_t b = element(t, p, i);
-            df_bits_store(in + (size_t)i * size, b, size);
+            element_store(in + (size_t)i * size, b, size);
             want[i] = key_without_nan(t, flip, in + (size_t)i * size);
             is_lost |= df_is_float(t) && b == df_sign_bit(t);
         }
@@ -464,7 +462,7 @@ Test(order, elements_are_sorted_alike)
             if (n > 0 && below(2)) {
                 char pivot[8];
                 ways[w]->load(t, flip, in + (size_t)some * size, pivot, 1);
-                less = ways[w]->split(t, flip, in, to, n, df_bits_load(pivot, size), &loses);
+                less = ways[w]->split(t, flip, in, to, n, element_load(pivot, size), &loses);
                 cr_assert(less == n || want[less] >= some_key);
                 /* equal floats may differ: zeros, and NaNs beside infinities */
                 cr_assert(less == 0 || want[less - 1] < some_key + (df_is_float(t) ? 1 : 0));
