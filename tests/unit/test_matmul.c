@@ -20,6 +20,7 @@
 #include "runtime/matmul/tile.h"
 #include "support/budget.h"
 #include "support/chains.h"
+#include "support/stand_in.h"
 
 enum {
     MAX_THREADS = 4,
@@ -131,36 +132,6 @@ static void collect(void *user, uint32_t thread, const char *tile, int64_t ld, i
 
 /* ---- a micro-kernel with the ABI of compiled ones ---- */
 
-/* Reads the first byte from `begin` on and the last one before `end`. */
-static void read_ends(const void *begin, const void *end)
-{
-    (void)*(const volatile char *)begin;
-    (void)((const volatile char *)end)[-1];
-}
-
-/* The sums are those of chains.c, which has no sanitizer: the rows of the panels, and of C, are
- * read and written here at their ends. */
-#define STAND_IN(name, type, chains_of, MR, NR)                                                    \
-    static void name(int64_t k, const void *a_, const void *b_, void *c_, int64_t ldc, int64_t m,  \
-                     int64_t n, int64_t first, const void *next)                                   \
-    {                                                                                              \
-        (void)next;                                                                                \
-        const type *const a = a_, *const b = b_;                                                   \
-        type *const c = c_, row[NR];                                                               \
-        for (int64_t p = 0; p < k; p++) {                                                          \
-            read_ends(a + p * MR, a + p * MR + m);                                                 \
-            read_ends(b + p * NR, b + p * NR + n);                                                 \
-        }                                                                                          \
-        for (int64_t i = 0; i < m; i++) {                                                          \
-            const size_t bytes = (size_t)n * sizeof *c;                                            \
-            if (first)                                                                             \
-                memset(row, 0, bytes);                                                             \
-            else                                                                                   \
-                memcpy(row, c + i * ldc, bytes);                                                   \
-            chains_of(n, k, a + i, MR, b, NR, row);                                                \
-            memcpy(c + i * ldc, row, bytes);                                                       \
-        }                                                                                          \
-    }
 STAND_IN(stand_in_8x48, float, chains_f32, 8, 48)
 STAND_IN(stand_in_6x16, float, chains_f32, 6, 16)
 STAND_IN(stand_in_4x8, double, chains_f64, 4, 8)

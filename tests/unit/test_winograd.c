@@ -18,6 +18,7 @@
 #include "runtime/winograd/winograd.h"
 #include "runtime/winograd/winograd_parts.h"
 #include "support/budget.h"
+#include "support/stand_in.h"
 
 enum { MOST_THREADS = 3, TAPS = 9 };
 
@@ -156,23 +157,8 @@ static float *results(const convolution *c, numerics how, bool stores, const df_
     return to;
 }
 
-/* A micro-kernel with the ABI of compiled ones. */
-#define STAND_IN(name, MR, NR)                                                                     \
-    static void name(int64_t k, const void *a_, const void *b_, void *c_, int64_t ldc, int64_t m,  \
-                     int64_t n, int64_t first, const void *next)                                   \
-    {                                                                                              \
-        (void)next;                                                                                \
-        const float *const a = a_, *const b = b_;                                                  \
-        float *const c = c_;                                                                       \
-        for (int64_t i = 0; i < m; i++)                                                            \
-            for (int64_t j = 0; j < n; j++) {                                                      \
-                float acc = first ? 0 : c[i * ldc + j];                                            \
-                for (int64_t p = 0; p < k; p++) acc = fmaf(a[p * MR + i], b[p * NR + j], acc);     \
-                c[i * ldc + j] = acc;                                                              \
-            }                                                                                      \
-    }
-STAND_IN(kernel_8x48, 8, 48)
-STAND_IN(kernel_4x8, 4, 8) /* its panels are narrower than a vector of tiles */
+STAND_IN(kernel_8x48, float, chains_f32, 8, 48)
+STAND_IN(kernel_4x8, float, chains_f32, 4, 8) /* its panels are narrower than a vector of tiles */
 
 static const df_gemm_kernel kernels[] = { { kernel_8x48, 8, 48, 0 }, { kernel_4x8, 4, 8, 0 } };
 
