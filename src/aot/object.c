@@ -129,17 +129,20 @@ static void add_elf(code_writer *w, const void *elf, size_t n,
 
 /* ---- levels ---- */
 
+/* What the code for products is for. For both dtypes it is smaller than for one and the other. */
+enum { OF_F32, OF_F64, OF_BOTH, N_PRODUCTS };
+
 typedef struct level {
     const char *name;
     uint32_t needs;
-    const unsigned char *product[2]; /* ELF objects for products of f32 and of f64 */
-    size_t n_product[2];
+    const unsigned char *product[N_PRODUCTS]; /* ELF objects */
+    size_t n_product[N_PRODUCTS];
 } level;
 
 #define PRODUCTS(v)                                                                                \
-    { rt_f32_##v, rt_f64_##v },                                                                    \
+    { rt_f32_##v, rt_f64_##v, rt_both_##v },                                                       \
     {                                                                                              \
-        sizeof rt_f32_##v, sizeof rt_f64_##v                                                       \
+        sizeof rt_f32_##v, sizeof rt_f64_##v, sizeof rt_both_##v                                   \
     }
 
 static const level levels[] = {
@@ -232,6 +235,20 @@ done:
     return st;
 }
 
+/* Adds the code for the products of the program. at: its places for f32 and f64, which are one when
+ * the program has both; NO_PLACE where it has none. */
+static void add_products(code_writer *w, const level *l, int64_t at[2])
+{
+    const char *const names[DF_CODE_PIECES] = { "deft_aot_product" };
+    const bool has_f32 = program_has_products(w->p, false);
+    const bool has_f64 = program_has_products(w->p, true);
+    const int of = has_f32 && has_f64 ? OF_BOTH : has_f64 ? OF_F64 : OF_F32;
+    int64_t place[DF_CODE_PIECES] = { NO_PLACE };
+    if (has_f32 || has_f64) add_elf(w, l->product[of], l->n_product[of], names, place);
+    at[0] = has_f32 ? place[0] : NO_PLACE;
+    at[1] = has_f64 ? place[0] : NO_PLACE;
+}
+
 /* Adds the code of all levels, and the tables of their kernels. Sets, per level, the places of the
  * code for products of f32 and f64, the place of its table, and what the processor must have. */
 static deft_status add_levels(code_writer *w, uint32_t n, int64_t *product, int64_t *kernels,
@@ -245,16 +262,9 @@ static deft_status add_levels(code_writer *w, uint32_t n, int64_t *product, int6
     uint32_t k = 0;
     for (size_t i = 0; i < DF_LEN(levels) && k < n; i++) {
         const level *const l = &levels[i];
-        int64_t place[DF_CODE_PIECES] = { NO_PLACE };
         if (!is_wanted(list, l->name)) continue;
-        const char *const names[DF_CODE_PIECES] = { "deft_aot_product" };
-        for (int f64 = 0; f64 < 2; f64++) {
-            place[0] = NO_PLACE;
-            if (program_has_products(w->p, f64))
-                add_elf(w, l->product[f64], l->n_product[f64], names, place);
-            TRY(w->st);
-            product[2 * k + (uint32_t)f64] = place[0];
-        }
+        add_products(w, l, product + 2 * k);
+        TRY(w->st);
         TRY(add_kernels(w, l, at));
         needs[k] = l->needs;
         kernels[k] = (int64_t)w->tables.n;

@@ -23,7 +23,7 @@
 #include <immintrin.h>
 #endif
 
-/* Objects contain the code for one of the dtypes; a C file has both. */
+/* An object whose products have one dtype contains the code for this one; a C file has both. */
 #if defined(AOT_ONLY_F32)
 #define HAS_F64 0
 #define IS_F64(p) 0
