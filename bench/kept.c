@@ -8,6 +8,7 @@
 #include "bench.h"
 
 #include <dirent.h>
+#include <math.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -140,7 +141,7 @@ static double load_once(df_disk *disk, const entry_key *key)
 
 /* Each kernel once in each round. The files are in the system's cache; in the first round, the code
  * that loads them is not yet in those of the processor. */
-static void load_rows(bench *b, entries *all)
+static void load_rows(bench *b, const entries *all)
 {
     enum { LOADS = 15 };
     const df_disk_options o = { .folders = folder };
@@ -149,7 +150,11 @@ static void load_rows(bench *b, entries *all)
     for (int r = 0; r < LOADS; r++) {
         df_disk *disk = df_disk_open(&df_mem_system, NULL, &o);
         for (size_t i = 0; disk && i < all->n; i++) t[i][r] = load_once(disk, &all->key[i]);
-        if (!disk) return;
+        if (!disk) {
+            bench_row(b, "cached kernel to callable, median", NAN, "us", "limit, us", 50,
+                      BENCH_VALUE_AT_MOST, 50);
+            return;
+        }
         df_disk_close(&disk);
     }
     for (size_t i = 0; i < all->n; i++) {
@@ -158,7 +163,7 @@ static void load_rows(bench *b, entries *all)
         of_kernel[n++] = bench_median(t[i], LOADS) * 1e6;
     }
     if (n == 0) {
-        bench_row_without(b, "cached kernel to callable, median", 0, "us", "limit, us",
+        bench_row_without(b, "cached kernel to callable, median", (double)NAN, "us", "limit, us",
                           "no kernel was kept", 50);
         return;
     }
@@ -170,8 +175,13 @@ static void load_rows(bench *b, entries *all)
     b->more = more;
     bench_row(b, "cached kernel to callable, median", median, "us", "limit, us", 50,
               BENCH_VALUE_AT_MOST, 50);
-    bench_row(b, "entry, median", bench_median(all->kib, all->n), "KiB", "limit, KiB", 4,
-              BENCH_VALUE_AT_MOST, 4);
+}
+
+/* Sorts the sizes. */
+static void size_row(bench *b, entries *all)
+{
+    const double median = all->n > 0 ? bench_median(all->kib, all->n) : (double)NAN;
+    bench_row(b, "entry, median", median, "KiB", "limit, KiB", 4, BENCH_VALUE_AT_MOST, 4);
 }
 
 /* One of 64 programs of one kernel. */
@@ -245,6 +255,7 @@ void bench_kept(bench *b)
     unsetenv("DEFT_TIER");
     read_entries(&all);
     load_rows(b, &all);
+    size_row(b, &all);
     for (size_t i = 0; i < all.n; i++) free(all.key[i].at);
     kernels_row(b);
     snprintf(command, sizeof command, "rm -rf '%s'", folder);
