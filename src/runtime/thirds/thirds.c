@@ -38,8 +38,8 @@ enum {
 };
 
 typedef struct thirds {
-    df_matmul_job job;  /* its m counts the rows of all batch entries */
-    int64_t entry_rows; /* of one of them */
+    df_matmul_job job;  /* m counts the rows of all batch entries */
+    int64_t entry_rows; /* the rows of one batch entry */
     const df_thirds_code *code;
     const df_tiles *tiles;
     int64_t n_steps, slice, n_slices; /* along k; steps of a slice */
@@ -56,9 +56,10 @@ static size_t align_size(int64_t bytes)
     return ((size_t)bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* Makes the rows of all batch entries the rows of one product, j->m, and returns those of an entry.
- * Returns 0 when they cannot be: the entries share B, and the rows of C follow each other. Entries
- * of A may lie anywhere when no panel has rows of two of them; then they keep their strides. */
+/* Makes one product of all batch entries, whose j->m counts the rows of all of them. Returns the
+ * rows of one entry, or 0 when they cannot be one product: the entries must share B, and the rows
+ * of C must follow each other. The entries of A may lie anywhere if no panel has rows of two
+ * entries; the job then keeps the strides of the batch. */
 static int64_t fold_rows(df_matmul_job *j)
 {
     df_matmul_fold_batch(j);
@@ -256,12 +257,11 @@ DF_COLD static void multiply_plainly(const thirds_block *b, int64_t y, int64_t h
 DF_NOINLINE static bool pack_panel_of(const thirds_block *b, bool of_b, char *to, int64_t x)
 {
     const df_matmul_job *const j = &b->t->job;
-    const int64_t w = df_min_i64((of_b ? b->n1 : b->m1) - x, LANES);
-    if (of_b)
-        return b->t->code->pack(to, true, element(j->b, x * j->b_col + b->k0 * j->b_row), j->b_row,
-                                j->b_col, b->k, w);
-    return b->t->code->pack(to, false, element(j->a, row_of_a(b->t, x) + b->k0 * j->a_col),
-                            j->a_col, j->a_row, b->k, w);
+    const char *const from = of_b ? j->b : j->a;
+    const int64_t step = of_b ? j->b_row : j->a_col, stride = of_b ? j->b_col : j->a_row;
+    const int64_t first = of_b ? x * stride : row_of_a(b->t, x), end = of_b ? b->n1 : b->m1;
+    return b->t->code->pack(to, of_b, element(from, first + b->k0 * step), step, stride, b->k,
+                            df_min_i64(end - x, LANES));
 }
 
 /* Returns part i of n of what is packed after the panel of B at column x: the next panel, or the

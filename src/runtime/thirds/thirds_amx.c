@@ -104,7 +104,7 @@ VECTORS static bool pack_thirds(void *to, bool of_b, const float *from, int64_t 
 /* ---- tiles ---- */
 
 /* Adds product i of thirds, tiles 4 and 5 times tiles 6 and 7. Prefetches a sixth of the next step
- * of A and of B, and some lines of what is ahead. */
+ * of A and of B, and n_lines lines of `ahead`. */
 #define MULTIPLY(i)                                                                                \
     do {                                                                                           \
         if (is_far) prefetch_tile(b + DF_THIRDS_BYTES + (i)*AREA);                                 \
