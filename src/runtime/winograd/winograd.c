@@ -60,7 +60,7 @@ bool df_winograd_gains_by_thirds(const df_matmul_job *j)
 
 size_t df_winograd_work_size(const df_matmul_job *j, const df_gemm_kernel *g, uint32_t n_threads)
 {
-    return j->images->is_transposed ? df_winograd_gradient_work_size(j, g)
+    return j->images->is_transposed ? df_winograd_gradient_work_size(j, g, n_threads)
                                     : df_winograd_results_work_size(j, g, n_threads);
 }
 

@@ -59,8 +59,8 @@ void df_winograd_run_tasks(df_pool *pool, int64_t n, void (*task)(void *, uint32
                            void *user)
 {
     df_assert(n <= UINT32_MAX);
-    if (n == 1)
-        task(user, 0, 0);
+    if (n == 1 || !pool)
+        for (int64_t i = 0; i < n; i++) task(user, (uint32_t)i, 0);
     else
         df_pool_run(pool, (uint32_t)n, task, user);
 }

@@ -49,6 +49,7 @@ typedef struct df_winograd_tile {
 void df_winograd_multiply(const df_gemm_kernel *g, const df_tiles *tiles, int64_t mr,
                           const df_winograd_tile *t);
 
+/* Runs tasks 0 to n - 1. pool NULL: on this thread, as thread 0. */
 void df_winograd_run_tasks(df_pool *pool, int64_t n, void (*task)(void *, uint32_t, uint32_t),
                            void *user);
 
@@ -64,7 +65,8 @@ void df_winograd_run_results(const df_matmul_job *j, const df_gemm_kernel *g, df
                              void *work);
 
 /* The gradient of its weights. */
-size_t df_winograd_gradient_work_size(const df_matmul_job *j, const df_gemm_kernel *g);
+size_t df_winograd_gradient_work_size(const df_matmul_job *j, const df_gemm_kernel *g,
+                                      uint32_t n_threads);
 bool df_winograd_run_gradient(const df_matmul_job *j, const df_gemm_kernel *g, df_pool *pool,
                               void *work);
 
