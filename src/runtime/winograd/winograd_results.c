@@ -60,7 +60,9 @@ typedef struct division {
     int64_t rows;                /* rows of tiles of a batch entry */
     bool by_filters;             /* tasks have rows of A, and all tiles of the only batch entry */
     int64_t filters;             /* rows of A of a task */
-    int64_t per_task, n_parts;   /* rows of tiles of a task; tasks of a batch entry */
+    int64_t n_parts;             /* tasks of a batch entry */
+    int64_t n_full, per_task;    /* of these, the first ones have per_task rows of tiles, */
+    int64_t per_rest;            /* and the others per_rest */
     df_winograd_square square;
     int64_t n_panels, m_panels;                 /* of V and of U, each as its buffer has them */
     int64_t group;                              /* rows of M */
@@ -78,22 +80,37 @@ typedef struct division {
 
 /* ---- division ---- */
 
-/* Returns the rows of tiles of a task with which the threads end first. */
-static int64_t rows_per_task(const division *d, uint32_t n_threads)
+/* Sets how rows of tiles are divided into tasks of `per_task` rows. Where there is one batch entry,
+ * all threads get as many of these, and then share the rest. Returns how long the longest thread
+ * takes. */
+static int64_t divide_rows(division *d, int64_t per_task, uint32_t n_threads)
+{
+    const int64_t n_batch = d->j->n_batch, round = n_batch == 1 ? n_threads : 1;
+    d->per_task = per_task;
+    d->n_full = d->rows / (per_task * round) * round;
+    const int64_t rest = d->rows - d->n_full * per_task;
+    d->per_rest = df_div_up(rest, round);
+    d->n_parts = d->n_full + (rest > 0 ? df_div_up(rest, d->per_rest) : 0);
+    const int64_t full = df_div_up(per_task * d->columns, LANES) * LANES + TASK_LANES;
+    const int64_t short_one = df_div_up(d->per_rest * d->columns, LANES) * LANES + TASK_LANES;
+    if (n_batch == 1) return d->n_full / n_threads * full + (rest > 0 ? short_one : 0);
+    return df_div_up(d->n_parts * n_batch, n_threads) * full;
+}
+
+/* Divides the rows of tiles so that the threads end first. */
+static void choose_rows(division *d, uint32_t n_threads)
 {
     const int64_t tile_bytes = POSITIONS * d->n_channels * d->element;
     const int64_t bytes = d->thirds ? THIRDS_IMAGE_BYTES : IMAGE_BYTES;
     const int64_t most = df_max_i64(1, bytes / tile_bytes / d->columns);
     int64_t best = 1, least = INT64_MAX;
     for (int64_t rows = 1; rows <= df_min_i64(most, d->rows); rows++) {
-        const int64_t n_tasks = df_div_up(d->rows, rows) * d->j->n_batch;
-        const int64_t each = df_div_up(rows * d->columns, LANES) * LANES + TASK_LANES;
-        const int64_t longest = df_div_up(n_tasks, n_threads) * each;
+        const int64_t longest = divide_rows(d, rows, n_threads);
         if (longest > least) continue;
         best = rows;
         least = longest;
     }
-    return best;
+    divide_rows(d, best, n_threads);
 }
 
 /* Returns the rows of A of a task that has all tiles. */
@@ -157,9 +174,11 @@ static void winograd_divide(const df_matmul_job *j, const df_gemm_kernel *g, uin
     d->rows = j->n / (m->out[0] * m->out[1]) * d->image_rows;
     d->by_filters = df_winograd_is_by_filters(j);
     d->filters = d->by_filters ? filters_per_task(d, n_threads) : j->m;
-    d->per_task = d->by_filters ? d->rows : rows_per_task(d, n_threads);
-    d->n_parts =
-        df_div_up(d->by_filters ? j->m : d->rows, d->by_filters ? d->filters : d->per_task);
+    if (d->by_filters) {
+        d->per_task = d->rows;
+        d->n_parts = df_div_up(j->m, d->filters);
+    } else
+        choose_rows(d, n_threads);
     d->n_panels = df_div_up(d->per_task * d->columns, d->nr);
     d->m_panels = df_div_up(df_min_i64(d->filters, j->m), d->mr);
     d->group = d->by_filters ? d->filters : GROUP;
@@ -577,8 +596,9 @@ static void tiles_task(void *user, uint32_t i, uint32_t thread)
 {
     const division *const d = user;
     block b = { .d = d, .thread = thread, .batch = i / d->n_parts, .m1 = d->j->m };
-    b.y0 = i % d->n_parts * d->per_task;
-    b.y1 = df_min_i64(b.y0 + d->per_task, d->rows);
+    const int64_t part = i % d->n_parts, after = df_max_i64(0, part - d->n_full);
+    b.y0 = (part - after) * d->per_task + after * d->per_rest;
+    b.y1 = df_min_i64(b.y0 + (part < d->n_full ? d->per_task : d->per_rest), d->rows);
     b.u = shared_of(d, b.batch);
     b.v = own_of(d, thread);
     if (!d->thirds) transform_images(&b, 0, d->n_channels);
