@@ -7,9 +7,11 @@
  *     16 products U V            -> M  [position][a few rows][tiles]
  *     M, row by row              -> results, and then the epilogue
  *
- * With many tiles, all weights are transformed first. Then a task computes some rows of tiles for
- * all rows of A, and has a V of its own. Rows of tiles are counted through all images of a batch
- * entry, so that a task has neighbouring columns of C.
+ * With many tiles, a task computes some rows of tiles for all rows of A, and has a V of its own.
+ * Rows of tiles are counted through all images of a batch entry, so that a task has neighbouring
+ * columns of C. Each thread transforms all weights first, for itself: to read them from the cache
+ * of another core would take longer. Only where there are several batch entries, the threads share
+ * them.
  *
  * With more weights than tiles, all images are transformed first. Then a task computes all tiles
  * for some rows of A, and has a U of its own. It stays in L2, because it is read at once.
@@ -33,7 +35,7 @@ enum {
     POSITIONS = DF_WINOGRAD_POSITIONS,
     TAPS = DF_WINOGRAD_TAPS,
     GROUP = 32,             /* rows of M at once. Each panel of V is read once for all of them */
-    IMAGE_BYTES = 1 << 20,  /* of V in a task, where there are no more rows of tiles than one */
+    IMAGE_BYTES = 3 << 18,  /* of V in a task, where there are no more rows of tiles than one */
     WEIGHT_BYTES = 1 << 19, /* of U in a task of its own: half of L2 */
     CHUNK = 32,             /* channels of weights that are packed at once: they stay in L1 */
     IMAGE_CHUNK = 8,        /* channels of images that a thread transforms at once */
@@ -68,14 +70,17 @@ typedef struct division {
     int64_t group;                              /* rows of M */
     int64_t v_position, u_position, m_position; /* elements from one position to the next */
     int64_t step_position;                      /* the same for a STEP of f32, before packing */
-    size_t shared_bytes;                        /* of all threads, for one batch entry: U, or V */
-    size_t own_bytes, m_bytes, c_bytes;         /* of a thread: V, or U; M; results, without c */
+    bool has_own_weights;                       /* each thread has a U */
+    int64_t n_shared;                   /* U, or V: of each batch entry, or of each thread */
+    size_t shared_bytes;                /* of one of them */
+    size_t own_bytes, m_bytes, c_bytes; /* of a thread: V, or U; M; results, without c */
     size_t step_bytes; /* of a thread, with thirds: a STEP of f32, and of weights before that */
     char *work;
-    /* With thirds: for each panel of U, or each STEP of V, whether it has elements that are no sums
-     * of thirds. Of all threads. */
+    /* With thirds: for each panel of each U, or each STEP of V, whether it has elements that are no
+     * sums of thirds. */
     bool *is_large;
     size_t n_large;
+    bool *is_ready; /* by thread, with has_own_weights: whether its U is there */
 } division;
 
 /* ---- division ---- */
@@ -145,7 +150,7 @@ static void place_thirds(division *d)
     d->u_position = (d->m_panels * thirds_panel(u) + THIRDS_GAP) / size;
     d->step_position = df_winograd_skewed(df_max_i64(d->n_panels * d->nr, d->mr) * STEP);
     d->n_large =
-        (size_t)(d->by_filters ? df_div_up(d->n_channels, STEP) : d->m_panels * d->j->n_batch);
+        (size_t)(d->by_filters ? df_div_up(d->n_channels, STEP) : d->m_panels * d->n_shared);
 }
 
 bool df_winograd_is_by_filters(const df_matmul_job *j)
@@ -174,6 +179,8 @@ static void winograd_divide(const df_matmul_job *j, const df_gemm_kernel *g, uin
     d->rows = j->n / (m->out[0] * m->out[1]) * d->image_rows;
     d->by_filters = df_winograd_is_by_filters(j);
     d->filters = d->by_filters ? filters_per_task(d, n_threads) : j->m;
+    d->has_own_weights = !d->by_filters && j->n_batch == 1;
+    d->n_shared = d->has_own_weights ? n_threads : j->n_batch;
     if (d->by_filters) {
         d->per_task = d->rows;
         d->n_parts = df_div_up(j->m, d->filters);
@@ -205,23 +212,34 @@ static size_t winograd_thread_bytes(const division *d)
     return d->own_bytes + d->m_bytes + d->c_bytes + d->step_bytes;
 }
 
+/* Bytes of all but the flags, which follow. */
+static size_t winograd_arrays(const division *d, uint32_t n_threads)
+{
+    return d->shared_bytes * (size_t)d->n_shared + winograd_thread_bytes(d) * n_threads;
+}
+
 size_t df_winograd_results_work_size(const df_matmul_job *j, const df_gemm_kernel *g,
                                      uint32_t n_threads)
 {
     division d;
     winograd_divide(j, g, n_threads, &d);
-    return d.shared_bytes * (size_t)j->n_batch + winograd_thread_bytes(&d) * n_threads + d.n_large +
-           DF_WINOGRAD_ALIGN;
+    return winograd_arrays(&d, n_threads) + d.n_large + n_threads + DF_WINOGRAD_ALIGN;
 }
 
-static float *shared_of(const division *d, int64_t batch)
+static float *shared_of(const division *d, int64_t i)
 {
-    return (float *)(void *)(d->work + d->shared_bytes * (size_t)batch);
+    return (float *)(void *)(d->work + d->shared_bytes * (size_t)i);
+}
+
+/* Which of the transformed weights a task reads. */
+static int64_t weights_index(const division *d, int64_t batch, uint32_t thread)
+{
+    return d->has_own_weights ? thread : batch;
 }
 
 static float *own_of(const division *d, uint32_t thread)
 {
-    return (float *)(void *)(d->work + d->shared_bytes * (size_t)d->j->n_batch +
+    return (float *)(void *)(d->work + d->shared_bytes * (size_t)d->n_shared +
                              thread * winograd_thread_bytes(d));
 }
 
@@ -276,18 +294,30 @@ static void transform_weights(const division *d, uint32_t thread, int64_t batch,
     }
 }
 
+static void transform_panel(const division *d, uint32_t thread, int64_t batch, int64_t panel)
+{
+    const int64_t of = weights_index(d, batch, thread), row = panel * d->mr;
+    float *const to = shared_of(d, of);
+    if (d->thirds)
+        d->is_large[of * d->m_panels + panel] =
+            !pack_filters(d, thread, batch, row, 0, d->n_channels,
+                          to + panel * thirds_panel(d->n_channels) / (int64_t)sizeof(float));
+    else
+        transform_weights(d, thread, batch, row, to + row * d->n_channels);
+}
+
 static void weights_task(void *user, uint32_t i, uint32_t thread)
 {
     const division *const d = user;
-    const int64_t batch = i / d->m_panels, panel = i % d->m_panels;
-    if (d->thirds) {
-        float *const to =
-            shared_of(d, batch) + panel * thirds_panel(d->n_channels) / (int64_t)sizeof(float);
-        d->is_large[i] = !pack_filters(d, thread, batch, panel * d->mr, 0, d->n_channels, to);
-        return;
-    }
-    transform_weights(d, thread, batch, panel * d->mr,
-                      shared_of(d, batch) + panel * d->n_channels * d->mr);
+    transform_panel(d, thread, i / d->m_panels, i % d->m_panels);
+}
+
+/* Transforms the weights, in the first task of the thread. */
+static void prepare_weights(const division *d, uint32_t thread)
+{
+    if (d->is_ready[thread]) return;
+    for (int64_t panel = 0; panel < d->m_panels; panel++) transform_panel(d, thread, 0, panel);
+    d->is_ready[thread] = true;
 }
 
 /* ---- one task ---- */
@@ -526,7 +556,7 @@ static bool compute_by_thirds(const block *b, int64_t m0, int64_t m1, uint64_t *
     const float *const u = b->u + panel * thirds_panel(d->n_channels) / size;
     bool is_finite = true;
     df_assert(panel < 64);
-    if (!d->by_filters && d->is_large[b->batch * d->m_panels + panel])
+    if (!d->by_filters && d->is_large[weights_index(d, b->batch, b->thread) * d->m_panels + panel])
         *large |= (uint64_t)1 << panel;
     for (int64_t c = 0, end; c < d->n_channels; c = end) {
         end = df_min_i64(c + slice, d->n_channels);
@@ -599,7 +629,8 @@ static void tiles_task(void *user, uint32_t i, uint32_t thread)
     const int64_t part = i % d->n_parts, after = df_max_i64(0, part - d->n_full);
     b.y0 = (part - after) * d->per_task + after * d->per_rest;
     b.y1 = df_min_i64(b.y0 + (part < d->n_full ? d->per_task : d->per_rest), d->rows);
-    b.u = shared_of(d, b.batch);
+    if (d->has_own_weights) prepare_weights(d, thread);
+    b.u = shared_of(d, weights_index(d, b.batch, thread));
     b.v = own_of(d, thread);
     if (!d->thirds) transform_images(&b, 0, d->n_channels);
     for (int64_t c = 0; c < d->n_channels && d->thirds; c += STEP)
@@ -642,14 +673,16 @@ void df_winograd_run_results(const df_matmul_job *j, const df_gemm_kernel *g, df
     division d;
     winograd_divide(j, g, df_pool_threads(pool), &d);
     d.work = df_winograd_aligned(work);
-    d.is_large = (bool *)(d.work + d.shared_bytes * (size_t)j->n_batch +
-                          winograd_thread_bytes(&d) * df_pool_threads(pool));
+    const uint32_t n_threads = df_pool_threads(pool);
+    d.is_large = (bool *)(d.work + winograd_arrays(&d, n_threads));
+    d.is_ready = d.is_large + d.n_large;
+    memset(d.is_ready, 0, n_threads);
     if (d.by_filters) {
         df_winograd_run_tasks(pool, df_div_up(d.n_channels, d.thirds ? STEP : IMAGE_CHUNK),
                               images_task, &d);
         df_winograd_run_tasks(pool, d.n_parts, filters_task, &d);
         return;
     }
-    df_winograd_run_tasks(pool, d.m_panels * j->n_batch, weights_task, &d);
+    if (!d.has_own_weights) df_winograd_run_tasks(pool, d.m_panels * j->n_batch, weights_task, &d);
     df_winograd_run_tasks(pool, d.n_parts * j->n_batch, tiles_task, &d);
 }
