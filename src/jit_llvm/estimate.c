@@ -8,7 +8,8 @@
  * work, while an estimate keeps the units for products busy for 7. So there only a / sqrt(x) is
  * estimated. Where the estimate is 0 or infinite, the step would give NaN, so the result is the
  * estimate itself. The inverse of a denormal number may overflow although the quotient does not. So
- * such a divisor and its dividend are multiplied by 2^24 first.
+ * such a divisor and its dividend are multiplied by 2^24 first. Where whole vectors are computed,
+ * the code first tries to do without these guards (bare.c).
  *
  *   1/d        y = rcp14(d)       y + y (1 - d y)
  *   1/sqrt(x)  y = rsqrt14(x)     y + y/2 (1 - x y y)
@@ -116,6 +117,16 @@ LLVMValueRef df_estimate_div(df_gen *g, LLVMValueRef a, LLVMValueRef d)
     return LLVMBuildFMul(g->b, a, LLVMBuildSelect(g->b, is_final(g, y), y, better, ""), "");
 }
 
+void df_estimate_bare_div(df_gen *g, const LLVMValueRef *a, const LLVMValueRef *d, uint32_t n,
+                          LLVMValueRef *quotient)
+{
+    LLVMValueRef y[DF_COPIES], e[DF_COPIES];
+    for (uint32_t c = 0; c < n; c++) y[c] = estimate(g, d[c], false);
+    for (uint32_t c = 0; c < n; c++) e[c] = rest(g, d[c], y[c]);
+    for (uint32_t c = 0; c < n; c++) y[c] = fused(g, e[c], y[c], y[c]);
+    for (uint32_t c = 0; c < n; c++) quotient[c] = LLVMBuildFMul(g->b, a[c], y[c], "");
+}
+
 /* y / 2 for the estimate y of an inverse root, and 0 for 0. Such a y is a normal number, 0 or
  * infinity, so the exponent in its upper 16 bits becomes one less. Integers are subtracted by units
  * that products do not keep busy, and 0 stays 0 because this subtraction ends there. */
@@ -147,6 +158,27 @@ LLVMValueRef df_estimate_sqrt(df_gen *g, LLVMValueRef x)
     LLVMValueRef better = fused(g, rest(g, r, y), half(g, r), r);
     return LLVMBuildSelect(g->b, is_final(g, y), x, better,
                            ""); /* the root of 0 is 0, of infinity infinity */
+}
+
+/* The estimate of the inverse root of x, and of the least denormal number where x is 0. Then the
+ * root becomes 0. As unsigned integers, the bits of all other numbers are larger. */
+static LLVMValueRef estimate_above_zero(df_gen *g, LLVMValueRef x)
+{
+    LLVMTypeRef words = df_gen_lanes(g->i32, width(x));
+    LLVMValueRef least = df_gen_splat(g, LLVMConstInt(g->i32, 1, 0), width(x));
+    LLVMValueRef s[2] = { LLVMBuildBitCast(g->b, x, words, ""), least };
+    LLVMValueRef above = df_gen_intrinsic(g, "llvm.umax", &words, 1, s, 2);
+    return estimate(g, LLVMBuildBitCast(g->b, above, LLVMTypeOf(x), ""), true);
+}
+
+void df_estimate_bare_sqrt(df_gen *g, const LLVMValueRef *x, uint32_t n, LLVMValueRef *root)
+{
+    LLVMValueRef y[DF_COPIES], r[DF_COPIES], e[DF_COPIES], h[DF_COPIES];
+    for (uint32_t c = 0; c < n; c++) y[c] = estimate_above_zero(g, x[c]);
+    for (uint32_t c = 0; c < n; c++) r[c] = LLVMBuildFMul(g->b, x[c], y[c], "");
+    for (uint32_t c = 0; c < n; c++) e[c] = rest(g, r[c], y[c]);
+    for (uint32_t c = 0; c < n; c++) h[c] = half(g, r[c]);
+    for (uint32_t c = 0; c < n; c++) root[c] = fused(g, e[c], h[c], r[c]);
 }
 
 void df_estimate_inverse_roots(df_gen *g, LLVMValueRef one, const LLVMValueRef *root, uint32_t n,

@@ -83,6 +83,9 @@ typedef struct df_val {
     bool in_arm;                   /* computed in its arm only (arms.c) */
     bool asks_nan;                 /* asks whether a loaded value is NaN (nans.c) */
     bool is_asked;                 /* what such a question depends on */
+    bool is_bare;                  /* first computed from estimates without guards (bare.c) */
+    bool is_watched;               /* a bare value that the rest of the body reads */
+    bool is_before;                /* what bare values depend on */
     uint8_t inside;                /* df_inside: what a bool is inside of rows (inside.c) */
     uint8_t arm_side;              /* a select that ends an arm: the operand that belongs to it */
     uint32_t arm;                  /* the last select of the arm it belongs to; 0: none */
@@ -92,6 +95,7 @@ typedef struct df_val {
     LLVMValueRef sca, vec;         /* the scalar, and its broadcast; NULL: none */
     LLVMValueRef inverse;          /* 1 / (scalar * lift) in w lanes; NULL: none */
     LLVMValueRef lift;             /* FAST: power of 2 that keeps `inverse` finite; NULL: 1 */
+    LLVMValueRef bare_inverse;     /* FAST: `inverse` where lift is 1, else NaN; NULL: none */
     LLVMValueRef lanes[DF_COPIES]; /* the vector in each copy of the body; NULL: not yet */
     LLVMValueRef others;           /* df_condition.others of this number; NULL: none */
     LLVMValueRef slot;             /* COL: array of vectors, one per group of lanes; NULL: none */
@@ -235,6 +239,8 @@ struct df_gen {
     uint32_t n_questions; /* MAP: instructions of the body with asks_nan; 0: it has no versions */
     bool has_no_nan;      /* the code being written is for vectors without NaN */
     bool is_rest;         /* the code being written is one of the versions of nans.c */
+    bool has_bare;        /* the body has bare values */
+    bool is_bare_try;     /* the code being written computes them without guards */
     df_row_part part;     /* what the code being written is for */
 };
 
@@ -273,6 +279,11 @@ bool df_estimate_pays(const df_gen *g, deft_dtype t, uint32_t w);
 /* a / d, then sqrt(x), within about 1.5 ULP. */
 LLVMValueRef df_estimate_div(df_gen *g, LLVMValueRef a, LLVMValueRef d);
 LLVMValueRef df_estimate_sqrt(df_gen *g, LLVMValueRef x);
+/* The same bits for n copies, without guards. A quotient is NaN where d is 0, infinite, or at most
+ * 2^-128 in size. A root is NaN where x is -0 or infinite. */
+void df_estimate_bare_div(df_gen *g, const LLVMValueRef *a, const LLVMValueRef *d, uint32_t n,
+                          LLVMValueRef *quotient);
+void df_estimate_bare_sqrt(df_gen *g, const LLVMValueRef *x, uint32_t n, LLVMValueRef *root);
 LLVMValueRef df_estimate_over_sqrt(df_gen *g, LLVMValueRef a, LLVMValueRef x); /* a / sqrt(x) */
 /* Whether the next function may be used for w lanes of t, and may pay. */
 bool df_estimate_inverts_roots(const df_gen *g, deft_dtype t, uint32_t w);
@@ -404,6 +415,14 @@ void df_arms_find(df_gen *g);
 /* Finds the questions for NaN of the marked body: sets asks_nan and is_asked of all values, and
  * g->n_questions. */
 void df_nans_find(df_gen *g);
+
+/* ---- bare.c ---- */
+
+/* Finds the bare values of the marked body: sets is_bare, is_watched and is_before of all values,
+ * and g->has_bare. df_arms_find must be called before. */
+void df_bare_find(df_gen *g);
+/* Whether the bare value i is itself an estimate. */
+bool df_bare_is_estimate(const df_gen *g, uint32_t i);
 
 /* ---- fetch.c ---- */
 

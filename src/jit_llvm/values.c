@@ -6,9 +6,12 @@
  * In each iteration, all loads of a vector precede all its stores, whatever their order in the
  * body. So an output may have the memory of an input that it replaces element by element, and no
  * alias information is needed.
+ *
+ * Why this file is long: each way to write a body ends in emit_lanes, and shares its helpers.
  */
 #include "jit_llvm/gen.h"
 
+#include <math.h>
 #include <string.h>
 
 LLVMValueRef df_gen_sca(df_gen *g, uint32_t i)
@@ -82,19 +85,28 @@ static void define_inverse(df_gen *g, uint32_t i, LLVMValueRef scalar)
         LLVMValueRef lift = LLVMBuildSelect(g->b, tiny, up, one, "");
         scalar = LLVMBuildFMul(g->b, scalar, lift, "");
         v->lift = df_gen_splat(g, lift, g->w);
+        v->bare_inverse = LLVMBuildSelect(g->b, tiny, LLVMConstReal(type, NAN), one, "");
     }
-    v->inverse = df_gen_splat(g, LLVMBuildFDiv(g->b, one, scalar, ""), g->w);
+    LLVMValueRef inverse = LLVMBuildFDiv(g->b, one, scalar, "");
+    v->inverse = df_gen_splat(g, inverse, g->w);
+    if (v->bare_inverse)
+        v->bare_inverse = df_gen_splat(g, LLVMBuildFMul(g->b, inverse, v->bare_inverse, ""), g->w);
 }
 
 /* a / d, where d has an inverse, is the product of this and the inverse. */
 static LLVMValueRef lifted_dividend(df_gen *g, LLVMValueRef a, const df_val *d)
 {
-    return d->lift ? LLVMBuildFMul(g->b, a, d->lift, "") : a;
+    return d->lift && !g->is_bare_try ? LLVMBuildFMul(g->b, a, d->lift, "") : a;
+}
+
+static LLVMValueRef inverse_of(const df_gen *g, const df_val *d)
+{
+    return g->is_bare_try ? d->bare_inverse : d->inverse;
 }
 
 static LLVMValueRef times_inverse(df_gen *g, LLVMValueRef a, const df_val *d)
 {
-    return LLVMBuildFMul(g->b, lifted_dividend(g, a, d), d->inverse, "");
+    return LLVMBuildFMul(g->b, lifted_dividend(g, a, d), inverse_of(g, d), "");
 }
 
 void df_gen_define(df_gen *g, uint32_t i, LLVMValueRef scalar)
@@ -278,7 +290,7 @@ static void emit_contraction(df_gen *g, uint32_t i)
     const df_val *d = &g->val[p->src[1]];
     df_assert(g->val[g->val[i].product].arm == g->val[i].arm);
     LLVMValueRef a = df_gen_vec(g, p->src[0]);
-    LLVMValueRef b = p->op == DF_K_div ? d->inverse : df_gen_vec(g, p->src[1]);
+    LLVMValueRef b = p->op == DF_K_div ? inverse_of(g, d) : df_gen_vec(g, p->src[1]);
     if (p->op == DF_K_div) a = lifted_dividend(g, a, d);
     if (df_gen_kind(g, i) == DF_KOP_reduce) {
         df_reduce_accumulate_product(g, i, a, b);
@@ -494,6 +506,7 @@ void df_gen_mark(df_gen *g, uint32_t stage)
     }
     df_arms_find(g);
     df_nans_find(g);
+    df_bare_find(g);
 }
 
 bool df_gen_has_elem(const df_gen *g, uint32_t stage)
@@ -542,13 +555,140 @@ static void write_inverse_roots(df_gen *g, uint32_t i, uint32_t first, uint32_t 
     }
 }
 
+/* ---- estimates without guards (bare.c) ---- */
+
+static bool has_lanes(const df_gen *g, uint32_t i, uint32_t copy)
+{
+    return g->val[i].epoch == g->epoch && g->val[i].lanes[copy];
+}
+
+/* Whether the body is written in this way: all vectors are whole, and no bare value is there. */
+static bool begins_bare(const df_gen *g, uint32_t first, uint32_t end)
+{
+    if (!g->has_bare) return false;
+    for (uint32_t c = first; c < end; c++) {
+        if (g->masks[c]) return false;
+        for (uint32_t i = 0; i < g->k->n_ins; i++)
+            if (g->val[i].is_bare && has_lanes(g, i, c)) return false;
+    }
+    return true;
+}
+
+/* Writes the estimate i without guards for some copies. */
+static void emit_estimates(df_gen *g, uint32_t i, uint32_t first, uint32_t end)
+{
+    const df_ins *ins = &g->k->ins[i];
+    LLVMValueRef s[2][DF_COPIES], v[DF_COPIES];
+    for (uint32_t c = first; c < end; c++) {
+        df_gen_copy(g, c);
+        for (uint32_t k = 0; k < df_gen_n_src(g, i); k++)
+            s[k][c - first] = df_gen_vec(g, ins->src[k]);
+    }
+    if (ins->op == DF_K_sqrt)
+        df_estimate_bare_sqrt(g, s[0], end - first, v);
+    else
+        df_estimate_bare_div(g, s[0], s[1], end - first, v);
+    for (uint32_t c = first; c < end; c++) {
+        df_gen_copy(g, c);
+        df_gen_set_lanes(g, i, v[c - first]);
+    }
+}
+
+static void emit_bare(df_gen *g, uint32_t first, uint32_t end)
+{
+    for (uint32_t i = 0; i < g->k->n_ins; i++) {
+        if (g->is_bare_try && df_bare_is_estimate(g, i)) {
+            emit_estimates(g, i, first, end);
+            continue;
+        }
+        for (uint32_t c = first; c < end; c++) {
+            if (df_gen_kind(g, i) == DF_KOP_loop) continue; /* iterate.c */
+            const bool is_here = g->val[i].is_bare || (g->val[i].is_before && !has_lanes(g, i, c));
+            if (!is_here || !df_gen_is_here(g, i, PLACE_BODY)) continue;
+            df_gen_copy(g, c);
+            emit_lanes(g, i);
+        }
+    }
+}
+
+/* Whether a lane of a watched value is NaN (i1). One comparison asks two vectors. */
+static LLVMValueRef is_any_nan(df_gen *g, uint32_t first, uint32_t end)
+{
+    LLVMValueRef any = NULL, one = NULL; /* one: a vector that has no partner yet */
+    for (uint32_t i = 0; i < g->k->n_ins; i++)
+        for (uint32_t c = first; c < end && g->val[i].is_watched; c++) {
+            LLVMValueRef x = g->val[i].lanes[c];
+            if (one) {
+                LLVMValueRef is = LLVMBuildFCmp(g->b, LLVMRealUNO, one, x, "");
+                any = any ? LLVMBuildOr(g->b, any, is, "") : is;
+            }
+            one = one ? NULL : x;
+        }
+    if (one) {
+        LLVMValueRef is = LLVMBuildFCmp(g->b, LLVMRealUNO, one, one, "");
+        any = any ? LLVMBuildOr(g->b, any, is, "") : is;
+    }
+    any = LLVMBuildBitCast(g->b, any, LLVMIntTypeInContext(g->ctx, g->w), "");
+    return LLVMBuildICmp(g->b, LLVMIntNE, any, LLVMConstNull(LLVMTypeOf(any)), "");
+}
+
+/* Tells LLVM that the branch is hardly ever taken, so that its target is written out of the way. */
+static void mark_rare(df_gen *g, LLVMValueRef branch)
+{
+    static const char name[] = "branch_weights";
+    LLVMMetadataRef parts[3] = {
+        LLVMMDStringInContext2(g->ctx, name, sizeof name - 1),
+        LLVMValueAsMetadata(LLVMConstInt(g->i32, 1, 0)),
+        LLVMValueAsMetadata(LLVMConstInt(g->i32, 1 << 16, 0)),
+    };
+    LLVMMetadataRef weights = LLVMMDNodeInContext2(g->ctx, parts, 3);
+    LLVMSetMetadata(branch, LLVMGetMDKindIDInContext(g->ctx, "prof", 4),
+                    LLVMMetadataAsValue(g->ctx, weights));
+}
+
+/* Writes the bare values and what they depend on, first without guards. */
+static void place_bare(df_gen *g, uint32_t first, uint32_t end)
+{
+    const uint32_t n = g->k->n_ins;
+    LLVMValueRef *const tried = df_gen_values(g, n * DF_COPIES);
+    g->is_bare_try = true;
+    emit_bare(g, first, end);
+    g->is_bare_try = false;
+    LLVMBasicBlockRef from[2] = { NULL, df_gen_block(g, "guarded") };
+    LLVMBasicBlockRef after = df_gen_block(g, "after_estimates");
+    LLVMValueRef any = is_any_nan(g, first, end);
+    from[0] = LLVMGetInsertBlock(g->b);
+    mark_rare(g, LLVMBuildCondBr(g->b, any, from[1], after));
+    LLVMPositionBuilderAtEnd(g->b, from[1]);
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t c = first; c < end && g->val[i].is_bare; c++) {
+            tried[i * DF_COPIES + c] = g->val[i].lanes[c];
+            g->val[i].lanes[c] = NULL;
+        }
+    emit_bare(g, first, end);
+    from[1] = LLVMGetInsertBlock(g->b);
+    LLVMBuildBr(g->b, after);
+    LLVMPositionBuilderAtEnd(g->b, after);
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t c = first; c < end && g->val[i].is_watched; c++) {
+            LLVMValueRef v[2] = { tried[i * DF_COPIES + c], g->val[i].lanes[c] };
+            LLVMValueRef either = LLVMBuildPhi(g->b, LLVMTypeOf(v[0]), "");
+            LLVMAddIncoming(either, v, from, 2);
+            df_gen_copy(g, c);
+            df_gen_set_lanes(g, i, either);
+        }
+}
+
 static void place_copies(df_gen *g, df_gen_level place, uint32_t first, uint32_t end)
 {
+    const bool has_begun = place == PLACE_BODY && begins_bare(g, first, end);
+    if (has_begun) place_bare(g, first, end);
     const bool are_lanes = place == PLACE_BODY || place == PLACE_LANES;
     for (int stores = 0; stores < 2; stores++)
         for (uint32_t i = 0; i < g->k->n_ins; i++) {
             if (!df_gen_is_here(g, i, place) || (g->k->ins[i].op == DF_K_store) != stores) continue;
             if (df_gen_kind(g, i) == DF_KOP_loop) continue; /* iterate.c */
+            if (has_begun && (g->val[i].is_bare || g->val[i].is_before)) continue;
             if (!are_lanes) df_gen_scalar(g, i);
             if (are_lanes && g->val[i].arm != 0) {
                 if (g->val[i].arm == i) write_arm(g, i, first, end);

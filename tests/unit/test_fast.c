@@ -536,3 +536,94 @@ Test(fast, rows_over_a_number_of_their_own_have_the_strict_bits_where_division_i
     for (size_t i = 0; i < sizeof longer / sizeof *longer; i++)
         expect_quotients_of_rows(longer[i], max_ulp);
 }
+
+/* ---- one special value in a block ---- */
+
+enum { FEW = 1003, ROWS = 17, COLS = FEW / ROWS }; /* no multiple of a vector's lanes */
+
+/* The update of Adam without its epsilon. Its divisor is 0, infinite or NaN where the root is. */
+static deft_tensor *step_of_adam(deft_tensor *v, deft_tensor *m)
+{
+    return deft_sub(m, deft_mul(deft_div(m, deft_sqrt(deft_div(v, 0.75))), 0.01));
+}
+
+static deft_tensor *quotients(deft_tensor *a, deft_tensor *b)
+{
+    return deft_add(deft_div(b, a), deft_div(deft_mul(b, 1e-30), 1e-39));
+}
+
+/* A comparison does not keep a NaN, and so must not read one that stands for another value. */
+static deft_tensor *chosen_by_quotient(deft_tensor *a, deft_tensor *b)
+{
+    return deft_where(deft_lt(deft_div(b, a), 3), b, deft_mul(b, 5));
+}
+
+static deft_tensor *sums_of_quotients(deft_tensor *a, deft_tensor *b)
+{
+    const deft_shape shape = DEFT_SHAPE(ROWS, COLS);
+    deft_tensor *const q = deft_div(b, deft_sqrt(a));
+    return deft_sum(deft_reshape(deft_add(q, deft_div(a, b)), shape), DEFT_AXES(1), 0);
+}
+
+static void run_few(int fast, build_fn build, int64_t n_out)
+{
+    const deft_scope s = deft_scope_begin(cx[fast]);
+    deft_tensor *const a = deft_from(cx[fast], DEFT_SHAPE(FEW), DEFT_F32, x, FEW * sizeof *x);
+    deft_tensor *const b = deft_from(cx[fast], DEFT_SHAPE(FEW), DEFT_F32, y, FEW * sizeof *y);
+    cr_assert_eq(deft_read(build(a, b), DEFT_F32, got[fast], (size_t)n_out * sizeof *x), DEFT_OK,
+                 "%s", deft_message(cx[fast]));
+    cr_assert_eq(deft_scope_end(s), DEFT_OK);
+}
+
+/* The result that has the special value is near the strict one, and no other has changed. */
+static void expect_only(const char *name, const float *before, int64_t n_out, int64_t at, float v)
+{
+    for (int64_t i = 0; i < n_out; i++)
+        cr_assert(i == at || memcmp(&before[i], &got[1][i], sizeof *before) == 0,
+                  "%s: %a at %d changes result %d from %a to %a", name, (double)v, (int)at, (int)i,
+                  (double)before[i], (double)got[1][i]);
+    const float wanted = got[0][at], found = got[1][at];
+    if ((isnan(wanted) && isnan(found)) || wanted == found) return;
+    cr_assert_leq(fabs((double)wanted - (double)found), 8 * 0x1p-23 * fabs((double)wanted),
+                  "%s: %a at %d gives %a, strict %a", name, (double)v, (int)at, (double)found,
+                  (double)wanted);
+}
+
+static void expect_alone(const char *name, build_fn build, int64_t n_out)
+{
+    static const float special[] = { 0,         -0.0f,      INFINITY,  -INFINITY, NAN,   1e-40f,
+                                     0x1p-128f, -0x1p-149f, 0x1p-126f, 0x1p127f,  -2.5f, 3e38f };
+    static const int64_t places[] = { 0, 5, 16, 63, 64, 209, 511, 768, 1001, FEW - 1 };
+    static float before[FEW];
+    for (int i = 0; i < FEW; i++) x[i] = 0.25f + (float)(i * 37 % 101) / 64, y[i] = 1 + x[i] / 8;
+    run_few(1, build, n_out);
+    memcpy(before, got[1], sizeof before);
+    for (size_t p = 0; p < sizeof places / sizeof *places; p++)
+        for (size_t k = 0; k < sizeof special / sizeof *special; k++) {
+            const float kept = x[places[p]];
+            x[places[p]] = special[k];
+            for (int fast = 0; fast < 2; fast++) run_few(fast, build, n_out);
+            expect_only(name, before, n_out, n_out == FEW ? places[p] : places[p] / COLS,
+                        special[k]);
+            x[places[p]] = kept;
+        }
+}
+
+static void expect_all_alone(void)
+{
+    expect_alone("a step of Adam", step_of_adam, FEW);
+    expect_alone("a quotient", quotients, FEW);
+    expect_alone("a choice", chosen_by_quotient, FEW);
+    expect_alone("a sum", sums_of_quotients, ROWS);
+}
+
+Test(fast, one_special_value_changes_no_result_beside_it)
+{
+    expect_all_alone();
+}
+
+Test(fast, one_special_value_changes_none_whatever_model_has_vectors_of_64_bytes)
+{
+    without_the_model();
+    expect_all_alone();
+}

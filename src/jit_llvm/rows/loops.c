@@ -15,17 +15,37 @@
 
 enum {
     STRAIGHT_BODY = 128, /* most instructions, over all vectors, that are written without a loop */
+    IN_CACHES = 256 * 1024, /* arrays of this many bytes are in the second cache, if in any */
 };
 
 /* ---- loops over lanes ---- */
 
+/* Whether all arrays are known to be as small as IN_CACHES. */
+static bool fits_caches(const df_gen *g)
+{
+    int64_t n, bytes = 0;
+    for (uint32_t x = 0; x < g->k->n_axes; x++)
+        if (!df_gen_known(g->extent[x], &n) || n > IN_CACHES) return false;
+    for (uint32_t a = 0; a < g->k->n_access; a++) {
+        int64_t size = df_bytes_of((deft_dtype)g->k->access[a].dtype);
+        for (uint32_t x = 0; x < g->k->n_axes && size <= IN_CACHES; x++)
+            if (df_gen_known(g->extent[x], &n) && g->k->access[a].step[x] != DF_STEP_ZERO)
+                size *= n;
+        bytes += size;
+    }
+    return bytes <= IN_CACHES;
+}
+
 /* Whether the copies of the body are written one after the other, not instruction by instruction.
  * That is so for a short body with several results. The update of AdamW reads four arrays and
  * writes three of them in place. Written in this way it takes 1.03 instead of 1.16 ns per element
- * when the arrays are in memory, and the same time when they are in caches. */
+ * when the arrays are in memory, and the same time when they are in caches. With estimates, the
+ * chains of several copies side by side are faster in caches: 0.94 instead of 0.99 us for the
+ * update of Adam on 4096 elements. */
 static bool by_vector(const df_gen *g)
 {
     uint32_t n_stores = 0;
+    if (g->has_bare && fits_caches(g)) return false;
     for (uint32_t i = 0; i < g->k->n_ins; i++)
         n_stores += g->k->ins[i].op == DF_K_store && df_gen_is_here(g, i, PLACE_BODY);
     return g->k->mode == DF_MODE_MAP && n_stores > 1 && df_gen_goes_by_vector(g, g->n_copies);
