@@ -9,8 +9,12 @@
 
 #include "runtime/variant.h"
 
-/* Kernels with so many rows have enough for any number of threads. */
-enum { ENOUGH_ROWS = 16, FAR = 44 };
+enum {
+    ENOUGH_ROWS = 16, /* kernels with so many rows have enough for any number of threads */
+    /* Buffers are 2^FAR bytes apart. Facts are for objects alone, which are made where addresses
+     * have 64 bits. */
+    FAR = sizeof(void *) == 8 ? 44 : 26
+};
 
 /* The value of a slot, if it is known. */
 static bool known(const program *p, uint32_t slot, int64_t *out)

@@ -31,9 +31,9 @@ static bool pack_read_index(df_pack *p)
     if (memcmp(h.magic, DF_PACK_MAGIC, sizeof h.magic) != 0 || h.version != DF_PACK_VERSION ||
         h.n == 0 || h.n > MAX_ENTRIES)
         return false;
-    p->index = df_mem_alloc(p->mem, h.n * sizeof *p->index);
-    if (!p->index) return false;
     p->n = (uint32_t)h.n;
+    p->index = df_mem_alloc(p->mem, p->n * sizeof *p->index);
+    if (!p->index) return false;
     return pack_read_at(p->fd, sizeof h, p->index, p->n * sizeof *p->index) &&
            df_hash_equal(h.hash, df_hash_bytes(p->index, p->n * sizeof *p->index));
 }
@@ -74,13 +74,14 @@ df_folder_result df_pack_read(const df_pack *p, const char *name, void **bytes, 
     const df_pack_entry *const e = &p->index[low];
     if (low == p->n || memcmp(e->name, name, DF_PACK_NAME) != 0) return DF_FOLDER_MISSING;
     if (e->size == 0 || e->size > DF_FOLDER_MAX_FILE) return DF_FOLDER_REFUSED;
-    void *const block = df_mem_alloc(p->mem, e->size);
+    const size_t size = (size_t)e->size;
+    void *const block = df_mem_alloc(p->mem, size);
     if (!block) return DF_FOLDER_REFUSED;
-    if (!pack_read_at(p->fd, e->at, block, e->size)) {
-        df_mem_free(p->mem, block, e->size);
+    if (!pack_read_at(p->fd, e->at, block, size)) {
+        df_mem_free(p->mem, block, size);
         return DF_FOLDER_REFUSED;
     }
     *bytes = block;
-    *n = e->size;
+    *n = size;
     return DF_FOLDER_OK;
 }

@@ -85,7 +85,7 @@ static deft_tensor *truncated_normal(deft_ctx *cx, deft_rng *rng, deft_shape sha
                                      deft_dtype dtype, double low, double high)
 {
     if (!check_standard(cx, "truncated_normal", rng, dtype)) return NULL;
-    if (!(low < high && low <= MOST_DEVIATIONS && high >= -MOST_DEVIATIONS))
+    if (!(low < high && low <= (double)MOST_DEVIATIONS && high >= -(double)MOST_DEVIATIONS))
         return df_error(
             cx, DEFT_E_RANGE,
             "truncated_normal: bounds %g and %g are to be in order, and not both beyond "

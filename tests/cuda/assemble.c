@@ -93,8 +93,8 @@ static void count(totals *t, const subject *s, const df_cubin *c)
         t->entries++;
         t->spilling += u.spilled > 0;
         t->spilled += u.spilled;
-        if (u.stack > t->stack) t->stack = u.stack;
-        if (u.registers > t->registers) {
+        if ((long)u.stack > t->stack) t->stack = u.stack;
+        if ((long)u.registers > t->registers) {
             t->registers = u.registers;
             t->widest = s->where;
         }

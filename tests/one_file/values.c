@@ -128,7 +128,10 @@ static void show_training(deft_ctx *cx)
     deft_tensor *const x = deft_normal(cx, &rng, DEFT_SHAPE(64, 10), DEFT_F32, 0, 1);
     deft_tensor *const labels = deft_arange_i(cx, 0, 64, 1, DEFT_I32);
     deft_tensor *const label = deft_remainder(labels, deft_full_i(cx, DEFT_SHAPE(), DEFT_I32, 5));
-    if (deft_nn_create(cx, NULL, &nn) != DEFT_OK) return (void)n_failed++;
+    if (deft_nn_create(cx, NULL, &nn) != DEFT_OK) {
+        n_failed++;
+        return;
+    }
     deft_nn_linear_init(&first, nn, "first", 10, 16, true);
     deft_nn_linear_init(&second, nn, "second", 16, 5, true);
     if (deft_optim_create(nn, NULL, &optim) != DEFT_OK) n_failed++;

@@ -8,14 +8,14 @@
  * give back, and the test hangs. So the child is served from an array here until it calls exec,
  * and frees nothing. The tests themselves run after exec, with the allocator as it is.
  */
-#ifdef __SANITIZE_ADDRESS__
-
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+
+#ifdef __SANITIZE_ADDRESS__
 
 /* The dynamic linker calls malloc before AddressSanitizer is ready for instrumented code. */
 #define PLAIN __attribute__((no_sanitize("address", "undefined")))

@@ -73,7 +73,7 @@ Test(array, unique_all_counts_what_has_no_room)
     EXPECT(&r, values, 1, 3, 5, 9, 0, 0);
     EXPECT(&r, indices, 6, 1, 0, 3, 0, 0);
     EXPECT(&r, counts, 1, 2, 3, 1, 0, 0);
-    EXPECT(&r, deft_unique_all(x, 0, NULL, NULL, NULL, &count), );
+    rig_expect(&r, deft_unique_all(x, 0, NULL, NULL, NULL, &count), 0, NULL);
     EXPECT(&r, count, 4);
     indices = x;
     rig_expect_error(&r, deft_unique_all(x, -1, &indices, NULL, NULL, NULL), DEFT_E_RANGE,

@@ -736,7 +736,7 @@ Test(budget, what_a_gradient_can_ask_for_stays)
     const float want = endless(&r, 0, rounds, true, &all);
     const float got = endless(&r, 64, rounds, true, &most);
     cr_assert(got == want, "%.9g, not %.9g", (double)got, (double)want);
-    cr_assert_gt(most, 40 * rounds, "%u records", most);
+    cr_assert_gt(most, 40 * (uint32_t)rounds, "%u records", most);
     rig_close(&r);
 }
 

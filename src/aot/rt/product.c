@@ -105,7 +105,7 @@ enum { AHEAD_BYTES = COLUMNS32 * (int)sizeof(float) * ROWS / AOT_MC };
 /* ---- packing ---- */
 
 /* Transposes 4 x 4 words: the rows of `from` are `row` words apart, those of `to` `ld`. */
-#if defined(__AVX2__)
+#if defined(__AVX2__) && HAS_F32
 static INLINED void transpose32(const uint32_t *from, int64_t row, uint32_t *to, int64_t ld)
 {
     __m128 r[4];

@@ -456,12 +456,12 @@ static deft_status gpu_block_allocate(df_queue *q, df_diag *d, uint64_t size, ui
         is_reserved = memory_reserve_bytes(g, size);
     }
     if (!is_reserved) TRY(memory_fail_limit(g, d, size));
-    df_cu_result r = g->dr->mem_alloc(&p, size);
+    df_cu_result r = g->dr->mem_alloc(&p, (size_t)size);
     if (r == DF_CU_OUT_OF_MEMORY) {
         df_logf(g->log, memory, "cuda: GPU %d: %llu bytes could not be had: cached ones go back",
                 g->ordinal, (unsigned long long)size);
         memory_shrink_cache(g, 0);
-        r = g->dr->mem_alloc(&p, size);
+        r = g->dr->mem_alloc(&p, (size_t)size);
     }
     if (r == DF_CU_OUT_OF_MEMORY) TRY(memory_fail_exhausted(g, d, size));
     if (r) TRY(df_gpu_failed(g, q, d, r, false, "cuMemAlloc"));

@@ -19,7 +19,7 @@
 enum { PIECE = 32 << 20, PINNED = 1, DEVICE = 1, READ_WRITE = 3 };
 
 typedef struct piece {
-    uint64_t size;
+    size_t size;
     df_cu_handle memory;
 } piece;
 
@@ -27,12 +27,12 @@ struct df_cuda_pool {
     df_gpu *g;
     const df_mem *mem;
     df_cu_ptr base;
-    uint64_t reserved, grain, bytes;
+    size_t reserved, grain, bytes;
     bool is_block; /* without virtual memory: one block of `reserved` bytes, or none */
     DF_VEC(piece) pieces;
 };
 
-static uint64_t rounded(uint64_t n, uint64_t to)
+static size_t rounded(size_t n, size_t to)
 {
     return (n + to - 1) / to * to;
 }
@@ -51,7 +51,7 @@ static deft_status reserve(df_cuda_pool *p, df_diag *d)
     df_cu_result r = g->dr->va_granularity(&grain, &prop, 0);
     if (r) return df_gpu_failed(g, NULL, d, r, false, "cuMemGetAllocationGranularity");
     p->grain = grain;
-    p->reserved = rounded(g->facts.bytes, grain);
+    p->reserved = rounded((size_t)g->facts.bytes, grain);
     r = g->dr->va_reserve(&p->base, p->reserved, 0, 0, 0);
     return r ? df_gpu_failed(g, NULL, d, r, false, "cuMemAddressReserve") : DEFT_OK;
 }
@@ -69,7 +69,7 @@ deft_status df_cuda_pool_create(df_diag *d, const df_mem *mem, df_gpu *g, uint64
     p->g = g;
     p->mem = mem;
     p->is_block = !g->facts.has_va;
-    p->reserved = most;
+    p->reserved = (size_t)most;
     deft_status st = p->is_block ? DEFT_OK : df_gpu_enter(g, d);
     if (st == DEFT_OK && !p->is_block) {
         st = reserve(p, d);
@@ -119,7 +119,7 @@ static deft_status claim(df_gpu *g, df_diag *d, uint64_t size)
 }
 
 /* Backs `size` bytes more. The context is current. */
-static deft_status add_piece(df_cuda_pool *p, df_diag *d, uint64_t size)
+static deft_status add_piece(df_cuda_pool *p, df_diag *d, size_t size)
 {
     df_gpu *const g = p->g;
     const df_cu_alloc_prop prop = memory_of(g);
@@ -148,13 +148,13 @@ static deft_status add_piece(df_cuda_pool *p, df_diag *d, uint64_t size)
 static deft_status grow(df_cuda_pool *p, df_diag *d, uint64_t bytes)
 {
     const size_t before = p->pieces.n;
-    const uint64_t most = rounded(PIECE, p->grain);
+    const size_t most = rounded(PIECE, p->grain);
     deft_status st = DEFT_OK;
     if (bytes > p->reserved)
         return df_fail(d, DEFT_E_MEMORY, "cuda: GPU %d: %llu bytes for graphs are more than it has",
                        p->g->ordinal, (unsigned long long)bytes);
     while (p->bytes < bytes && st == DEFT_OK) {
-        const uint64_t left = rounded(bytes - p->bytes, p->grain);
+        const size_t left = rounded((size_t)bytes - p->bytes, p->grain);
         st = add_piece(p, d, left < most ? left : most);
     }
     while (st != DEFT_OK && p->pieces.n > before) drop_piece(p);
@@ -201,7 +201,8 @@ static deft_status give_block(df_cuda_pool *p, df_diag *d, df_queue *q)
     if (r) return df_gpu_failed(p->g, NULL, d, r, true, "cuStreamSynchronize");
     (void)p->g->dr->mem_free(p->base);
     df_memory_unclaim(p->g, p->bytes);
-    p->base = p->bytes = 0;
+    p->base = 0;
+    p->bytes = 0;
     return DEFT_OK;
 }
 

@@ -298,7 +298,7 @@ static void choose_blocks(cut *w)
     int64_t blocks = df_div_up(j->m, rows), columwides = 1;
     const double all = df_matmul_cost(j) * (double)j->n_batch;
     int64_t wanted = 1;
-    if (w->n_threads > 1 && all > DF_MATMUL_REGION_MACS) {
+    if (w->n_threads > 1 && all > (double)DF_MATMUL_REGION_MACS) {
         wanted = (int64_t)(all / 5e5);
         wanted = df_min_i64(wanted, 4 * (int64_t)w->n_threads);
         wanted = df_div_up(wanted, j->n_batch);
@@ -714,7 +714,7 @@ static void matmul_run_job(const df_matmul_job *job, const df_gemm_kernel *g, df
     const cut w = plan(job, g, n_threads);
     const df_matmul_job *const j = &w.job;
     const double macs = df_matmul_cost(j) * (double)j->n_batch;
-    const bool alone = n_threads == 1 || macs <= DF_MATMUL_REGION_MACS ||
+    const bool alone = n_threads == 1 || macs <= (double)DF_MATMUL_REGION_MACS ||
                        df_pool_share(pool, df_matmul_ns(macs, w.tiles)) == 1;
 
     region r = { .w = &w };

@@ -49,7 +49,7 @@ double df_matmul_cost(const df_matmul_job *j)
 
 double df_matmul_ns(double macs, const df_tiles *t)
 {
-    return macs / (RATE * (double)t->nr);
+    return macs / (double)(RATE * t->nr);
 }
 
 void (*df_matmul_multiply_of(const df_matmul_job *j, const df_tiles *t))(const df_block *)
@@ -67,7 +67,7 @@ bool df_matmul_is_small(const df_matmul_job *j)
     enum { FEW = 8, SMALL = 64 };
     if (j->is_bf16 || j->n_batch != 1 || j->m > SMALL || j->k > 16 * SMALL) return false;
     if (j->n > 4 * SMALL && j->m > 2) return false;
-    if (j->m <= FEW ? df_matmul_cost(j) > DF_MATMUL_REGION_MACS
+    if (j->m <= FEW ? df_matmul_cost(j) > (double)DF_MATMUL_REGION_MACS
                     : j->m * j->n * j->k > SMALL * SMALL * SMALL)
         return false;
     return j->packed || df_matmul_b_lies_well(j) ||

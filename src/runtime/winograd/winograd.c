@@ -30,9 +30,9 @@ static bool gains_by_tiles(const df_matmul_job *j)
     const double images = (double)((is_gradient ? j->k : j->n) / (i->out[0] * i->out[1]));
     const double tiles = images * (double)(df_div_up(i->out[0], 2) * df_div_up(i->out[1], 2));
     const double direct = m * (double)j->k * (double)j->n;
-    const double here = tiles * (POSITIONS * m * channels + each_tile * (m + channels)) +
+    const double here = tiles * ((double)POSITIONS * m * channels + each_tile * (m + channels)) +
                         each_weight * m * channels;
-    return TRANSFORMS_ALL || (m >= LEAST_ROWS && 1.2 * here < direct);
+    return TRANSFORMS_ALL || (j->m >= LEAST_ROWS && 1.2 * here < direct);
 }
 
 bool df_winograd_wants(const df_matmul_job *j)
