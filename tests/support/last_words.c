@@ -5,21 +5,20 @@
  * once in a hundred runs can be understood by that alone. It is part of every program that links
  * the support library.
  *
- * Frames are printed as file(+offset), for addr2line on the same build.
+ * Frames are printed as file(+offset), for addr2line on the same build (last_words_stack.h).
  */
-#include <dlfcn.h>
+#include "last_words_stack.h"
+
 #include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include <unwind.h>
 
-enum { MOST_FRAMES = 48, MOST_WAITS = 200, WAIT_US = 1000 };
+enum { MOST_WAITS = 200, WAIT_US = 1000 };
 
 static _Atomic int n_told; /* threads that have printed their stack */
 
@@ -29,32 +28,11 @@ static void say(const char *text)
     (void)!write(STDERR_FILENO, text, strlen(text));
 }
 
-static _Unwind_Reason_Code say_frame(struct _Unwind_Context *frame, void *user)
-{
-    char text[256];
-    Dl_info where;
-    int *const n = user;
-    const uintptr_t at = _Unwind_GetIP(frame);
-    if (at == 0 || ++*n > MOST_FRAMES) return _URC_END_OF_STACK;
-    if (dladdr((void *)at, &where) == 0) memset(&where, 0, sizeof where);
-    (void)snprintf(text, sizeof text, "  %.200s(+0x%zx)\n", where.dli_fname ? where.dli_fname : "?",
-                   (size_t)(at - (uintptr_t)where.dli_fbase));
-    say(text);
-    return _URC_NO_REASON;
-}
-
-/* backtrace() would open a library, with memory that LeakSanitizer misses at the end. */
-static void say_stack(void)
-{
-    int n = 0;
-    (void)_Unwind_Backtrace(say_frame, &n);
-}
-
 /* SIGTRAP: threads of the library block signals that are meant for the process, but not this. */
 static void on_trap(int number)
 {
     (void)number;
-    say_stack();
+    last_words_stack(say);
     atomic_fetch_add(&n_told, 1);
 }
 
@@ -83,7 +61,7 @@ static void say_thread(const char *id)
     say_file(id, "wchan");
     say("\n");
     if (thread == mine) {
-        say_stack();
+        last_words_stack(say);
         return;
     }
     const int before = atomic_load(&n_told);
