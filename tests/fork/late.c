@@ -342,6 +342,7 @@ int main(void)
     run("cut off", cut_off);
     run("without LLVM", without_llvm);
     run("without a symbol", without_a_symbol);
-    if (forks_meanwhile) run("forked meanwhile", forked_meanwhile);
+    /* A child of qemu that was forked beside other threads ends with a failed assert of qemu. */
+    if (forks_meanwhile && !getenv("MESON_EXE_WRAPPER")) run("forked meanwhile", forked_meanwhile);
     return n_wrong != 0;
 }

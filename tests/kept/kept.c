@@ -132,7 +132,9 @@ typedef struct child {
 
 static int n_wrong;
 static const char *self;
-static const char *qemu, *processor; /* the processor that processes see; qemu is NULL: this one */
+/* What runs the processes, NULL: this machine does; and the processor that it shows them, NULL: its
+ * default. */
+static const char *emulator, *processor;
 static bool
     forks; /* processes are children that begin with the compiler opened, not new programs */
 static char folder[64];
@@ -163,9 +165,15 @@ static child start(const char *tier, const char *folders, const char *width)
     child c = { .pid = -1 };
     posix_spawn_file_actions_t a;
     char mode[] = "work", option[] = "-cpu";
-    char *const all[] = { (char *)qemu, option,          (char *)processor, (char *)self, mode,
-                          (char *)tier, (char *)folders, (char *)width,     NULL };
-    char *const *const argv = qemu ? all : all + 3;
+    char *argv[9] = { NULL };
+    int n = 0;
+    if (emulator) argv[n++] = (char *)emulator;
+    if (processor) argv[n++] = option, argv[n++] = (char *)processor;
+    argv[n++] = (char *)self;
+    argv[n++] = mode;
+    argv[n++] = (char *)tier;
+    argv[n++] = (char *)folders;
+    argv[n++] = (char *)width;
     if (pipe(ends) != 0) return c;
     c.out = ends[0];
     if (forks) {
@@ -445,7 +453,7 @@ static void masked(const char *program, unsigned long long bits)
 {
     static const char *const processors[] = { "max", "max,-bmi2", "max,-fma", "max,-popcnt" };
     new_folder();
-    qemu = program;
+    emulator = program;
     for (int i = 0; i < (test_is_limited() ? 2 : 4); i++) {
         processor = processors[i];
         const told first = run("full", folder, "0", processor);
@@ -456,13 +464,14 @@ static void masked(const char *program, unsigned long long bits)
                &second);
         expect(second.hash == bits && !second.llvm, "runs kept code", processor, &second);
     }
-    qemu = NULL;
+    emulator = processor = NULL;
     remove_folder();
 }
 
 int main(int argc, char **argv)
 {
     self = argv[0];
+    emulator = getenv("MESON_EXE_WRAPPER"); /* set where programs are those of another machine */
     if (argc >= 4 && strcmp(argv[1], "work") == 0)
         return work(argv[2], argv[3], argc > 4 ? (unsigned)atoi(argv[4]) : 0);
     const bool kills = argc == 3 && strcmp(argv[1], "killed") == 0;
