@@ -678,6 +678,16 @@ static size_t sort_rows(void)
     return n;
 }
 
+/* Whether the C library has a reference for the row. catanl and catanhl of musl 1.2.3 have values of
+ * f32 alone. */
+static bool has_reference(const row *r)
+{
+    static volatile const real x = 0.3L, y = 1.1L;
+    const real got = creall(catanl(CMPLXL(x, y)));
+    const bool is_precise = fabsl(got - 1.0172219678978514L) < 1e-15L;
+    return is_precise || (strcmp(r->name, "atan") != 0 && strcmp(r->name, "atanh") != 0);
+}
+
 int main(int argc, char **argv)
 {
     bool is_quick = false, is_full = false, verbose = false;
@@ -702,6 +712,10 @@ int main(int argc, char **argv)
         const uint32_t which = test_scattered(i, n);
         const row *const r = &rows[which / 2];
         if (filter && !strstr(r->name, filter)) continue;
+        if (!has_reference(r)) {
+            printf("%s left out: the C library computes it in f32\n", r->name);
+            continue;
+        }
         const long before = n_failures;
         cases_of(r, which % 2 ? DEFT_C128 : DEFT_C64, is_full, &die);
         if (verbose) printf("%s: %ld failures\n", r->name, n_failures - before);
