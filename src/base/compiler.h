@@ -27,6 +27,9 @@
 /* Hides the origin of a variable's value from the compiler. The value stays in a register and is
  * not computed again from other values. */
 #define DF_OPAQUE(x) __asm__("" : "+r"(x))
+/* In a typedef: objects of the type may have any address. Some processors need other instructions
+ * for these. */
+#define DF_ANYWHERE __attribute__((aligned(1)))
 /* For functions that are hardly ever called, such as those that report failures. */
 #define DF_COLD __attribute__((cold, noinline))
 /* For the long rest of a function whose short part should save no registers. */

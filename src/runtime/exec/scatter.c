@@ -374,7 +374,7 @@ static int64_t count_indices(const df_scatter_job *j, int shift, int64_t n_in[BU
     for (int64_t sample = 0; sample < n_samples; sample++) {
         const int64_t begin = sample * n_parts / n_samples * DF_SCATTER_CHUNK;
         const int64_t n = df_min_i64(j->extent[0] - begin, DF_SCATTER_CHUNK);
-        const int64_t *const index = df_scatter_indices(
+        const df_any_i64 *const index = df_scatter_indices(
             ops, j->index_dtype, j->index + begin * bytes, j->index_step[0], n, copy);
         for (int64_t i = 0; i < n; i++) {
             int64_t at = index[i];
@@ -433,7 +433,7 @@ static bool check_line(const df_scatter_job *j, const char *from, int64_t step, 
     for (int64_t begin = 0; begin < n; begin += DF_SCATTER_CHUNK) {
         const int64_t here = df_min_i64(n - begin, DF_SCATTER_CHUNK);
         const int64_t bytes = begin * step * (int64_t)deft_dtype_size(j->index_dtype);
-        const int64_t *const index =
+        const df_any_i64 *const index =
             df_scatter_indices(ops, j->index_dtype, from + bytes, step, here, copy);
         int64_t n_bad = 0;
         for (int64_t i = 0; i < here; i++) n_bad += (uint64_t)index[i] + extent >= 2 * extent;

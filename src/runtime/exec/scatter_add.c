@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/exec/scatter_add.h"
 
+#include <string.h>
+
 #include "base/compiler.h"
 
 enum { CHUNK = DF_SCATTER_CHUNK, WAYS = DF_SCATTER_WAYS };
@@ -22,17 +24,42 @@ static void widen(const df_lane_ops *ops, deft_dtype t, const char *from, int64_
         for (int64_t i = 0; i < n; i++) cast(&to[i], from + i * bytes, NULL, NULL, 1);
 }
 
-const int64_t *df_scatter_indices(const df_lane_ops *ops, deft_dtype t, const char *from,
-                                  int64_t step, int64_t n, int64_t *copy)
+const df_any_i64 *df_scatter_indices(const df_lane_ops *ops, deft_dtype t, const char *from,
+                                     int64_t step, int64_t n, int64_t *copy)
 {
-    if (t == DEFT_I64 && step == 1) return (const int64_t *)(const void *)from;
+    if (t == DEFT_I64 && step == 1) return (const void *)from;
     widen(ops, t, from, step, n, copy);
     return copy;
 }
 
+/* Folds need aligned operands; a few elements at a time are copied where these are not. */
+static void fold_misaligned(df_fold_fn fold, char *out, const char *value, int64_t n, size_t size)
+{
+    enum { SOME = 64 };
+    uint64_t to[SOME], from[SOME];
+    for (int64_t i = 0; i < n; i += SOME) {
+        const uint32_t some = (uint32_t)df_min_i64(n - i, SOME);
+        memcpy(to, out + (size_t)i * size, some * size);
+        memcpy(from, value + (size_t)i * size, some * size);
+        fold(to, from, some);
+        memcpy(out + (size_t)i * size, to, some * size);
+    }
+}
+
+void df_scatter_fold(df_fold_fn fold, char *out, const char *value, int64_t n, size_t size)
+{
+    enum { MOST = 1 << 30 };
+    if (((uintptr_t)out | (uintptr_t)value) % size != 0) {
+        fold_misaligned(fold, out, value, n, size);
+        return;
+    }
+    for (int64_t i = 0; i < n; i += MOST)
+        fold(out + (size_t)i * size, value + (size_t)i * size, (uint32_t)df_min_i64(n - i, MOST));
+}
+
 /* Whether all n <= CHUNK indices are in [0, extent). */
 #define WITHIN(bits)                                                                               \
-    static bool are_within##bits(const int##bits##_t *index, int64_t n, int64_t extent)            \
+    static bool are_within##bits(const df_any_i##bits *index, int64_t n, int64_t extent)           \
     {                                                                                              \
         const uint##bits##_t last = (uint##bits##_t)(extent - 1);                                  \
         uint##bits##_t outside = 0; /* its sign */                                                 \
@@ -69,15 +96,6 @@ static bool has_simple_rows(const nest *x)
            x->out_step[0] == 1 && x->value_step[0] == 1;
 }
 
-static void add_line(const nest *x, void *out, const void *value, int64_t n, size_t size)
-{
-    enum { MOST = 1 << 30 };
-    const df_fold_fn add = x->ops->fold[0][x->dtype];
-    for (int64_t i = 0; i < n; i += MOST)
-        add((char *)out + (size_t)i * size, (const char *)value + (size_t)i * size,
-            (uint32_t)df_min_i64(n - i, MOST));
-}
-
 /* ---- the indices of a chunk that this walk takes ---- */
 
 /* Which of the indices of a chunk this walk takes: their positions, counted from `first`, and the
@@ -88,7 +106,7 @@ typedef struct taken {
 
 /* There is no branch on whether an index is taken. No processor predicts it for indices in no
  * order, and a branch that is predicted wrongly waits for the additions before it. */
-static void select_taken(const nest *x, const int64_t *index, int64_t n, int64_t first, taken *r,
+static void select_taken(const nest *x, const df_any_i64 *index, int64_t n, int64_t first, taken *r,
                          bool *ok)
 {
     r->n = 0;
@@ -107,7 +125,7 @@ static void take_rows(const nest *x, int64_t begin, int64_t end, taken *r, bool 
 {
     const int64_t bytes = (int64_t)deft_dtype_size(x->index_dtype) * x->index_step[1];
     int64_t copy[CHUNK];
-    const int64_t *const index = df_scatter_indices(
+    const df_any_i64 *const index = df_scatter_indices(
         x->ops, x->index_dtype, x->index + begin * bytes, x->index_step[1], end - begin, copy);
     select_taken(x, index, end - begin, begin, r, ok);
 }
@@ -136,8 +154,9 @@ static bool add_rows(const nest *x, char *out, const char *value)
                 fetch_row(value + r.row[next] * value_step, x->extent[0] * size);
             }
             if (i >= 0)
-                add_line(x, out + r.row[i] * out_step + r.at[i] * step,
-                         value + r.row[i] * value_step, x->extent[0], (size_t)size);
+                df_scatter_fold(x->ops->fold[0][x->dtype],
+                                out + r.row[i] * out_step + r.at[i] * step,
+                                value + r.row[i] * value_step, x->extent[0], (size_t)size);
         }
     }
     return ok;
@@ -150,7 +169,7 @@ static bool add_rows(const nest *x, char *out, const char *value)
  * neighbours. Indices of the next chunk are fetched meanwhile: they are all checked before one of
  * them is used, and that would wait for memory. */
 #define SIMPLE(name, T, bits)                                                                      \
-    DF_INLINE void name##_turns##bits(T *out, const T *value, const int##bits##_t *index,          \
+    DF_INLINE void name##_turns##bits(T *out, const T *value, const df_any_i##bits *index,         \
                                       int64_t n, int64_t way, int64_t value_step)                  \
     {                                                                                              \
         for (int64_t i = 0; i < n; i += WAYS) {                                                    \
@@ -161,7 +180,7 @@ static bool add_rows(const nest *x, char *out, const char *value)
             }                                                                                      \
         }                                                                                          \
     }                                                                                              \
-    DF_INLINE void name##_add_row##bits(T *out, const T *value, const int##bits##_t *index,        \
+    DF_INLINE void name##_add_row##bits(T *out, const T *value, const df_any_i##bits *index,       \
                                         int64_t n, int64_t step)                                   \
     {                                                                                              \
         for (int64_t i = 0; i < n; i++) {                                                          \
@@ -170,7 +189,7 @@ static bool add_rows(const nest *x, char *out, const char *value)
         }                                                                                          \
     }                                                                                              \
     static void name##_simple##bits(const nest *x, T *out, const T *value,                         \
-                                    const int##bits##_t *index, int64_t n)                         \
+                                    const df_any_i##bits *index, int64_t n)                        \
     {                                                                                              \
         const int64_t step = x->step, vs = x->value_step[0], whole = n - n % WAYS;                 \
         const T one = *value;                                                                      \
@@ -195,7 +214,7 @@ static bool add_rows(const nest *x, char *out, const char *value)
             out[i * out_step] = (T)(out[i * out_step] + value[i * value_step]);                    \
     }                                                                                              \
     /* Most indices are not negative: one comparison finds out. */                                 \
-    DF_INLINE void name##_line(const nest *x, T *out, const T *value, const int64_t *index,        \
+    DF_INLINE void name##_line(const nest *x, T *out, const T *value, const df_any_i64 *index,     \
                                int64_t n, int64_t step, int64_t out_step, int64_t value_step,      \
                                bool *ok)                                                           \
     {                                                                                              \
@@ -226,13 +245,12 @@ static bool add_rows(const nest *x, char *out, const char *value)
             const int64_t n = df_min_i64(x->extent[0] - begin, CHUNK);                             \
             T *const to = out + begin * os;                                                        \
             const T *const from = value + begin * vs;                                              \
-            const int32_t *const short_index =                                                     \
-                (const int32_t *)(const void *)(index + begin * bytes);                            \
+            const df_any_i32 *const short_index = (const void *)(index + begin * bytes);           \
             if (is_short && are_within32(short_index, n, x->n)) {                                  \
                 name##_simple32(x, to, from, short_index, n);                                      \
                 continue;                                                                          \
             }                                                                                      \
-            const int64_t *const some = df_scatter_indices(                                        \
+            const df_any_i64 *const some = df_scatter_indices(                                     \
                 x->ops, x->index_dtype, index + begin * bytes, x->index_step[0], n, copy);         \
             if (!takes_all(x)) {                                                                   \
                 select_taken(x, some, n, 0, &r, ok);                                               \
@@ -249,7 +267,7 @@ static bool add_rows(const nest *x, char *out, const char *value)
     static void name##_rows(const nest *x, T *out, const T *value, bool *ok)                       \
     {                                                                                              \
         const int64_t n = x->extent[0], step = x->step;                                            \
-        const int32_t *index = (const int32_t *)(const void *)x->index;                            \
+        const df_any_i32 *index = (const void *)x->index;                                          \
         for (int64_t row = 0; row < x->extent[1]; row++) {                                         \
             if (DF_LIKELY(are_within32(index, n, x->n)))                                           \
                 name##_add_row32(out, value, index, n, step);                                      \
@@ -262,8 +280,8 @@ static bool add_rows(const nest *x, char *out, const char *value)
     }                                                                                              \
     static bool name(const nest *x, char *out_at, const char *value_at)                            \
     {                                                                                              \
-        T *const out = (T *)(void *)out_at;                                                        \
-        const T *const value = (const T *)(const void *)value_at;                                  \
+        T *const out = (void *)out_at;                                                             \
+        const T *const value = (const void *)value_at;                                             \
         bool ok = true;                                                                            \
         if (has_simple_rows(x)) {                                                                  \
             name##_rows(x, out, value, &ok);                                                       \
@@ -287,10 +305,13 @@ static bool add_rows(const nest *x, char *out, const char *value)
 
 /* Integers wrap, so they are added as unsigned integers of their size, which naturals are. Halves
  * do not get here: plans add them up as f32. */
+#define ADD_ANYWHERE(name, T)                                                                      \
+    typedef T DF_ANYWHERE name##_element;                                                          \
+    ADD(name, name##_element)
 #define ADD_boolean(name, T)
-#define ADD_natural(name, T) ADD(add_##name, T)
+#define ADD_natural(name, T) ADD_ANYWHERE(add_##name, T)
 #define ADD_integer(name, T)
-#define ADD_real(name, T) ADD(add_##name, T)
+#define ADD_real(name, T) ADD_ANYWHERE(add_##name, T)
 #define ADD_half(name, T)
 #define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file) ADD_##kind(name, c_type)
 #include "ops/dtypes.def"

@@ -13,6 +13,10 @@
 
 enum { DF_SCATTER_CHUNK = 256 /* indices that are made i64 at a time */, DF_SCATTER_WAYS = 4 };
 
+/* Indices in memory of the caller, which may be misaligned, as results and values may be. */
+typedef int32_t DF_ANYWHERE df_any_i32;
+typedef int64_t DF_ANYWHERE df_any_i64;
+
 /* The two innermost axes of the box. Axis 0 here is the last one. */
 typedef struct df_scatter_nest {
     int64_t n, step;  /* extent and stride of the indexed axis of out */
@@ -29,8 +33,11 @@ typedef struct df_scatter_nest {
 
 /* Returns n <= DF_SCATTER_CHUNK indices of dtype t, which is no float, as neighbours: those in
  * memory, or a copy in `copy`. */
-const int64_t *df_scatter_indices(const df_lane_ops *ops, deft_dtype t, const char *from,
-                                  int64_t step, int64_t n, int64_t *copy);
+const df_any_i64 *df_scatter_indices(const df_lane_ops *ops, deft_dtype t, const char *from,
+                                     int64_t step, int64_t n, int64_t *copy);
+
+/* Folds n values into as many neighbours at out. */
+void df_scatter_fold(df_fold_fn fold, char *out, const char *value, int64_t n, size_t size);
 
 /* Makes a negative index count from 0. Returns false when the index is outside [-n, n). */
 DF_INLINE bool df_scatter_resolve(int64_t *index, int64_t n)

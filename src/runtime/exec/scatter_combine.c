@@ -25,8 +25,9 @@ typedef void (*combine_fn)(void *out, const void *value, const places *p);
 #define COMBINE(name, T, expr)                                                                     \
     static void name(void *out_at, const void *value_at, const places *p)                          \
     {                                                                                              \
-        T *const out = out_at;                                                                     \
-        const T *const value = value_at;                                                           \
+        typedef T DF_ANYWHERE element;                                                             \
+        element *const out = out_at;                                                               \
+        const element *const value = value_at;                                                     \
         for (int64_t i = 0; i < p->n; i++) {                                                       \
             const T x = out[p->to[i]], y = value[p->from[i]];                                      \
             (void)x;                                                                               \
@@ -98,7 +99,6 @@ static combine_fn loop_of(df_scatter_how how, deft_dtype t)
 /* n neighbours at out and value. */
 static void combine_neighbours(const nest *x, char *out, const char *value, int64_t n)
 {
-    enum { MOST = 1 << 30 };
     static const uint8_t folds[] = { [DF_SCATTER_MUL] = DF_K_prod - DF_K_sum,
                                      [DF_SCATTER_MIN] = DF_K_rmin - DF_K_sum,
                                      [DF_SCATTER_MAX] = DF_K_rmax - DF_K_sum };
@@ -107,9 +107,7 @@ static void combine_neighbours(const nest *x, char *out, const char *value, int6
         memcpy(out, value, (size_t)(n * size));
         return;
     }
-    for (int64_t i = 0; i < n; i += MOST)
-        x->ops->fold[folds[x->how]][x->dtype](out + i * size, value + i * size,
-                                              (uint32_t)df_min_i64(n - i, MOST));
+    df_scatter_fold(x->ops->fold[folds[x->how]][x->dtype], out, value, n, (size_t)size);
 }
 
 /* The line of values that begins at `value`, with an index for each or one for all. */
@@ -123,7 +121,7 @@ static bool combine_line(const nest *x, const char *index, char *out, const char
     bool ok = true;
     for (int64_t begin = 0; begin < x->extent[0]; begin += CHUNK) {
         const int64_t n = df_min_i64(x->extent[0] - begin, CHUNK);
-        const int64_t *const some = df_scatter_indices(
+        const df_any_i64 *const some = df_scatter_indices(
             x->ops, x->index_dtype, index + begin * bytes, x->index_step[0], one ? 1 : n, copy);
         if (one && plain) {
             int64_t at = some[0];
