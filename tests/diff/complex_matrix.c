@@ -678,8 +678,8 @@ static size_t sort_rows(void)
     return n;
 }
 
-/* Whether the C library has a reference for the row. catanl and catanhl of musl 1.2.3 have values of
- * f32 alone. */
+/* Whether the C library has a reference for the row. catanl and catanhl of musl 1.2.3 return values
+ * of f32 alone. */
 static bool has_reference(const row *r)
 {
     static volatile const real x = 0.3L, y = 1.1L;

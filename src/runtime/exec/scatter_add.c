@@ -49,7 +49,7 @@ static void fold_misaligned(df_fold_fn fold, char *out, const char *value, int64
 void df_scatter_fold(df_fold_fn fold, char *out, const char *value, int64_t n, size_t size)
 {
     enum { MOST = 1 << 30 };
-    if (((uintptr_t)out | (uintptr_t)value) % size != 0) {
+    if ((((uintptr_t)out | (uintptr_t)value) & (size - 1)) != 0) { /* sizes are powers of 2 */
         fold_misaligned(fold, out, value, n, size);
         return;
     }
