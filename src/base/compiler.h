@@ -30,9 +30,11 @@
 /* In a typedef: objects of the type may have any address. Some processors need other instructions
  * for these. */
 #define DF_ANYWHERE __attribute__((aligned(1)))
-/* For functions that are hardly ever called, such as those that report failures. */
+/* For functions that are hardly ever called, such as those that report failures, and for those that
+ * prepare a long call. They are compiled for size. */
 #define DF_COLD __attribute__((cold, noinline))
-/* For the long rest of a function whose short part should save no registers. */
+/* For the long rest of a function whose short part should save no registers, and for long functions
+ * with several callers, where a call costs nothing. */
 #define DF_NOINLINE __attribute__((noinline))
 
 /* Assertions check the library's own reasoning, never the arguments of public functions. Debug and

@@ -33,7 +33,8 @@ const df_any_i64 *df_scatter_indices(const df_lane_ops *ops, deft_dtype t, const
 }
 
 /* Folds need aligned operands; a few elements at a time are copied where these are not. */
-static void fold_misaligned(df_fold_fn fold, char *out, const char *value, int64_t n, size_t size)
+DF_COLD static void fold_misaligned(df_fold_fn fold, char *out, const char *value, int64_t n,
+                                    size_t size)
 {
     enum { SOME = 64 };
     uint64_t to[SOME], from[SOME];

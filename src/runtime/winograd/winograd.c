@@ -35,7 +35,7 @@ static bool gains_by_tiles(const df_matmul_job *j)
     return TRANSFORMS_ALL || (j->m >= LEAST_ROWS && 1.2 * here < direct);
 }
 
-bool df_winograd_wants(const df_matmul_job *j)
+DF_NOINLINE bool df_winograd_wants(const df_matmul_job *j)
 {
     const df_images *const m = j->images;
     df_winograd_square square;

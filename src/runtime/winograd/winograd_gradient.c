@@ -79,8 +79,8 @@ static void divide_gradient(gradient *d, uint32_t n_threads, int64_t row_bytes)
     d->per_block = df_div_up(d->per_part, df_div_up(d->per_part, most));
 }
 
-static void lay_gradient(const df_matmul_job *j, const df_gemm_kernel *g, uint32_t n_threads,
-                         gradient *d)
+DF_COLD static void lay_gradient(const df_matmul_job *j, const df_gemm_kernel *g,
+                                 uint32_t n_threads, gradient *d)
 {
     const df_images *const m = j->images;
     *d = (gradient){ .j = j, .code = df_winograd_pick(), .tiles = df_tiles_pick(j->dtype) };
@@ -141,8 +141,8 @@ size_t df_winograd_gradient_work_size(const df_matmul_job *j, const df_gemm_kern
 /* ---- a block ---- */
 
 /* Transforms the rows of tiles of the block for some channels: t says which, and where they go. */
-static void turn_rows(const block *b, df_winograd_turn t, int64_t image, int64_t row,
-                      void (*turn)(const df_winograd_turn *))
+DF_NOINLINE static void turn_rows(const block *b, df_winograd_turn t, int64_t image, int64_t row,
+                                  void (*turn)(const df_winograd_turn *))
 {
     const gradient *const d = b->d;
     const float *const from = t.from;
@@ -240,7 +240,8 @@ static void panel_task(void *user, uint32_t task, uint32_t thread)
 /* ---- parts ---- */
 
 /* Computes P of a part, with the memory of a thread. pool NULL: on this thread alone. */
-static void compute_part(const gradient *d, int64_t part, uint32_t thread, df_pool *pool)
+DF_NOINLINE static void compute_part(const gradient *d, int64_t part, uint32_t thread,
+                                     df_pool *pool)
 {
     const int64_t y0 = part * d->per_part, end = df_min_i64(y0 + d->per_part, d->rows);
     block b = { .d = d, .y = tiles_of(d, thread), .p = part_of(d, part), .first = true };

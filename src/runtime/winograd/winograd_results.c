@@ -160,8 +160,8 @@ bool df_winograd_is_by_filters(const df_matmul_job *j)
     return j->n_batch == 1 && images * df_div_up(m->out[0], 2) * df_div_up(m->out[1], 2) <= j->m;
 }
 
-static void winograd_divide(const df_matmul_job *j, const df_gemm_kernel *g, uint32_t n_threads,
-                            division *d)
+DF_COLD static void winograd_divide(const df_matmul_job *j, const df_gemm_kernel *g,
+                                    uint32_t n_threads, division *d)
 {
     const df_images *const m = j->images;
     *d = (division){ .j = j, .code = df_winograd_pick(), .tiles = df_tiles_pick(j->dtype) };
@@ -258,8 +258,8 @@ static float *thread_step(const division *d, uint32_t thread)
 
 /* Transforms channels [c0, c1) of a panel of rows of A of one batch entry, from `row` on, to
  * thirds. Returns false when a weight is no sum of thirds. */
-static bool pack_filters(const division *d, uint32_t thread, int64_t batch, int64_t row, int64_t c0,
-                         int64_t c1, float *to)
+DF_NOINLINE static bool pack_filters(const division *d, uint32_t thread, int64_t batch, int64_t row,
+                                     int64_t c0, int64_t c1, float *to)
 {
     const df_matmul_job *const j = d->j;
     const float *const a = (const float *)(const void *)j->a +
@@ -279,8 +279,8 @@ static bool pack_filters(const division *d, uint32_t thread, int64_t batch, int6
 }
 
 /* Transforms a panel of rows of A of one batch entry, from `row` on. */
-static void transform_weights(const division *d, uint32_t thread, int64_t batch, int64_t row,
-                              float *to)
+DF_NOINLINE static void transform_weights(const division *d, uint32_t thread, int64_t batch,
+                                          int64_t row, float *to)
 {
     const df_matmul_job *const j = d->j;
     const float *const a = (const float *)(const void *)j->a +
@@ -294,7 +294,8 @@ static void transform_weights(const division *d, uint32_t thread, int64_t batch,
     }
 }
 
-static void transform_panel(const division *d, uint32_t thread, int64_t batch, int64_t panel)
+DF_NOINLINE static void transform_panel(const division *d, uint32_t thread, int64_t batch,
+                                        int64_t panel)
 {
     const int64_t of = weights_index(d, batch, thread), row = panel * d->mr;
     float *const to = shared_of(d, of);
@@ -468,7 +469,7 @@ static void multiply_thirds(const block *b, float *to, const float *u, int64_t m
 }
 
 /* Computes a row of tiles as a direct product, for rows [m0, m1) of A. */
-static void multiply_directly(const block *b, int64_t y, int64_t m0, int64_t m1)
+DF_COLD static void multiply_directly(const block *b, int64_t y, int64_t m0, int64_t m1)
 {
     const division *const d = b->d;
     const df_matmul_job *const j = d->j;
@@ -506,7 +507,7 @@ static bool is_finite_row(const block *b, int64_t i, int64_t y)
 }
 
 /* Computes a row of tiles again for the rows of A for which a result is not finite. */
-static void correct_row(const block *b, int64_t y)
+DF_COLD static void correct_row(const block *b, int64_t y)
 {
     for (int64_t m0 = b->m0, m1; m0 < b->m1; m0 = m1 + 1) {
         while (m0 < b->m1 && is_finite_row(b, m0, y)) m0++;
@@ -561,7 +562,7 @@ static bool compute_by_thirds(const block *b, int64_t m0, int64_t m1, uint64_t *
     for (int64_t c = 0, end; c < d->n_channels; c = end) {
         end = df_min_i64(c + slice, d->n_channels);
         for (int64_t i = 0; m0 + i * d->mr < m1 && d->by_filters; i++)
-            if (!pack_filters(d, b->thread, 0, m0 + i * d->mr, c, end,
+            if (!pack_filters(d, b->thread, b->batch, m0 + i * d->mr, c, end,
                               own + i * thirds_panel(end - c) / size))
                 *large |= (uint64_t)1 << i;
         d->thirds->begin();
