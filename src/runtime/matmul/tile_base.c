@@ -3,9 +3,14 @@
  * Tiles without vectors: a vector has one lane. On a machine without a fused multiply-add
  * instruction, fma() of libm gives the same bits and is slow.
  */
+#include "base/compiler.h"
 #include "runtime/matmul/tile.h"
 
-#define T float
+/* Tensors of the caller may be at any address. */
+typedef float any_f32 DF_ANYWHERE;
+typedef double any_f64 DF_ANYWHERE;
+
+#define T any_f32
 #define V float
 #define W 1
 #define MASK int
@@ -26,7 +31,7 @@
 #define NAME(x) x##_f32
 #include "runtime/matmul/tile_body.h"
 
-#define T double
+#define T any_f64
 #define V double
 #define W 1
 #define MASK int

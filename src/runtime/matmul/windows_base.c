@@ -6,14 +6,20 @@
 
 #include <string.h>
 
+#include "base/compiler.h"
+
 enum { DF_CHAINS = 9 };
 
+/* Tensors of the caller may be at any address. */
+typedef float any_f32 DF_ANYWHERE;
+typedef double any_f64 DF_ANYWHERE;
+
 #define TARGET
-#define T float
+#define T any_f32
 #define NAME(x) x##_f32
 #define FMA(a, b, c) __builtin_fmaf((a), (b), (c))
 #include "runtime/matmul/windows_body.h"
-#define T double
+#define T any_f64
 #define NAME(x) x##_f64
 #define FMA(a, b, c) __builtin_fma((a), (b), (c))
 #include "runtime/matmul/windows_body.h"
