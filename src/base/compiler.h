@@ -30,6 +30,8 @@
 /* In a typedef: objects of the type may have any address. Some processors need other instructions
  * for these. */
 #define DF_ANYWHERE __attribute__((aligned(1)))
+typedef float df_any_f32 DF_ANYWHERE;
+typedef double df_any_f64 DF_ANYWHERE;
 /* For functions that are hardly ever called, such as those that report failures, and for those that
  * prepare a long call. They are compiled for size. */
 #define DF_COLD __attribute__((cold, noinline))

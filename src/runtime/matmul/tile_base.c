@@ -6,11 +6,7 @@
 #include "base/compiler.h"
 #include "runtime/matmul/tile.h"
 
-/* Tensors of the caller may be at any address. */
-typedef float any_f32 DF_ANYWHERE;
-typedef double any_f64 DF_ANYWHERE;
-
-#define T any_f32
+#define T df_any_f32
 #define V float
 #define W 1
 #define MASK int
@@ -31,7 +27,7 @@ typedef double any_f64 DF_ANYWHERE;
 #define NAME(x) x##_f32
 #include "runtime/matmul/tile_body.h"
 
-#define T any_f64
+#define T df_any_f64
 #define V double
 #define W 1
 #define MASK int

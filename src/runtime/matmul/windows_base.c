@@ -10,16 +10,12 @@
 
 enum { DF_CHAINS = 9 };
 
-/* Tensors of the caller may be at any address. */
-typedef float any_f32 DF_ANYWHERE;
-typedef double any_f64 DF_ANYWHERE;
-
 #define TARGET
-#define T any_f32
+#define T df_any_f32
 #define NAME(x) x##_f32
 #define FMA(a, b, c) __builtin_fmaf((a), (b), (c))
 #include "runtime/matmul/windows_body.h"
-#define T any_f64
+#define T df_any_f64
 #define NAME(x) x##_f64
 #define FMA(a, b, c) __builtin_fma((a), (b), (c))
 #include "runtime/matmul/windows_body.h"
