@@ -32,6 +32,8 @@
 #define DF_ANYWHERE __attribute__((aligned(1)))
 typedef float df_any_f32 DF_ANYWHERE;
 typedef double df_any_f64 DF_ANYWHERE;
+typedef int32_t df_any_i32 DF_ANYWHERE;
+typedef int64_t df_any_i64 DF_ANYWHERE;
 /* For functions that are hardly ever called, such as those that report failures, and for those that
  * prepare a long call. They are compiled for size. */
 #define DF_COLD __attribute__((cold, noinline))

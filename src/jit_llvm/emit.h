@@ -20,11 +20,13 @@
  *   analyse.c   where each value is computed, how many lanes; kernels that are refused
  *   contract.c  sums of products in FAST kernels
  *   numbers.c   where numbers are broadcast
- *   values.c    the instructions of a body, each at its level
+ *   values.c    instructions, each at its level
  *   access.c    loads and stores of w lanes through a df_access, with or without a mask
  *   lower.c     one kernel op to IR, for a scalar or for w lanes
  *   halves.c    f16 and bf16
  *   arms.c      instructions that run only when some lane needs them
+ *   nans.c      loads whose lanes are asked for NaN once
+ *   bare.c      estimates without guards
  *   estimate.c  quotients and roots of FAST kernels
  *   flow.c      loops, ifs, loop nests
  *   build.c     types, constants, addresses

@@ -421,8 +421,9 @@ void df_nans_find(df_gen *g);
 /* Finds the bare values of the marked body: sets is_bare, is_watched and is_before of all values,
  * and g->has_bare. df_arms_find must be called before. */
 void df_bare_find(df_gen *g);
-/* Whether the bare value i is itself an estimate. */
-bool df_bare_is_estimate(const df_gen *g, uint32_t i);
+/* Writes the bare values and what they depend on, for the copies from `first` up to but excluding
+ * `end`. Returns false, without any code, where a vector is not whole or a bare value is there. */
+bool df_bare_place(df_gen *g, uint32_t first, uint32_t end);
 
 /* ---- fetch.c ---- */
 

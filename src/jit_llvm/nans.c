@@ -8,7 +8,7 @@
  *     if (no active lane of them is NaN) { the rest, where the answers are false; }
  *     else { the rest; }
  *
- * This file finds the questions, and values.c writes both versions. No bit changes, because the
+ * This file finds the questions, and body.c writes both versions. No bit changes, because the
  * answers are known. One comparison asks two values at once. Maxima over windows of 3 x 3 take 0.83
  * of the time (Zen 4).
  */

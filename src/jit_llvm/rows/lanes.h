@@ -17,7 +17,8 @@
  *   twos.c      rows of MAP and ROW whose operands or results alternate in memory
  *   loops.c     loops over the elements of a row
  *   words.c     bodies of MAP on bf16, two elements to a word
- *   values.c    the instructions of a body, each at its level
+ *   values.c    instructions, each at its level
+ *   body.c      the instructions of a body, in their order
  *   arms.c      instructions behind a branch
  *   analyse.c   decisions: lanes, levels, copies
  *   lanes.c     the current vector
@@ -71,6 +72,18 @@ LLVMValueRef df_gen_vec(df_gen *g, uint32_t ins);
 LLVMValueRef df_gen_sca(df_gen *g, uint32_t ins);
 /* Sets the lanes of ins in the copy that is selected. */
 void df_gen_set_lanes(df_gen *g, uint32_t ins, LLVMValueRef lanes);
+/* Writes instruction `ins` for w lanes in the copy that is selected. */
+void df_gen_emit_lanes(df_gen *g, uint32_t ins);
+/* Writes the marked instructions on lanes whose values are the same in all rows, for the vector
+ * that has begun, and the masks of its loads with conditions. */
+void df_gen_same_in_rows(df_gen *g);
+/* Computes ins for one element. */
+void df_gen_scalar(df_gen *g, uint32_t ins);
+/* Makes `scalar` the value of ins. */
+void df_gen_define(df_gen *g, uint32_t ins, LLVMValueRef scalar);
+
+/* ---- body.c ---- */
+
 /* Marks the instructions that the loop over elements of `stage` computes. */
 void df_gen_mark(df_gen *g, uint32_t stage);
 bool df_gen_has_elem(const df_gen *g, uint32_t stage);
@@ -78,9 +91,6 @@ bool df_gen_has_elem(const df_gen *g, uint32_t stage);
  * all copies, or for the copies from `first` up to but excluding `end`. */
 void df_gen_place(df_gen *g, df_gen_level place);
 void df_gen_place_copies(df_gen *g, df_gen_level place, uint32_t first, uint32_t end);
-/* Writes the marked instructions on lanes whose values are the same in all rows, for the vector
- * that has begun, and the masks of its loads with conditions. */
-void df_gen_same_in_rows(df_gen *g);
 /* The number of marked instructions at PLACE_BODY, without those in arms. */
 uint32_t df_gen_body_size(const df_gen *g);
 /* Whether marked instruction i is 1 / sqrt(x), and products invert most of its roots. */
@@ -89,10 +99,6 @@ bool df_gen_inverts_root(const df_gen *g, uint32_t i);
  * of `part` skips the stores. */
 void df_gen_row_level(df_gen *g, uint32_t stage);
 void df_gen_row_lanes(df_gen *g, uint32_t stage);
-/* Computes ins for one element. */
-void df_gen_scalar(df_gen *g, uint32_t ins);
-/* Makes `scalar` the value of ins. */
-void df_gen_define(df_gen *g, uint32_t ins, LLVMValueRef scalar);
 
 /* ---- loops.c ---- */
 

@@ -13,10 +13,6 @@
 
 enum { DF_SCATTER_CHUNK = 256 /* indices that are made i64 at a time */, DF_SCATTER_WAYS = 4 };
 
-/* Indices in memory of the caller, which may be misaligned, as results and values may be. */
-typedef int32_t DF_ANYWHERE df_any_i32;
-typedef int64_t DF_ANYWHERE df_any_i64;
-
 /* The two innermost axes of the box. Axis 0 here is the last one. */
 typedef struct df_scatter_nest {
     int64_t n, step;  /* extent and stride of the indexed axis of out */
@@ -32,7 +28,7 @@ typedef struct df_scatter_nest {
 } df_scatter_nest;
 
 /* Returns n <= DF_SCATTER_CHUNK indices of dtype t, which is no float, as neighbours: those in
- * memory, or a copy in `copy`. */
+ * memory, which may be misaligned, or a copy in `copy`. */
 const df_any_i64 *df_scatter_indices(const df_lane_ops *ops, deft_dtype t, const char *from,
                                      int64_t step, int64_t n, int64_t *copy);
 
