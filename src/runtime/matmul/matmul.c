@@ -16,8 +16,8 @@
  *
  * Each element is one chain acc = fma(a, b, acc) with k ascending from +0. Between two slices of K
  * the running value is stored and loaded again, which is exact. Threads never divide K. So no
- * choice in this file changes a result. In fast mode, tiles->split, a BLAS, thirds.h and winograd.h
- * can give other bits, and products of bf16 can lose denormals.
+ * choice in this file changes a result. In fast mode, tiles->split, a BLAS, deep.h, thirds.h and
+ * winograd.h can give other bits, and products of bf16 can lose denormals.
  *
  * The division (`cut`) depends on the job, the micro-kernel and the number of threads. It does not
  * depend on the BLAS. So df_matmul_work_size and df_matmul_run compute the same division.
@@ -29,6 +29,7 @@
 
 #include "runtime/bf16/bf16.h"
 #include "runtime/matmul/blas.h"
+#include "runtime/matmul/deep.h"
 #include "runtime/matmul/direct.h"
 #include "runtime/matmul/parts.h"
 #include "runtime/matmul/small.h"
@@ -403,7 +404,7 @@ static bool matmul_is_empty(const df_matmul_job *j)
     return j->m == 0 || j->n == 0 || j->n_batch == 0;
 }
 
-static size_t plan_work_size(const df_matmul_job *job, const df_gemm_kernel *g, uint32_t n_threads)
+static size_t work_size_of(const df_matmul_job *job, const df_gemm_kernel *g, uint32_t n_threads)
 {
     const size_t whole = job->c ? 0 : (size_t)(job->m * job->n) * deft_dtype_size(job->dtype);
     if (df_matmul_is_small(job)) return whole;
@@ -418,6 +419,15 @@ static size_t plan_work_size(const df_matmul_job *job, const df_gemm_kernel *g, 
         all = here > all ? here : all;
     }
     return df_matmul_wants_blas(job) && whole > all ? whole : all;
+}
+
+static size_t plan_work_size(const df_matmul_job *job, const df_gemm_kernel *g, uint32_t n_threads)
+{
+    df_matmul_deep d;
+    if (!df_matmul_divide_deep(job, (char *)ALIGN, &d)) return work_size_of(job, g, n_threads);
+    const size_t parts = work_size_of(&d.parts, g, n_threads);
+    const size_t rest = d.rest.k > 0 ? work_size_of(&d.rest, g, n_threads) : 0;
+    return d.bytes + ALIGN + (parts > rest ? parts : rest);
 }
 
 size_t df_matmul_work_size(const df_matmul_job *job, const df_gemm_kernel *g, uint32_t n_threads)
@@ -697,8 +707,8 @@ static void matmul_run_tasks(df_pool *pool, bool alone, int64_t n,
         df_pool_run(pool, (uint32_t)n, task, r);
 }
 
-static void matmul_run_job(const df_matmul_job *job, const df_gemm_kernel *g, df_blas *blas,
-                           df_pool *pool, void *work)
+static void matmul_run_whole(const df_matmul_job *job, const df_gemm_kernel *g, df_blas *blas,
+                             df_pool *pool, void *work)
 {
     const bool small = df_matmul_is_small(job), library = df_matmul_wants_blas(job) && blas;
     if (small || library) {
@@ -740,6 +750,20 @@ static void matmul_run_job(const df_matmul_job *job, const df_gemm_kernel *g, df
                              compute_task, &r);
         }
     }
+}
+
+static void matmul_run_job(const df_matmul_job *job, const df_gemm_kernel *g, df_blas *blas,
+                           df_pool *pool, void *work)
+{
+    df_matmul_deep d;
+    char *const aligned = (char *)(((uintptr_t)work + ALIGN - 1) / ALIGN * ALIGN);
+    if (!df_matmul_divide_deep(job, aligned, &d)) {
+        matmul_run_whole(job, g, blas, pool, work);
+        return;
+    }
+    matmul_run_whole(&d.parts, g, blas, pool, aligned + d.bytes);
+    if (d.rest.k > 0) matmul_run_whole(&d.rest, g, blas, pool, aligned + d.bytes);
+    df_matmul_join_deep(job, &d);
 }
 
 void df_matmul_run(const df_matmul_job *job, const df_gemm_kernel *g, df_blas *blas, df_pool *pool,
