@@ -1774,7 +1774,7 @@ static void take_every(int n)
 /* With the name of a function: its row alone. */
 int main(int argc, char **argv)
 {
-    enum { FEW = 40 };
+    enum { FEW = 120 };
     uint32_t n_whole = argc > 1 ? N_ROWS : 0;
     if (!mkdtemp(folder) || !save_parameters()) return 99;
     compare_names();
