@@ -45,7 +45,7 @@ typedef deft_tensor *list[];
 static deft_tensor *call_row(int row, provoked *p, deft_ctx *cx, deft_tensor *x, deft_tensor *five,
                              deft_tensor *whole)
 {
-    deft_tensor *out = NULL;
+    deft_tensor *out = NULL, *two[2] = { 0 };
     int n = 0;
 #define ROW(name, call)                                                                            \
     if (row == n++) {                                                                              \
@@ -134,8 +134,7 @@ static deft_tensor *call_row(int row, provoked *p, deft_ctx *cx, deft_tensor *x,
     ROW("unique_all", deft_unique_all(x, -1, NULL, NULL, NULL, NULL))
     ROW("unstack", ((void)!deft_unstack(x, 0, 99, &out), NULL))
     ROW("meshgrid", ((void)!deft_meshgrid((list){ deft_unsqueeze(x, 0) }, 1, 0, &out), NULL))
-    ROW("broadcast_tensors",
-        ((void)!deft_broadcast_tensors((list){ x, five }, 2, (list){ 0, 0 }), NULL))
+    ROW("broadcast_tensors", ((void)!deft_broadcast_tensors((list){ x, five }, 2, two), NULL))
     ROW("pow", deft_pow_i(deft_iota(cx, DEFT_SHAPE(2), 0), -1))
     ROW("softmax", deft_softmax(x, 9))
     ROW("embedding", deft_embedding(x, x))
