@@ -3,6 +3,8 @@
  * What does recording one op cost? 1000 binary ops on live handles in a scope: handle, dtype and
  * shape check, record, call site; then the same with the scope's end, which frees handles and
  * records. Both for ops in an order that was never recorded before, and for the same ones again.
+ *
+ * And what does the call of an operator of the program cost beyond the same four ops by hand?
  */
 #include "bench.h"
 
@@ -18,6 +20,7 @@ typedef struct state {
     deft_tensor *a, *b;
     double open; /* seconds of recording alone, last call */
     uint64_t random;
+    deft_op *op;
 } state;
 
 static void record(void *user)
@@ -49,6 +52,66 @@ static void record_new(void *user)
     }
     s->open = bench_now() - t;
     bench_must(s->cx, deft_scope_end(scope), "scope_end");
+}
+
+/* The four ops as a program has them: a function of tensors. */
+static __attribute__((noinline)) deft_tensor *four_by_hand(deft_tensor *x, deft_tensor *b,
+                                                           deft_tensor *a)
+{
+    return deft_maximum(deft_sub(deft_mul(deft_add(x, b), b), a), b);
+}
+
+static void record_functions(void *user)
+{
+    state *const s = user;
+    const deft_scope scope = deft_scope_begin(s->cx);
+    deft_tensor *x = s->a;
+    for (int i = 0; i < N; i += 4) x = four_by_hand(x, s->b, s->a);
+    bench_must(s->cx, deft_scope_end(scope), "scope_end");
+}
+
+static deft_status four_ops(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                            size_t n_out, void *user)
+{
+    (void)cx, (void)n_in, (void)n_out, (void)user;
+    deft_tensor *x = deft_add(in[0], in[1]);
+    x = deft_mul(x, in[1]);
+    x = deft_sub(x, in[2]);
+    out[0] = deft_maximum(x, in[1]);
+    return DEFT_OK;
+}
+
+/* The same by an operator. */
+static void record_operators(void *user)
+{
+    state *const s = user;
+    const deft_scope scope = deft_scope_begin(s->cx);
+    deft_tensor *x = s->a;
+    for (int i = 0; i < N; i += 4)
+        deft_op_call(s->cx, s->op, (deft_tensor *const[]){ x, s->b, s->a }, 3, NULL, &x, 1);
+    bench_must(s->cx, deft_scope_end(scope), "scope_end");
+}
+
+/* Nanoseconds that the call of an operator takes beyond its ops by hand. */
+static double operator_call_ns(state *s)
+{
+    static double hand[ROUNDS], op[ROUNDS];
+    const deft_op_def def = { .size = sizeof def,
+                              .name = "bench.four_ops",
+                              .version = 1,
+                              .n_in = 3,
+                              .n_out = 1,
+                              .body = four_ops };
+    bench_must(s->cx, deft_op_define(deft_ctx_runtime(s->cx), &def, &s->op, NULL, 0), "op_define");
+    for (int i = 0; i < ROUNDS; i++) {
+        double t = bench_now();
+        record_functions(s);
+        hand[i] = bench_now() - t;
+        t = bench_now();
+        record_operators(s);
+        op[i] = bench_now() - t;
+    }
+    return (bench_median(op, ROUNDS) - bench_median(hand, ROUNDS)) / (N / 4) * 1e9;
 }
 
 static void mallocs(void *user)
@@ -92,6 +155,8 @@ void bench_record(bench *b)
               "malloc + free of 64 B, ns", ref, BENCH_VALUE_AT_MOST, 25);
     bench_row(b, "one op again, with its release", bench_median(whole, ROUNDS) / N * 1e9, "ns",
               "malloc + free of 64 B, ns", ref, BENCH_VALUE_AT_MOST, 40);
+    bench_row(b, "call of an operator, beyond its four ops", operator_call_ns(&s), "ns",
+              "malloc + free of 64 B, ns", ref, BENCH_VALUE_AT_MOST, 10);
     deft_ctx_destroy(&cx);
     deft_runtime_destroy(&rt);
 }

@@ -50,7 +50,8 @@ typedef enum deft_status {
     DEFT_E_IO = 12,          /**< The system failed to read or write. */
     DEFT_E_FORMAT = 13,      /**< A file or a text is damaged, or has another format. */
     DEFT_E_INTERNAL = 14,    /**< A defect of deft itself. Please report it. */
-    DEFT_E_NAN = 15          /**< deft_nan_check (grad.h) found a NaN. */
+    DEFT_E_NAN = 15,         /**< deft_nan_check (grad.h) found a NaN. */
+    DEFT_E_CHECK = 16        /**< deft_grad_check or deft_op_check (check.h) found a fault. */
 } deft_status;
 
 /** Describes a code by a general phrase such as "shapes do not fit together". A number that

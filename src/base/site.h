@@ -91,6 +91,16 @@ DF_INLINE bool df_site_is_name(uintptr_t site)
     return site - DF_SITE_FIRST_NAME < DF_SITE_NAMES;
 }
 
+/* Whether a site is a return address. */
+DF_INLINE bool df_site_is_address(uintptr_t site)
+{
+#if UINTPTR_MAX > UINT32_MAX
+    return (intptr_t)site > 0;
+#else
+    return site && !df_site_is_name(site);
+#endif
+}
+
 /* The number of a site that is a name. */
 DF_INLINE uint32_t df_site_number(uintptr_t site)
 {

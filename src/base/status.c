@@ -23,6 +23,7 @@ const char *deft_status_text(deft_status status)
     case DEFT_E_FORMAT: return "a file or text is not what it claims to be";
     case DEFT_E_INTERNAL: return "a fault of deft itself";
     case DEFT_E_NAN: return "a value is not a number";
+    case DEFT_E_CHECK: return "a check found a fault";
     }
     return "no such status";
 }

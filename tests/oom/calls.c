@@ -456,6 +456,70 @@ static deft_tensor *make_custom_grad(world *w)
     return deft_grad(of, NULL, 1, &w->x, 1, NULL, &g) ? g : NULL;
 }
 
+/* ---- operators of the program ---- */
+
+static deft_status scaled(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                          size_t n_out, void *user)
+{
+    (void)n_in, (void)n_out;
+    if (deft_rank(in[0]) > 3) return deft_op_fail(cx, DEFT_E_SHAPE, "too many axes");
+    out[0] = deft_mul(deft_tanh(in[0]), deft_mul_f(in[1], *(const double *)user));
+    return DEFT_OK;
+}
+
+static deft_status scaled_of_all(deft_ctx *cx, int64_t n, deft_tensor *const *in,
+                                 const bool *is_mapped, size_t n_in, deft_tensor **out,
+                                 size_t n_out, void *user)
+{
+    (void)n, (void)is_mapped;
+    return scaled(cx, in, n_in, out, n_out, user);
+}
+
+/* An operator: 0 has a body alone, 1 a gradient, 2 a batch rule as well. NULL with a mistake. */
+static deft_op *op_of(world *w, int which)
+{
+    static const char *const name[] = { "oom.plain", "oom.gradient", "oom.both" };
+    char why[128];
+    deft_op *op = NULL;
+    const deft_op_def d = { .size = sizeof d,
+                            .name = name[which],
+                            .version = 1,
+                            .n_in = 2,
+                            .n_out = 1,
+                            .attribute_bytes = sizeof(double),
+                            .body = scaled,
+                            .grad = which ? backward : NULL,
+                            .batch = which == 2 ? scaled_of_all : NULL };
+    const deft_status st = deft_op_define(w->rt, &d, &op, why, sizeof why);
+    if (st != DEFT_OK) (void)deft_op_fail(w->cx, st, why);
+    return op;
+}
+
+static deft_status op_of_row(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                             size_t n_out, void *user)
+{
+    return deft_op_call(cx, user, in, n_in, &(double){ 0.5 }, out, n_out) ? DEFT_OK : DEFT_E_STATE;
+}
+
+static deft_tensor *make_op_call(world *w)
+{
+    deft_tensor *out, *g = deft_zeros_like(w->x);
+    deft_tensor *const in[] = { w->x, w->p[0] };
+    for (int i = 0; i < 3 && g; i++) {
+        deft_op *const op = op_of(w, i);
+        if (!op) return NULL;
+        deft_label_begin(w->cx, "some");
+        const bool ok = deft_op_call(w->cx, op, in, 2, &(double){ 0.5 }, &out, 1);
+        deft_label_end(w->cx);
+        deft_tensor *of = ok ? deft_sum(out, ALL, 0) : NULL, *one;
+        if (!of || !deft_grad(&of, NULL, 1, &w->x, 1, NULL, &one)) return NULL;
+        g = deft_add(g, one);
+        if (!deft_vmap(w->cx, op_of_row, op, in, NULL, 2, &out, NULL, 1)) return NULL;
+        g = deft_add(g, out);
+    }
+    return g;
+}
+
 /* ---- many examples ---- */
 
 /* A row of x, of integers and of p[0]: a draw, indices of its own, a gradient. */
@@ -636,6 +700,44 @@ static deft_status act_nan_check(world *w)
     deft_status st;
     SUBJECT(w, st = deft_nan_check(list, 2));
     return end(s, st);
+}
+
+static deft_status ones(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                        size_t n_out, void *user)
+{
+    (void)in, (void)n_in, (void)n_out, (void)user;
+    out[0] = deft_ones(cx, DEFT_SHAPE(2), DEFT_F32);
+    return DEFT_OK;
+}
+
+/* An operator without inputs. Checks with inputs make thousands of allocations, for which those of
+ * act_grad_check stand. */
+static deft_status act_op_define(world *w)
+{
+    char why[128];
+    deft_op *op = NULL;
+    const deft_op_def d = {
+        .size = sizeof d, .name = "oom.ones", .version = 1, .n_out = 1, .body = ones
+    };
+    deft_status st;
+    SUBJECT(w, st = deft_op_define(w->rt, &d, &op, why, sizeof why));
+    if (st != DEFT_OK) { /* hands the sentence to the context */
+        (void)deft_op_fail(w->cx, st, why);
+        return deft_wait(w->cx);
+    }
+    SUBJECT(w, st = deft_op_check(w->cx, op, NULL, 0, NULL, NULL, NULL, 0));
+    const deft_status end = deft_op_destroy(&op, NULL, 0);
+    return st == DEFT_OK ? end : st;
+}
+
+static deft_status act_grad_check(world *w)
+{
+    const deft_check_options o = { .size = sizeof o, .directions = 1, .no_second = true };
+    deft_tensor *const in[] = { w->x, w->p[0] };
+    deft_status st;
+    double half = 0.5;
+    SUBJECT(w, st = deft_grad_check(w->cx, scaled, &half, in, 2, 1, &o, NULL, 0));
+    return st;
 }
 
 static deft_status act_read(world *w)
@@ -1396,6 +1498,11 @@ static deft_status act_capture_replay(world *w)
     X(runtime_settle, w->rt)                                                                       \
     X(runtime_trim, w->rt)                                                                         \
     X(gpu_count, w->rt, NULL, 0)                                                                   \
+    X(op_name, NULL)                                                                               \
+    X(op_version, NULL)                                                                            \
+    X(op_inputs, NULL)                                                                             \
+    X(op_results, NULL)                                                                            \
+    X(op_fail, NULL, DEFT_E_ARG, "")                                                               \
     X(error, w->cx)                                                                                \
     X(message, w->cx)                                                                              \
     X(clear, w->cx)                                                                                \
@@ -1549,6 +1656,11 @@ static const row rows[] = {
     { .name = "deft_stop_gradient", .make = make_stop_gradient },
     { .name = "deft_grad_hook", .make = make_grad_hook },
     { .name = "deft_custom_grad", .make = make_custom_grad },
+    { .name = "deft_op_call", .make = make_op_call },
+    { .name = "deft_op_define", .act = act_op_define },
+    { .name = "deft_op_destroy", .act = act_op_define },
+    { .name = "deft_op_check", .act = act_op_define },
+    { .name = "deft_grad_check", .act = act_grad_check },
     { .name = "deft_associative_scan", .make = make_associative_scan },
     { .name = "deft_vmap", .make = make_vmap },
     { .name = "deft_vmap", .make = make_vmap_of_loops },

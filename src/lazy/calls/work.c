@@ -43,7 +43,7 @@ typedef struct call {
 /* Like df_may_act, but also allows functions in which external work is allowed. */
 static deft_status may_act(deft_ctx *cx)
 {
-    if (!cx->recording && cx->body_nest == cx->work_nest) return DEFT_OK;
+    if (!cx->recording && cx->body_nest == cx->work_nest && !cx->op_name) return DEFT_OK;
     return df_fail(&cx->diag, DEFT_E_STATE,
                    "%s: inside a captured function, a loop, branch, hook or vmap nothing can be "
                    "computed: have work done before it or after",

@@ -9,8 +9,31 @@
  */
 #include "lazy/core/annotations.h"
 
+#include <string.h>
+
+df_op_held *df_op_held_new(deft_ctx *cx, const void *attributes, size_t size,
+                           _Atomic uint32_t *users)
+{
+    df_op_held *const h = df_mem_alloc(cx->mem, DF_OP_HELD_HEAD + size);
+    if (!h) return df_error(cx, DEFT_E_MEMORY, "no memory for %zu bytes of attributes", size);
+    *h = (df_op_held){ .refs = 1, .size = (uint32_t)size, .users = users };
+    if (size) memcpy(df_op_held_attributes(h), attributes, size);
+    atomic_fetch_add(users, 1);
+    return h;
+}
+
+void df_op_held_drop(deft_ctx *cx, df_op_held **at)
+{
+    df_op_held *const h = *at;
+    *at = NULL;
+    if (!h || --h->refs) return;
+    atomic_fetch_sub(h->users, 1);
+    df_mem_free(cx->mem, h, DF_OP_HELD_HEAD + h->size);
+}
+
 static void custom_destroy(deft_ctx *cx, df_custom *c)
 {
+    df_op_held_drop(cx, &c->held);
     df_mem_free(cx->mem, c, df_custom_size((size_t)c->n_in + c->n_out));
 }
 
@@ -105,7 +128,7 @@ void df_grad_annotations_renumber(deft_ctx *cx, const uint32_t *map, const uint3
     for (size_t i = 0; i < cx->grad_annotations.n; i++) {
         df_grad_annotation m = cx->grad_annotations.at[i];
         if (m.kind == DF_ANNOTATION_BRANCHES ? !a_cond_stays(cx, &m, map)
-            : m.kind == DF_ANNOTATION_CUSTOM ? !stays(m.custom, map)
+            : df_is_of_custom(&m)            ? !stays(m.custom, map)
                                              : map[m.record] == DF_NONE)
             continue;
         m.record = below[m.record];
@@ -155,11 +178,16 @@ const df_grad_annotation *df_grad_branches(const deft_ctx *cx, uint32_t k)
     return best;
 }
 
-const df_custom *df_grad_custom_of(const deft_ctx *cx, uint32_t k)
+const df_custom *df_mapped_custom_of(const deft_ctx *cx, uint32_t k)
 {
     for (size_t i = 0; i < cx->grad_annotations.n; i++)
-        if (cx->grad_annotations.at[i].record == k &&
-            cx->grad_annotations.at[i].kind == DF_ANNOTATION_CUSTOM)
+        if (cx->grad_annotations.at[i].record == k && df_is_of_custom(&cx->grad_annotations.at[i]))
             return cx->grad_annotations.at[i].custom;
     return NULL;
+}
+
+const df_custom *df_grad_custom_of(const deft_ctx *cx, uint32_t k)
+{
+    const df_custom *const c = df_mapped_custom_of(cx, k);
+    return c && c->backward ? c : NULL;
 }

@@ -9,13 +9,41 @@
 
 #include "lazy/core/lazy.h"
 
+/* The attributes of a call of an operator (deft/extend.h), for its gradient and its batch rule. */
+typedef struct df_op_held {
+    uint32_t refs;
+    uint32_t size;           /* in bytes */
+    _Atomic uint32_t *users; /* of the operator: one for each df_op_held */
+} df_op_held;
+#define DF_OP_HELD_HEAD                                                                            \
+    32 /* bytes before the attributes, which are aligned like memory of malloc */
+_Static_assert(sizeof(df_op_held) <= DF_OP_HELD_HEAD, "the attributes come after it");
+
+/* A copy of `size` bytes of attributes, with one reference. NULL, with the error recorded, when
+ * there is no memory. */
+df_op_held *df_op_held_new(deft_ctx *cx, const void *attributes, size_t size,
+                           _Atomic uint32_t *users);
+/* Drops a reference, and sets *h to NULL. */
+void df_op_held_drop(deft_ctx *cx, df_op_held **h);
+
+DF_INLINE void *df_op_held_attributes(df_op_held *h)
+{
+    return (char *)h + DF_OP_HELD_HEAD;
+}
+
 /* A custom function: a function of the program with a gradient of its own
- * (deft_custom_grad). */
+ * (deft_custom_grad), or a call of an operator with a gradient or a batch rule. */
 typedef struct df_custom {
     struct df_custom *next;
-    deft_backward_fn backward;
+    const char *what;          /* for messages */
+    deft_backward_fn backward; /* NULL: its annotations are BATCH */
+    deft_op_batch_fn batch;    /* NULL: it has no batch rule */
     void *user;
+    df_op_held *held; /* of an operator: counted; `user` is in it. Else NULL */
     uint32_t n_in, n_out;
+    uint32_t
+        first; /* the first record of forward; means something while the function of a vmap runs
+                       that records it */
     /* set by vmap: the function that this one runs for each example; NULL: not batched */
     const struct df_custom *batch_of;
     /* with batch_of: the function of vmap that runs another one for each example */
@@ -59,5 +87,12 @@ const df_part_read *df_part_read_of(const deft_ctx *cx, uint32_t k);
 void df_grad_annotations_renumber(deft_ctx *cx, const uint32_t *map, const uint32_t *below);
 /* The custom function of which record k is a result, or NULL. */
 const df_custom *df_grad_custom_of(const deft_ctx *cx, uint32_t k);
+/* The same, also for an operator that has a batch rule alone. */
+const df_custom *df_mapped_custom_of(const deft_ctx *cx, uint32_t k);
+
+DF_INLINE bool df_is_of_custom(const df_grad_annotation *m)
+{
+    return m->kind == DF_ANNOTATION_CUSTOM || m->kind == DF_ANNOTATION_BATCH;
+}
 
 #endif

@@ -158,6 +158,7 @@ typedef enum df_annotation_kind {
     DF_ANNOTATION_STOP,
     DF_ANNOTATION_HOOK,
     DF_ANNOTATION_CUSTOM,
+    DF_ANNOTATION_BATCH, /* a result of an operator with a batch rule and no gradient of its own */
     DF_ANNOTATION_BRANCHES
 } df_annotation_kind;
 
@@ -252,9 +253,23 @@ struct deft_runtime {
     bool has_compiler, measure;
     bool gpus_wait;             /* df_gpu_request.waits */
     struct df_summary *summary; /* NULL: no summary was asked for */
+    df_fork_lock op_lock;       /* guards ops and n_ops */
+    deft_op *ops;               /* the operators of the program, the latest first */
+    uint32_t n_ops;             /* defined so far */
     _Atomic uint32_t refs;      /* contexts, and the program's own reference */
     _Atomic uint32_t n_ctx;     /* contexts created so far */
 };
+
+/* How calls of the operator with the number `op` (0: no operator) are named that return to `site`,
+ * with that line and that label open. */
+typedef struct df_op_site {
+    uintptr_t site, line, outer;
+    uint32_t op;
+    uintptr_t label; /* the name of the operator, as a label within `outer` */
+    uintptr_t named; /* the call site, within the label */
+    uintptr_t unused[sizeof(void *) == 8 ? 2 : 1]; /* so that the size is a power of two */
+} df_op_site;
+#define DF_OP_SITES 64
 
 /* A GPU that a context has used. */
 typedef struct df_ctx_queue {
@@ -350,13 +365,21 @@ struct deft_ctx {
     uint32_t n_walks;    /* walks that hold record numbers: budgets wait for them */
     uint32_t body_at;    /* depth of the scope of the innermost body (run/body.h); 0: none */
     uint32_t body_nest;  /* number of open bodies */
-    uint32_t draw_nest;  /* how many of them may draw random numbers */
-    uint32_t work_nest;  /* how many of them may have the caller's work done */
-    uint32_t body_loop;  /* record of the loop whose body is open, or DF_NONE */
-    uint32_t finals;     /* at least the number of loop results in the records */
-    const char *act;     /* name of the acting call that runs: "read" */
-    uintptr_t act_site;  /* and its call site */
-    bool matched;        /* the latest cut was refreshed, not made */
+    /* The innermost body of an operator shares the scope of its caller where body_slab is in the
+     * scope at body_at: what is in slots from body_slot on, or in later slabs, was made in it. */
+    uint32_t body_slot;
+    struct df_slab *body_slab; /* NULL: none */
+    uint32_t draw_nest;        /* how many of them may draw random numbers */
+    uint32_t work_nest;        /* how many of them may have the caller's work done */
+    uint32_t map_nest;         /* number of functions of deft_vmap that run */
+    uint32_t n_refused;        /* acting calls that df_may_act has refused so far */
+    uint32_t n_troubles;       /* n_mistakes and n_refused together */
+    const char *op_name;       /* of the operator whose function runs, or NULL (deft/extend.h) */
+    uint32_t body_loop;        /* record of the loop whose body is open, or DF_NONE */
+    uint32_t finals;           /* at least the number of loop results in the records */
+    const char *act;           /* name of the acting call that runs: "read" */
+    uintptr_t act_site;        /* and its call site */
+    bool matched;              /* the latest cut was refreshed, not made */
 
     /* Budgets. */
     df_budget budget;   /* of the open step, or of the context */
@@ -389,6 +412,8 @@ struct deft_ctx {
     uint8_t n_labels;
     DF_VEC(df_site_range) site_ranges; /* ascending */
     bool site_ranges_lost;             /* memory for a range ran out: lines may be wrong */
+    uint32_t n_marks;                  /* ranges begun so far */
+    df_op_site op_sites[DF_OP_SITES];  /* a cache */
 
     DF_VEC(df_grad_annotation) grad_annotations; /* annotations.h */
     struct df_custom *customs;

@@ -58,6 +58,7 @@ void df_error_older(deft_ctx *cx, const df_diag *d)
 {
     if (cx->n_mistakes == cx->act_mark) cx->own = *d;
     cx->n_mistakes++;
+    cx->n_troubles++;
     df_said(cx);
 }
 
@@ -131,9 +132,12 @@ void df_acts(deft_ctx *cx, const char *what, uintptr_t site)
 deft_status df_may_act(deft_ctx *cx)
 {
     if (!cx->body_at) return DEFT_OK;
-    return df_fail(&cx->diag, DEFT_E_STATE,
-                   "%s: inside the function of a loop, branch or vmap nothing can be computed",
-                   cx->act ? cx->act : "call");
+    cx->n_refused++;
+    cx->n_troubles++;
+    return df_fail(
+        &cx->diag, DEFT_E_STATE,
+        "%s: inside the function of a loop, branch, vmap or operator nothing can be computed",
+        cx->act ? cx->act : "call");
 }
 
 /* The program has been given the undelivered mistake: it is delivered. */

@@ -108,10 +108,22 @@ bool df_is_outer(const deft_ctx *cx, const deft_tensor *t)
     return t->keeps || (s->open && s->depth < cx->step_at);
 }
 
+/* Whether t is in the scope that the body of an operator shares with its caller, and was made
+ * before the body began. */
+static bool is_of_caller(const deft_ctx *cx, const deft_tensor *t)
+{
+    const df_slab *const slab = df_slab_of(t), *s = cx->body_slab;
+    if (!s || s->depth != cx->body_at || slab->depth != cx->body_at) return false;
+    if (slab == s) return t < df_slab_slot(cx->body_slab, cx->body_slot);
+    while (s && s != slab) s = s->next;
+    return !s;
+}
+
 bool df_is_outside_body(const deft_ctx *cx, const deft_tensor *t)
 {
     const df_slab *const s = df_slab_of(t);
-    return cx->body_at && (t->keeps || s->depth < cx->body_at);
+    if (!cx->body_at) return false;
+    return t->keeps || s->depth < cx->body_at || is_of_caller(cx, t);
 }
 
 void df_each_outer(deft_ctx *cx, uint32_t below, void (*f)(deft_ctx *, deft_tensor *, void *),

@@ -21,6 +21,7 @@ static void mark(deft_ctx *cx, uint32_t n)
     const df_site_range last =
         cx->site_ranges.n ? cx->site_ranges.at[cx->site_ranges.n - 1] : (df_site_range){ 0 };
     if (last.line == m.line && last.label == m.label) return;
+    cx->n_marks++;
     if (!df_vec_push(cx->mem, &cx->site_ranges, m)) cx->site_ranges_lost = true;
 }
 
@@ -74,6 +75,18 @@ uintptr_t df_rec_site_named(const deft_ctx *cx, uint32_t i)
         return address; /* an input has no call; a gradient has the named site of its record */
     const df_site_range m = mark_of(cx, i);
     return named(cx, address, m.line, m.label);
+}
+
+/* The function of an operator has set labels of its own: its records get the names that the ranges
+ * give them. */
+void df_operator_name_by_ranges(deft_ctx *cx, uint32_t first, uint8_t n_labels)
+{
+    cx->n_labels = n_labels;
+    for (uint32_t i = first; i < cx->rec.n; i++) {
+        const df_site_range m = mark_of(cx, i);
+        if (m.from >= first) cx->rec.site[i] = df_rec_site_named(cx, i);
+    }
+    mark(cx, cx->rec.n);
 }
 
 void df_rec_sites_set(deft_ctx *cx, uint32_t first, uintptr_t site)

@@ -29,6 +29,42 @@ DF_INLINE uintptr_t df_here(const deft_ctx *cx, uintptr_t site)
 
 /* Makes `site` the call site of all records from `first` on. */
 void df_rec_sites_set(deft_ctx *cx, uint32_t first, uintptr_t site);
+/* What was in force before a function of an operator (deft/extend.h) was called. */
+typedef struct df_operator_call {
+    uintptr_t named; /* the call site of what the function records */
+    uintptr_t line, label;
+    const char *op_name;
+    uint32_t first;   /* the first record */
+    uint32_t n_marks; /* deft_ctx.n_marks */
+    uint8_t n_labels;
+} df_operator_call;
+/* Until df_operator_end, records and mistakes belong to the operator `name`. `named` becomes the
+ * call site of the records, where labels of the function make it no other. Mistakes have the line
+ * `line`, which may be any call site, and the label `label`. */
+DF_INLINE df_operator_call df_operator_begin(deft_ctx *cx, const char *name, uintptr_t named,
+                                             uintptr_t line, uintptr_t label)
+{
+    const df_operator_call was = { named,     cx->line,    cx->label,   cx->op_name,
+                                   cx->rec.n, cx->n_marks, cx->n_labels };
+    cx->op_name = name;
+    cx->line = line;
+    cx->label = label;
+    return was;
+}
+
+void df_operator_name_by_ranges(deft_ctx *cx, uint32_t first, uint8_t n_labels) DF_COLD;
+DF_INLINE void df_operator_end(deft_ctx *cx, df_operator_call was)
+{
+    cx->op_name = was.op_name;
+    cx->line = was.line;
+    cx->label = was.label;
+    if (DF_UNLIKELY(cx->n_marks != was.n_marks))
+        df_operator_name_by_ranges(cx, was.first, was.n_labels);
+    uintptr_t *site = cx->rec.site + was.first, *const end = cx->rec.site + cx->rec.n;
+    for (; site < end; site++) /* an input has no call */
+        if (DF_LIKELY(df_site_is_address(*site))) *site = was.named;
+}
+
 /* The text of a call site, in buf, which holds n bytes. Returns buf. */
 const char *df_ctx_site_text(const deft_ctx *cx, uintptr_t site, char *buf, size_t n);
 /* Prints t as text, each record with its call site as a comment. */

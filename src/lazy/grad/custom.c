@@ -135,7 +135,7 @@ static deft_status backward_all(deft_ctx *cx, const df_custom *c, deft_tensor *c
     one_of_many o = { c->batch_of, site };
     int *const axes = df_mem_zalloc(cx->mem, n * sizeof *axes);
     if (!axes) {
-        df_error(cx, DEFT_E_MEMORY, "custom_grad: no memory for %zu tensors", n);
+        df_error(cx, DEFT_E_MEMORY, "%s: no memory for %zu tensors", c->what, n);
         return DEFT_E_MEMORY;
     }
     for (uint32_t i = 0; i < c->n_in; i++)
@@ -143,7 +143,7 @@ static deft_status backward_all(deft_ctx *cx, const df_custom *c, deft_tensor *c
             axes[i] = DEFT_NOT_MAPPED;
     const uint32_t before = df_mistakes(cx);
     if (c->n_in > 0)
-        (void)c->map_each(cx, "custom_grad", backward_one, &o, all, axes, n, grad_in, NULL, c->n_in,
+        (void)c->map_each(cx, c->what, backward_one, &o, all, axes, n, grad_in, NULL, c->n_in,
                           site);
     for (uint32_t i = 0; i < c->n_in && df_mistakes(cx) == before; i++)
         if (axes[i] == DEFT_NOT_MAPPED)
@@ -190,7 +190,7 @@ static bool collect_input_gradients(df_grad *w, const df_custom *c, const lists 
         const uint32_t k = c->record[i];
         made[i] = DF_BAD;
         if (!l->grad_in[i] || !df_grad_is_active(w, k)) continue;
-        made[i] = checked(w, "custom_grad", l->grad_in[i], k, df_custom_faces(c)[i]);
+        made[i] = checked(w, c->what, l->grad_in[i], k, df_custom_faces(c)[i]);
         if (made[i] == DF_BAD) return false;
     }
     return true;
@@ -204,7 +204,7 @@ static bool call_backward(df_grad *w, const df_custom *c)
     uint32_t was;
     deft_tensor **const all = df_mem_zalloc(cx->mem, bytes);
     if (!all) {
-        df_error(cx, DEFT_E_MEMORY, "custom_grad: no memory for %zu tensors", n);
+        df_error(cx, DEFT_E_MEMORY, "%s: no memory for %zu tensors", c->what, n);
         return false;
     }
     const lists l = { all, all + c->n_in, all + c->n_in + c->n_out,
@@ -216,12 +216,20 @@ static bool call_backward(df_grad *w, const df_custom *c)
         cx->work_nest += c->may_work;
         ok = fill_backward_lists(w, c, &l);
         const uint32_t before = df_mistakes(cx);
+        const uint32_t refused = cx->n_refused;
         const uintptr_t call = cx->call;
+        df_operator_call here = { 0 };
+        cx->layer_nest += c->held != NULL;
+        if (c->held) here = df_operator_begin(cx, c->what, w->site, w->site, 0);
         const deft_status st = ok ? run_backward(cx, c, all, l.grad_in, w->site) : DEFT_OK;
         df_enter_call(cx, call);
         if (st != DEFT_OK && df_mistakes(cx) == before)
-            df_error(cx, st, "custom_grad: its backward function failed");
+            df_error(cx, st, "%s: its backward function failed", c->what);
+        if (c->held && cx->n_refused != refused && df_mistakes(cx) == before)
+            df_error(cx, DEFT_E_STATE, "%s: its backward function asks for a value", c->what);
         ok = ok && df_mistakes(cx) == before && collect_input_gradients(w, c, &l, made);
+        if (c->held) df_operator_end(cx, here);
+        cx->layer_nest -= c->held != NULL;
         cx->work_nest -= c->may_work;
         df_body_close(cx, was);
         if (c->is_ours) df_rec_sites_set(cx, first, w->site);
@@ -288,12 +296,18 @@ bool deft_grad_hook(deft_tensor *t, deft_grad_hook_fn fn, void *user)
     return false;
 }
 
-static bool check_custom(deft_ctx *cx, deft_body_fn forward, deft_backward_fn backward,
-                         deft_tensor *const *in, size_t n_in, deft_tensor **out, size_t n_out)
+/* A call of an operator takes any tensor, for its functions to refuse. */
+static df_faces faces_of(const df_op_held *operator_held)
+{
+    return operator_held ? DF_ALL_FACES : DF_COMPLEX_FACES;
+}
+
+static bool check_custom(deft_ctx *cx, const df_custom_call *f, deft_tensor *const *in, size_t n_in,
+                         deft_tensor **out, size_t n_out)
 {
     enum { MOST = 1 << 16 };
-    if (!forward || !backward || !out || n_out == 0 || n_out > MOST || n_in > MOST ||
-        (n_in && !in)) {
+    if (!f->forward || (!f->backward && !f->batch) || !out || n_out == 0 || n_out > MOST ||
+        n_in > MOST || (n_in && !in)) {
         df_error(cx, DEFT_E_ARG,
                  "custom_grad: %zu tensors, %zu results; it takes two functions, and at most %d "
                  "tensors and results, of which one at least",
@@ -301,13 +315,13 @@ static bool check_custom(deft_ctx *cx, deft_body_fn forward, deft_backward_fn ba
         return false;
     }
     for (size_t i = 0; i < n_in; i++)
-        if (!df_enter_more_faced(cx, "custom_grad", (unsigned)i + 1, in[i])) return false;
+        if (!df_enter_more_of(cx, f->what, (unsigned)i + 1, in[i], faces_of(f->held))) return false;
     return true;
 }
 
 /* Runs the forward function. Sets c->record to the inputs and to the results, which are
  * not yet records of their own. */
-static bool run_forward(deft_ctx *cx, deft_body_fn forward, df_custom *c, deft_tensor *const *in,
+static bool run_forward(deft_ctx *cx, const df_custom_call *f, df_custom *c, deft_tensor *const *in,
                         deft_tensor **out, uintptr_t site)
 {
     uint32_t was;
@@ -315,17 +329,17 @@ static bool run_forward(deft_ctx *cx, deft_body_fn forward, df_custom *c, deft_t
     cx->work_nest += c->may_work;
     for (uint32_t i = 0; i < c->n_out; i++) out[i] = NULL;
     const uint32_t before = df_mistakes(cx);
-    const deft_status st = forward(cx, in, c->n_in, out, c->n_out, c->user);
+    const deft_status st = f->forward(cx, in, c->n_in, out, c->n_out, f->forward_user);
     cx->work_nest -= c->may_work;
     df_enter_call(cx, site);
     if (st != DEFT_OK && df_mistakes(cx) == before)
-        df_error(cx, st, "custom_grad: its forward function failed");
+        df_error(cx, st, "%s: its forward function failed", f->what);
     bool ok = df_mistakes(cx) == before;
     for (uint32_t i = 0; i < c->n_out && ok; i++) {
         if (!out[i])
-            df_error(cx, DEFT_E_ARG, "custom_grad: forward leaves result %u of %u NULL", i,
+            df_error(cx, DEFT_E_ARG, "%s: forward leaves result %u of %u NULL", f->what, i,
                      c->n_out);
-        ok = out[i] && df_enter_more_faced(cx, "custom_grad", i + 1, out[i]) &&
+        ok = out[i] && df_enter_more_of(cx, f->what, i + 1, out[i], faces_of(f->held)) &&
              (c->record[c->n_in + i] = df_node_of(cx, out[i])) != DF_BAD;
         if (ok) df_custom_faces(c)[c->n_in + i] = (uint8_t)df_face_of(out[i]);
     }
@@ -340,38 +354,43 @@ static bool mark_results(deft_ctx *cx, df_custom *c, uintptr_t site)
         if ((*k = df_grad_placeholder(cx, *k, site)) == DF_BAD) return false;
     }
     for (uint32_t i = 0; i < c->n_out; i++)
-        if (!df_grad_annotation_add(cx, (df_grad_annotation){ .record = c->record[c->n_in + i],
-                                                              .kind = DF_ANNOTATION_CUSTOM,
-                                                              .custom = c }))
+        if (!df_grad_annotation_add(cx,
+                                    (df_grad_annotation){ .record = c->record[c->n_in + i],
+                                                          .kind = c->backward ? DF_ANNOTATION_CUSTOM
+                                                                              : DF_ANNOTATION_BATCH,
+                                                          .custom = c }))
             return false;
     return true;
 }
 
-bool df_custom_grad(deft_ctx *cx, deft_body_fn forward, deft_backward_fn backward, void *user,
-                    deft_tensor *const *in, size_t n_in, deft_tensor **out, size_t n_out,
-                    uintptr_t site, bool is_ours)
+bool df_custom_record(deft_ctx *cx, const df_custom_call *f, deft_tensor *const *in, size_t n_in,
+                      deft_tensor **out, size_t n_out, uintptr_t site)
 {
     df_custom *c = NULL;
-    bool ok = cx && check_custom(cx, forward, backward, in, n_in, out, n_out);
+    bool ok = cx && check_custom(cx, f, in, n_in, out, n_out);
     if (ok) {
         c = df_mem_zalloc(cx->mem, df_custom_size(n_in + n_out));
-        if (!c) df_error(cx, DEFT_E_MEMORY, "custom_grad: no memory for %zu tensors", n_in + n_out);
+        if (!c) df_error(cx, DEFT_E_MEMORY, "%s: no memory for %zu tensors", f->what, n_in + n_out);
         ok = c != NULL;
     }
     if (ok) {
-        c->backward = backward;
-        c->user = user;
-        c->is_ours = is_ours;
-        c->may_work = cx->body_nest == cx->work_nest;
+        c->what = f->what;
+        c->backward = f->backward;
+        c->batch = f->batch;
+        c->user = f->user;
+        c->held = f->held;
+        if (c->held) c->held->refs++;
+        c->is_ours = f->is_ours;
+        c->may_work = !c->held && cx->body_nest == cx->work_nest;
         c->n_in = (uint32_t)n_in;
         c->n_out = (uint32_t)n_out;
         for (size_t i = 0; i < n_in && ok; i++) {
             ok = (c->record[i] = df_node_of(cx, in[i])) != DF_BAD;
             df_custom_faces(c)[i] = (uint8_t)df_face_of(in[i]);
         }
-        const uint32_t first = cx->rec.n;
-        ok = ok && run_forward(cx, forward, c, in, out, site);
-        if (is_ours) df_rec_sites_set(cx, first, site);
+        const uint32_t first = c->first = cx->rec.n;
+        ok = ok && run_forward(cx, f, c, in, out, site);
+        if (f->is_ours) df_rec_sites_set(cx, first, site);
         for (size_t i = 0; i < n_out && !ok; i++) c->record[n_in + i] = 0;
         c->next = cx->customs;
         cx->customs = c;
@@ -382,6 +401,19 @@ bool df_custom_grad(deft_ctx *cx, deft_body_fn forward, deft_backward_fn backwar
     }
     for (size_t i = 0; i < n_out && !ok && out; i++) out[i] = NULL;
     return ok;
+}
+
+bool df_custom_grad(deft_ctx *cx, deft_body_fn forward, deft_backward_fn backward, void *user,
+                    deft_tensor *const *in, size_t n_in, deft_tensor **out, size_t n_out,
+                    uintptr_t site, bool is_ours)
+{
+    const df_custom_call f = { .what = "custom_grad",
+                               .forward = forward,
+                               .forward_user = user,
+                               .backward = backward,
+                               .user = user,
+                               .is_ours = is_ours };
+    return df_custom_record(cx, &f, in, n_in, out, n_out, site);
 }
 
 bool deft_custom_grad(deft_ctx *cx, deft_body_fn forward, deft_backward_fn backward, void *user,

@@ -180,6 +180,22 @@ bool df_grad_shared_matrix(df_grad *w, uint32_t b, uint32_t a, uint32_t g);
 
 /* ---- custom functions and hooks (custom.c), records recorded again (replay.c) ---- */
 
+/* A call of a custom function. */
+typedef struct df_custom_call {
+    const char *what; /* names it in messages; lives as long as its records */
+    deft_body_fn forward;
+    void *forward_user;
+    deft_backward_fn backward; /* NULL: gradients pass through what forward records */
+    deft_op_batch_fn batch;    /* NULL: no batch rule */
+    void *user;                /* of the last two */
+    df_op_held *held;          /* a counted reference is taken; NULL: not an operator */
+    bool is_ours;              /* as below */
+} df_custom_call;
+/* Calls f->forward, which sets out[0..n_out), and annotates these results. Returns false with the
+ * error recorded, and then all of out are NULL. */
+bool df_custom_record(deft_ctx *cx, const df_custom_call *f, deft_tensor *const *in, size_t n_in,
+                      deft_tensor **out, size_t n_out, uintptr_t site);
+
 /* Does what deft_custom_grad does. site: return address of the user's call. is_ours: both functions
  * belong to the library, so the records that they make get the user's call site. Returns false with
  * the error recorded, and then all of out are NULL. */

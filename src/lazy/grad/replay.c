@@ -51,6 +51,7 @@ static df_custom *copy_custom(const df_replay *p, const df_custom *c, bool is_ba
     df_custom *const to = df_mem_alloc(cx->mem, df_custom_size(n));
     if (!to) return df_error(cx, DEFT_E_MEMORY, "no memory for a custom gradient again");
     *to = *c;
+    if (to->held) to->held->refs++;
     df_assert(!is_batched || p->map_each);
     if (is_batched) {
         to->batch_of = c;
@@ -91,11 +92,12 @@ bool df_grad_copy_annotations(const df_replay *p)
         if (record == DF_BAD) continue;
         /* The copy has an axis of examples more than the original. */
         const bool is_batched = cx->rec.nodes[record].rank != cx->rec.nodes[m.record].rank;
-        if (m.kind == DF_ANNOTATION_CUSTOM && m.custom != from) {
+        if (m.kind == DF_ANNOTATION_BATCH && is_batched) continue; /* its rule has been used */
+        if (df_is_of_custom(&m) && m.custom != from) {
             from = m.custom;
             if (!(to = copy_custom(p, from, is_batched))) return false;
         }
-        if (m.kind == DF_ANNOTATION_CUSTOM) m.custom = to;
+        if (df_is_of_custom(&m)) m.custom = to;
         if (m.kind == DF_ANNOTATION_HOOK && is_batched) {
             m.n_batches++;
             m.map_each = p->map_each;

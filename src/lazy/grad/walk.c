@@ -103,7 +103,8 @@ static bool annotation_is_active(const df_grad *w, uint32_t k, bool is_active)
 {
     for (size_t i = 0; i < w->cx->grad_annotations.n; i++) {
         const df_grad_annotation *const m = &w->cx->grad_annotations.at[i];
-        if (m->record != k || m->kind == DF_ANNOTATION_HOOK || m->kind == DF_ANNOTATION_BRANCHES)
+        if (m->record != k || m->kind == DF_ANNOTATION_HOOK || m->kind == DF_ANNOTATION_BATCH ||
+            m->kind == DF_ANNOTATION_BRANCHES)
             continue;
         bool any = false;
         if (m->kind == DF_ANNOTATION_CUSTOM)

@@ -52,6 +52,10 @@ void deft_label_begin(deft_ctx *cx, const char *name)
         df_error(cx, DEFT_E_LIMIT, "label_begin: \"%s\" would be one of more than %d labels open",
                  name, DF_MAX_LABELS);
     } else {
+        /* The label of an operator that runs is open, and not on the stack yet. */
+        if (cx->op_name && cx->n_labels + 1 < DF_MAX_LABELS &&
+            (!cx->n_labels || cx->labels[cx->n_labels - 1] != cx->label))
+            cx->labels[cx->n_labels++] = cx->label;
         const uintptr_t label = df_sites_label(cx->rt->sites, cx->label, name);
         cx->labels[cx->n_labels] = label ? label : cx->label;
         set_label(cx, cx->n_labels + 1);

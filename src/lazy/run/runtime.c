@@ -4,6 +4,7 @@
  * what contexts share: the device, the caches of plans and kernels, the log.
  */
 #include "lazy/core/devices.h"
+#include "lazy/core/operators.h"
 #include "lazy/log/summary.h"
 #include "runtime/code/kept.h"
 
@@ -50,6 +51,11 @@ static void runtime_free(deft_runtime **rt)
     if (r->plugin) df_plugin_close(&r->compiler, &r->plugin);
     df_disk_close(&r->disk);
     df_sites_destroy(&r->sites);
+    for (deft_op *op = r->ops, *next; op; op = next) {
+        next = op->next;
+        df_mem_free(r->mem, op, sizeof *op);
+    }
+    df_fork_lock_finish(&r->op_lock);
     if (r->plugin_dir) df_mem_free(r->mem, r->plugin_dir, strlen(r->plugin_dir) + 1);
     const df_mem hooks = r->mem_hooks;
     df_mem_free(&hooks, r, sizeof *r);
@@ -182,7 +188,9 @@ deft_status deft_runtime_create(const deft_runtime_options *options, deft_runtim
     r->mem_hooks = hooks;
     r->mem = o.resize ? &r->mem_hooks : &df_mem_system;
     r->refs = 1;
-    if (!df_fork_lock_init(&r->gpu_lock)) {
+    const bool has_gpu_lock = df_fork_lock_init(&r->gpu_lock);
+    if (!has_gpu_lock || !df_fork_lock_init(&r->op_lock)) {
+        if (has_gpu_lock) df_fork_lock_finish(&r->gpu_lock);
         df_mem_free(&hooks, r, sizeof *r);
         return DEFT_E_MEMORY;
     }

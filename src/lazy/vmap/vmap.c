@@ -48,7 +48,7 @@ static void flag_mapped_customs(df_vmap *w)
     const deft_ctx *const cx = w->cx;
     for (size_t i = 0; i < cx->grad_annotations.n; i++) {
         const df_grad_annotation *const m = &cx->grad_annotations.at[i];
-        if (m->kind == DF_ANNOTATION_CUSTOM && m->record - w->from < w->n)
+        if (df_is_of_custom(m) && m->record - w->from < w->n)
             w->flags[m->record - w->from] |= DF_VMAP_CUSTOM;
     }
 }
@@ -62,19 +62,21 @@ static uint32_t flags_of_all(const df_vmap *w, const uint32_t *record, uint32_t 
 }
 
 /* Gradients pass through a custom function in one call, so all its results are needed or
- * none is. All readers of any result come after all results. */
-static void need_mapped_custom(df_vmap *w, uint32_t k)
+ * none is. All readers of any result come after all results. Returns whether result k has a batch
+ * rule, which does not read the operand of k. */
+static bool need_mapped_custom(df_vmap *w, uint32_t k)
 {
-    const df_custom *const c = df_grad_custom_of(w->cx, k);
-    if (!(flags_of_all(w, c->record + c->n_in, c->n_out) & DF_VMAP_NEEDED)) return;
+    const df_custom *const c = df_mapped_custom_of(w->cx, k);
+    if (!(flags_of_all(w, c->record + c->n_in, c->n_out) & DF_VMAP_NEEDED)) return false;
     for (uint32_t i = 0; i < c->n_in + c->n_out; i++) need_mapped_record(w, c->record[i]);
+    return df_vmap_has_rule(w, c, k);
 }
 
 static void find_mapped_needs(df_vmap *w)
 {
     const df_node *const nodes = w->cx->rec.nodes;
     for (uint32_t k = w->from + w->n; k-- > w->from;) {
-        if (w->flags[k - w->from] & DF_VMAP_CUSTOM) need_mapped_custom(w, k);
+        if (w->flags[k - w->from] & DF_VMAP_CUSTOM && need_mapped_custom(w, k)) continue;
         if (!(w->flags[k - w->from] & DF_VMAP_NEEDED)) continue;
         for (uint32_t i = 0; i < nodes[k].n_src; i++) need_mapped_record(w, nodes[k].src[i].i);
         /* A gradient may have to meet the complex record of which this one is a part. */
@@ -98,7 +100,7 @@ static bool propagate_record_flags(df_vmap *w, uint32_t k)
     if (is_control(n)) return df_vmap_see_control(w, k);
     for (uint32_t i = 0; i < n->n_src; i++) of_operands |= df_vmap_flags(w, n->src[i].i);
     if (was & DF_VMAP_CUSTOM) { /* all its results are recorded again, or none is */
-        const df_custom *const c = df_grad_custom_of(w->cx, k);
+        const df_custom *const c = df_mapped_custom_of(w->cx, k);
         of_operands |= flags_of_all(w, c->record, c->n_in + c->n_out);
     }
     of_operands = (of_operands | was) & (DF_VMAP_BATCHED | DF_VMAP_MOVED);
@@ -152,6 +154,31 @@ static void find_batched(df_vmap *w)
     }
 }
 
+/* The results of an operator that depend on no example are recorded as its body has recorded them.
+ * Returns whether anything changed. */
+static bool need_inner_records(df_vmap *w)
+{
+    bool changed = false;
+    for (uint32_t i = 0; i < w->n; i++) {
+        const uint32_t flags = w->flags[i];
+        if (!(flags & DF_VMAP_CUSTOM) || !(flags & DF_VMAP_NEEDED) ||
+            flags & (DF_VMAP_BATCHED | DF_VMAP_INNER))
+            continue;
+        w->flags[i] |= DF_VMAP_INNER;
+        changed = true;
+    }
+    return changed;
+}
+
+/* Finds the records that are needed, and which of them depend on examples. */
+static void find_mapped_records(df_vmap *w)
+{
+    do {
+        find_mapped_needs(w);
+        find_batched(w);
+    } while (need_inner_records(w));
+}
+
 static bool has_room(df_vmap *w, uint32_t k)
 {
     df_shape s;
@@ -193,6 +220,11 @@ static bool record_all(df_vmap *w)
         if (!(flags & DF_VMAP_NEEDED) || !(flags & (DF_VMAP_BATCHED | DF_VMAP_MOVED))) continue;
         if (w->now[k - w->from] != DF_BAD) continue;
         w->site = df_rec_site(w->cx, k);
+        const df_custom *const c = flags & DF_VMAP_CUSTOM ? df_mapped_custom_of(w->cx, k) : NULL;
+        if (c && flags & DF_VMAP_BATCHED && df_vmap_has_rule(w, c, k)) {
+            if (!df_vmap_by_rule(w, c)) return false;
+            continue;
+        }
         const uint32_t now = record_for_all(w, k);
         if (now == DF_BAD) return false;
         w->now[k - w->from] = now;
@@ -348,7 +380,9 @@ static bool run_in_scope(call *c, deft_body_fn fn, void *user)
     uint32_t was;
     if (!df_body_open(c->cx, c->site, &was)) return false;
     c->cx->draw_nest++;
+    c->cx->map_nest++;
     const bool ok = run_mapped_function(c, fn, user);
+    c->cx->map_nest--;
     c->cx->draw_nest--;
     df_body_close(c->cx, was);
     return ok;
@@ -413,8 +447,7 @@ static bool for_all(call *c, uint32_t from)
     df_vmap w;
     if (!walk_init(&w, c->cx, from, c->extent, &c->arena) || !enter_walk(c, &w)) return false;
     flag_mapped_customs(&w);
-    find_mapped_needs(&w);
-    find_batched(&w);
+    find_mapped_records(&w);
     const df_replay again = {
         .cx = c->cx, .low = w.from, .high = w.from + w.n, .map = w.now, .map_each = df_vmap_call
     };

@@ -8,6 +8,7 @@
  *   vmap.c        the public call, what depends on examples, the walk
  *   vmap_rules.c  rules of all ops but control
  *   vmap_loop.c   loops and branches
+ *   vmap_op.c     operators with a batch rule (deft/extend.h)
  *   vmap_move.c   short forms for the rules
  *
  * The records that the function made on placeholders stay, but no result depends on them.
@@ -20,6 +21,7 @@
 #include "deft/vmap.h"
 #include <string.h>
 
+#include "lazy/core/annotations.h"
 #include "lazy/core/recorder.h"
 
 enum {
@@ -32,7 +34,8 @@ enum {
     DF_VMAP_RULED = 8, /* the rule of its op is used although it is not BATCHED */
     /* a loop that ends after a different number of iterations for each example */
     DF_VMAP_MASKED = 16,
-    DF_VMAP_CUSTOM = 32 /* a result of a custom function */
+    DF_VMAP_CUSTOM = 32, /* a result of a custom function */
+    DF_VMAP_INNER = 64   /* with CUSTOM: what the body of the operator has recorded is needed */
 };
 
 typedef struct df_vmap {
@@ -46,6 +49,18 @@ typedef struct df_vmap {
     uint8_t *flags;  /* per record: DF_VMAP_* */
     uintptr_t site;  /* call site of the record whose rule runs */
 } df_vmap;
+
+/* ---- operators with a batch rule (vmap_op.c) ---- */
+
+/* Whether record k, which is a result of custom function c, is recorded for all examples by the
+ * batch rule of its operator. What its body has recorded is then not needed. */
+DF_INLINE bool df_vmap_has_rule(const df_vmap *w, const df_custom *c, uint32_t k)
+{
+    return c->batch && !c->batch_of && !(w->flags[k - w->from] & DF_VMAP_INNER);
+}
+/* Records all results of c for all examples. Sets w->now of each. Returns false with the error
+ * recorded. */
+bool df_vmap_by_rule(df_vmap *w, const df_custom *c);
 
 /* deft_vmap for the call that returns to `site`. what: the public call, for messages.
  * Returns false, with the error recorded and out[] set to NULL, on failure. */
