@@ -8,22 +8,20 @@
  * has the first fault, and the report has all of them, one in a line: the name of the fault, a
  * colon, and a sentence with the numbers.
  *
- * | fault            | what is wrong |
- * |---|---|
- * | `call`           | the function fails, or leaves a result NULL |
- * | `state`          | a second call on the same inputs has another result |
- * | `reverse`        | the gradient (deft_grad) is not the slope that differences show |
- * | `forward`        | forward mode (deft_jvp) is not what the gradient says |
- * | `second`         | the gradient of the gradient is not the slope of the gradient |
- * | `batch`          | deft_vmap fails, or its results are not those of each example |
- * | `batch gradient` | the gradient through deft_vmap is not that of each example |
- * | `loop`           | the function in deft_scan has another result than outside |
- * | `capture`        | a replayed capture has another result than the function |
+ *   - call: the function fails, or leaves a result NULL.
+ *   - state: a second call on the same inputs has another result.
+ *   - reverse: the gradient (deft_grad) is not the slope that differences show.
+ *   - forward: forward mode (deft_jvp) is not what the gradient says.
+ *   - second: the gradient of the gradient is not the slope of the gradient.
+ *   - batch: deft_vmap fails, or its results are not those of each example.
+ *   - batch gradient: the gradient through deft_vmap is not that of each example.
+ *   - loop: the function in deft_scan has another result than outside.
+ *   - capture: a replayed capture has another result than the function.
  *
  * Differences are taken along directions that are drawn, for each input of dtype f32 or f64 by
- * itself. Other inputs stay as they are. With L the sum of all float results, each element times
- * a drawn weight, and d the difference between the two inputs, the slope L(x + h v) - L(x - h v)
- * has to be near the sum s of gradient times d:
+ * itself. Other inputs stay as they are. L is the sum of all float results, each element times a
+ * drawn weight, and d is the difference between the two inputs. The slope L(x + h v) - L(x - h v)
+ * has to be near s, the sum of gradient times d:
  *
  *     |slope - s|  <=  tolerance (|slope| + sum of |gradient d|) + 64 eps sum of |weight result|
  *
@@ -31,10 +29,12 @@
  * some hundred elements of f32, or 100,000 of f64. So small inputs of f64 are best. They should lie
  * where the function is smooth within h.
  *
- * Rules of both calls: they are acting calls. The thread rule is that of the context (context.h).
- * Inputs are borrowed, at most 64, and a bare number is taken for the tensor that it becomes.
- * options NULL means defaults. report may be NULL; otherwise it is a buffer of n bytes, whose text
- * is cut at n bytes and always terminated. It is "" when there is no fault.
+ * Both are acting calls. The thread rule is that of the context (context.h). Inputs are borrowed,
+ * at most 64, and a bare number is taken for the tensor that it becomes. When options is NULL, all
+ * have their defaults.
+ *
+ * The argument report may be NULL. Otherwise it is a buffer of n bytes. Its text is cut at n bytes
+ * and always terminated. It is "" when there is no fault.
  *
  * DEFT_E_ARG: a missing function, operator or list, or a number that is out of its range.
  * DEFT_E_STATE: the call is inside a step, a captured function, a loop, a branch, deft_vmap or an
@@ -61,7 +61,7 @@ typedef struct deft_check_options {
     bool no_second;      /**< true: gradients of gradients are not checked. */
 } deft_check_options;
 
-/** Checks the gradients of fn: `call`, `reverse`, `forward` and `second`. fn sets n_out results,
+/** Checks the gradients of fn: `call`, `reverse`, `forward` and `second`. It sets n_out results,
  * 1 to 64, under the rules of a loop's function (control.h), and may be called any number of times.
  * user is passed to it. An input of dtype f32 or f64 is needed, else DEFT_E_DTYPE. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_grad_check(deft_ctx *cx, deft_body_fn fn, void *user,
@@ -70,7 +70,7 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_grad_check(deft_ctx *cx, deft_body_fn 
                                                      const deft_check_options *options,
                                                      char *report, size_t n);
 
-/** Checks an operator on in[0..n_in) with these attributes: all faults of the table. Gradients are
+/** Checks an operator on in[0..n_in) with these attributes: all faults of the list. Gradients are
  * checked when an input is f32 or f64 and a result is a float.
  *
  * For deft_vmap, `loop` and `capture`, examples are made of the inputs: floats times 1, 9/8 and

@@ -71,9 +71,9 @@ typedef struct deft_op deft_op;
  *
  * in[i] has the axis of its n_examples examples before all others when is_mapped[i] is true.
  * Otherwise it is the same for all examples. At least one input is mapped; n_examples may be 0. The
- * function sets out[0..n_out), which are NULL before. Each result has the axis of examples first,
- * and along it the bits that the body gives for each example alone. attributes are those of the
- * call, as for the body. A status other than DEFT_OK becomes the mistake of deft_vmap. */
+ * function sets out[0..n_out), which are NULL before. Each result has the axis of examples
+ * first. Along it are the bits that the body gives for each example alone. The attributes are those
+ * of the call, as for the body. A status other than DEFT_OK becomes the mistake of deft_vmap. */
 typedef deft_status (*deft_op_batch_fn)(deft_ctx *cx, int64_t n_examples, deft_tensor *const *in,
                                         const bool *is_mapped, size_t n_in, deft_tensor **out,
                                         size_t n_out, void *attributes);
@@ -135,9 +135,10 @@ DEFT_API uint32_t deft_op_results(const deft_op *op);
  * tensor. Inputs are borrowed. out may be the array of the inputs. attributes are
  * deft_op_def.attribute_bytes bytes, read during the call, and NULL when that is 0.
  *
- * DEFT_E_ARG: op is NULL, a list is NULL, n_in or n_out is not that of the definition, attributes
- * are missing or not wanted, or the body leaves a result NULL or sets one too many. DEFT_E_STATE:
- * op belongs to another runtime, an input to another context, or the body breaks a rule above.
+ * DEFT_E_ARG: op or a list is NULL, n_in or n_out is not that of the definition, or attributes are
+ * missing or not wanted. Also where the body leaves a result NULL or sets one too many.
+ * DEFT_E_STATE: op belongs to another runtime, an input to another context, or the body breaks a
+ * rule above.
  * DEFT_E_LIMIT: functions nest more than 16 deep. DEFT_E_MEMORY is possible. Mistakes of the calls
  * of the body are mistakes of this call. A status other than DEFT_OK that the body returns becomes
  * the mistake, unless the body has recorded one. */

@@ -239,6 +239,9 @@ static const row rows[] = {
     { "device_work", OTHER, 0, 0, 0, NULL },
     { "vmap", OTHER, 0, 0, 0, NULL },
     { "custom_grad", OTHER, 0, 0, 0, NULL },
+    { "op_call", OTHER, 0, 0, 0, NULL },
+    { "op_check", OTHER, 0, 0, 0, NULL },
+    { "grad_check", OTHER, 0, 0, 0, NULL },
     { "while", OTHER, 0, 0, 0, NULL },
     /* seeds and tangents are made like the tensor that they belong to: tests/unit/test_grad.c */
     { "grad", OTHER, 0, 0, 0, NULL },

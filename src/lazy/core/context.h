@@ -366,7 +366,7 @@ struct deft_ctx {
     uint32_t body_at;    /* depth of the scope of the innermost body (run/body.h); 0: none */
     uint32_t body_nest;  /* number of open bodies */
     /* The innermost body of an operator shares the scope of its caller where body_slab is in the
-     * scope at body_at: what is in slots from body_slot on, or in later slabs, was made in it. */
+     * scope at body_at. Handles in slots from body_slot on, and in later slabs, were made in it. */
     uint32_t body_slot;
     struct df_slab *body_slab; /* NULL: none */
     uint32_t draw_nest;        /* how many of them may draw random numbers */

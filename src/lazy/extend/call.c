@@ -8,8 +8,8 @@
  * Therefore the body opens no scope where the caller has one, a handle of the body becomes that of
  * a result, and names are written where call sites are.
  *
- * The call is annotated as a custom function (grad.h) when the operator has a gradient of its own,
- * or a batch rule that deft_vmap may need: in the function of a deft_vmap.
+ * The call is annotated as a custom function (grad.h) when the operator has a gradient of its own.
+ * In the function of a deft_vmap it is annotated for a batch rule, too.
  */
 #include "deft/extend.h"
 
