@@ -36,29 +36,29 @@ typedef struct df_check {
 } df_check;
 
 /* Notes a fault. */
-void df_check_fault(df_check *c, const char *name, const char *fmt, ...) DF_PRINTF(3, 4) DF_COLD;
+void df_check_fault(df_check *c, const char *name, const char *fmt, ...) DF_PRINTF(3, 4);
 /* Whether st, which a call has returned or recorded, is no fault of the function: memory has run
  * out, for example. Then the check ends with st, whose sentence is `why`. */
-bool df_check_fails(df_check *c, deft_status st, const char *why) DF_COLD;
+bool df_check_fails(df_check *c, deft_status st, const char *why);
 /* Forgets the mistake that was recorded since `before` (df_mistakes), and notes a fault: `where`,
  * then its sentence. Returns false. */
-bool df_check_mistake(df_check *c, uint32_t before, const char *name, const char *where) DF_COLD;
+bool df_check_mistake(df_check *c, uint32_t before, const char *name, const char *where);
 
 /* Calls the function. Returns false, with the fault noted, when it fails. */
 bool df_check_run(df_check *c, const char *name, const char *where, deft_tensor *const *in,
-                  deft_tensor **out) DF_COLD;
+                  deft_tensor **out);
 
 bool df_check_moves(const deft_tensor *t);
 /* The weights and directions of a check: uniform numbers in [-1, 1], as f64, of a shape. */
-deft_tensor *df_check_draw(df_check *c, uint64_t stream, deft_shape shape) DF_COLD;
+deft_tensor *df_check_draw(df_check *c, uint64_t stream, deft_shape shape);
 
 /* The check of gradients, on c->in. */
-deft_status df_check_gradients(df_check *c) DF_COLD;
+deft_status df_check_gradients(df_check *c);
 
 /* Begins an acting call. Copies the inputs and the options. */
 deft_status df_check_begin(df_check *c, deft_tensor *const *in, const deft_check_options *options,
-                           uintptr_t site) DF_COLD;
+                           uintptr_t site);
 /* Ends the call: drops the inputs. Returns st, or the status of the faults. */
-deft_status df_check_end(df_check *c, deft_status st) DF_COLD;
+deft_status df_check_end(df_check *c, deft_status st);
 
 #endif

@@ -23,8 +23,8 @@ static deft_tensor *sum_of(deft_tensor *t)
 }
 
 /* L, and in *size the sum of |weight result|. NULL with the fault noted. */
-DF_COLD static deft_tensor *weighted(df_check *c, const char *name, deft_tensor *const *in,
-                                     deft_tensor **size)
+static deft_tensor *weighted_sum_of(df_check *c, const char *name, deft_tensor *const *in,
+                                    deft_tensor **size)
 {
     deft_tensor *out[DF_CHECK_INPUTS];
     deft_tensor *loss = deft_zeros(c->cx, DEFT_SHAPE(), DEFT_F64);
@@ -42,9 +42,9 @@ DF_COLD static deft_tensor *weighted(df_check *c, const char *name, deft_tensor 
 }
 
 /* The sum over inputs of <gradient of L, u>, with drawn u. */
-DF_COLD static deft_tensor *slope_of_all(df_check *c, deft_tensor *const *in, deft_tensor **size)
+static deft_tensor *slope_of_all(df_check *c, deft_tensor *const *in, deft_tensor **size)
 {
-    deft_tensor *const loss = weighted(c, "second", in, size);
+    deft_tensor *const loss = weighted_sum_of(c, "second", in, size);
     deft_tensor *sum = deft_zeros(c->cx, DEFT_SHAPE(), DEFT_F64);
     const deft_grad_options zero = { .size = sizeof zero, .unused_is_zero = true };
     *size = sum;
@@ -62,9 +62,9 @@ DF_COLD static deft_tensor *slope_of_all(df_check *c, deft_tensor *const *in, de
 
 typedef deft_tensor *(*df_check_value_fn)(df_check *c, deft_tensor *const *in, deft_tensor **size);
 
-DF_COLD static deft_tensor *first_value(df_check *c, deft_tensor *const *in, deft_tensor **size)
+static deft_tensor *first_value(df_check *c, deft_tensor *const *in, deft_tensor **size)
 {
-    return weighted(c, "reverse", in, size);
+    return weighted_sum_of(c, "reverse", in, size);
 }
 
 /* What is checked of one direction of one input: the gradient of `value`, under the name `name`. */
@@ -82,7 +82,7 @@ static double step_of(const df_check *c, bool is_f64)
 }
 
 /* Records the numbers of a direction. Returns false when a call has failed. */
-DF_COLD static bool record_direction(df_check *c, const direction *d, deft_tensor **number)
+static bool record_direction(df_check *c, const direction *d, deft_tensor **number)
 {
     const bool is_f64 = deft_dtype_of(c->in[d->i]) == DEFT_F64;
     const deft_dtype dtype = is_f64 ? DEFT_F64 : DEFT_F32;
@@ -124,7 +124,7 @@ static bool is_far(double a, double b, double tolerance, double noise)
     return !(fabs(a - b) <= tolerance + noise);
 }
 
-DF_COLD static void judge_direction(df_check *c, const direction *d, const double *v)
+static void judge_direction(df_check *c, const direction *d, const double *v)
 {
     const bool is_f64 = deft_dtype_of(c->in[d->i]) == DEFT_F64;
     const double eps = is_f64 ? 2.220446049250313e-16 : 1.1920928955078125e-7;
@@ -142,7 +142,7 @@ DF_COLD static void judge_direction(df_check *c, const direction *d, const doubl
                        d->i, d->number, v[FORWARD], v[REVERSE_OF_V], tolerance);
 }
 
-DF_COLD static deft_status check_direction(df_check *c, const direction *d)
+static deft_status check_direction(df_check *c, const direction *d)
 {
     deft_tensor *number[N_NUMBERS] = { NULL };
     double v[N_NUMBERS];
@@ -182,9 +182,9 @@ deft_status df_check_gradients(df_check *c)
     return st;
 }
 
-DF_COLD deft_status deft_grad_check(deft_ctx *cx, deft_body_fn fn, void *user,
-                                    deft_tensor *const *in, size_t n_in, size_t n_out,
-                                    const deft_check_options *options, char *report, size_t n)
+deft_status deft_grad_check(deft_ctx *cx, deft_body_fn fn, void *user, deft_tensor *const *in,
+                            size_t n_in, size_t n_out, const deft_check_options *options,
+                            char *report, size_t n)
 {
     if (!cx) return DEFT_E_ARG;
     df_check c = { .cx = cx,

@@ -15,8 +15,8 @@ typedef struct op_user {
     const void *attributes;
 } op_user;
 
-DF_COLD static deft_status run_op(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
-                                  deft_tensor **out, size_t n_out, void *user)
+static deft_status run_op(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                          size_t n_out, void *user)
 {
     const op_user *const u = user;
     return deft_op_call(cx, u->op, in, n_in, u->attributes, out, n_out) ? DEFT_OK : DEFT_E_ARG;
@@ -30,14 +30,14 @@ static bool has_gradient_dtype(deft_dtype t)
 }
 
 /* The elements of t as numbers that a comparison of bits takes. */
-DF_COLD static deft_tensor *comparable(deft_tensor *t)
+static deft_tensor *comparable(deft_tensor *t)
 {
     const deft_dtype dtype = deft_dtype_of(t);
     if (dtype == DEFT_C64 || dtype == DEFT_C128) return deft_view_as_real(t);
     return t;
 }
 
-DF_COLD static deft_tensor *bits_of(deft_tensor *t)
+static deft_tensor *bits_to_compare(deft_tensor *t)
 {
     switch ((int)deft_dtype_of(t)) {
     case DEFT_F64: return deft_bitcast(t, DEFT_U64);
@@ -48,7 +48,7 @@ DF_COLD static deft_tensor *bits_of(deft_tensor *t)
     return t;
 }
 
-DF_COLD static bool have_equal_shapes(const deft_tensor *a, const deft_tensor *b)
+static bool have_equal_shapes(const deft_tensor *a, const deft_tensor *b)
 {
     const deft_shape x = deft_shape_get(a), y = deft_shape_get(b);
     if (x.rank != y.rank || deft_dtype_of(a) != deft_dtype_of(b)) return false;
@@ -58,8 +58,8 @@ DF_COLD static bool have_equal_shapes(const deft_tensor *a, const deft_tensor *b
 }
 
 /* Compares the results of the function in some surrounding with those that it has alone. */
-DF_COLD static deft_status compare(df_check *c, const char *name, const char *where,
-                                   deft_tensor *const *found, deft_tensor *const *alone)
+static deft_status compare(df_check *c, const char *name, const char *where,
+                           deft_tensor *const *found, deft_tensor *const *alone)
 {
     for (size_t k = 0; k < c->n_out; k++) {
         if (!have_equal_shapes(found[k], alone[k])) {
@@ -68,7 +68,7 @@ DF_COLD static deft_status compare(df_check *c, const char *name, const char *wh
         }
         int64_t n = 0;
         deft_tensor *const a = comparable(found[k]), *const b = comparable(alone[k]);
-        deft_tensor *differs = deft_ne(bits_of(a), bits_of(b));
+        deft_tensor *differs = deft_ne(bits_to_compare(a), bits_to_compare(b));
         if (has_gradient_dtype(deft_dtype_of(a)))
             differs = deft_logical_and(
                 differs, deft_logical_not(deft_logical_and(deft_isnan(a), deft_isnan(b))));
@@ -85,7 +85,7 @@ DF_COLD static deft_status compare(df_check *c, const char *name, const char *wh
 /* ---- examples ---- */
 
 /* Input i of example e. */
-DF_COLD static deft_tensor *example_of(const df_check *c, size_t i, int e)
+static deft_tensor *example_of(const df_check *c, size_t i, int e)
 {
     deft_tensor *const x = c->in[i];
     const deft_dtype dtype = deft_dtype_of(x);
@@ -101,7 +101,7 @@ typedef struct mapping {
     int axis[DF_CHECK_INPUTS];
 } mapping;
 
-DF_COLD static bool has_room_for_axis(const df_check *c, const mapping *m)
+static bool has_room_for_axis(const df_check *c, const mapping *m)
 {
     for (size_t i = 0; i < c->n_in; i++)
         if (m->axis[i] != DEFT_NOT_MAPPED && deft_shape_get(c->in[i]).rank + 1 >= DEFT_MAX_RANK)
@@ -111,8 +111,8 @@ DF_COLD static bool has_room_for_axis(const df_check *c, const mapping *m)
 
 /* The inputs of all examples in in[]. For each result, the stack of what the function gives for
  * each example alone in alone[]. Returns false with the fault noted. */
-DF_COLD static bool record_examples(df_check *c, const char *name, const mapping *m,
-                                    deft_tensor **in, deft_tensor **alone)
+static bool record_examples(df_check *c, const char *name, const mapping *m, deft_tensor **in,
+                            deft_tensor **alone)
 {
     deft_tensor *example[DF_CHECK_INPUTS][EXAMPLES], *out[EXAMPLES][DF_CHECK_INPUTS];
     for (size_t i = 0; i < c->n_in; i++) {
@@ -139,8 +139,8 @@ DF_COLD static bool record_examples(df_check *c, const char *name, const mapping
 
 /* The gradients of drawn weights times float results with respect to the mapped inputs. Returns
  * false when a call has failed. */
-DF_COLD static bool record_gradients(df_check *c, deft_tensor *const *out, deft_tensor *const *in,
-                                     const mapping *m, deft_tensor **g)
+static bool record_gradients(df_check *c, deft_tensor *const *out, deft_tensor *const *in,
+                             const mapping *m, deft_tensor **g)
 {
     const deft_grad_options zero = { .size = sizeof zero, .unused_is_zero = true };
     deft_tensor *loss = deft_zeros(c->cx, DEFT_SHAPE(), DEFT_F64);
@@ -159,8 +159,8 @@ DF_COLD static bool record_gradients(df_check *c, deft_tensor *const *out, deft_
 
 /* Compares gradients through deft_vmap with those of each example: the results may have been
  * recorded in another way, so that bits may differ. */
-DF_COLD static deft_status compare_gradients(df_check *c, const mapping *m, deft_tensor *const *in,
-                                             deft_tensor *const *mapped, deft_tensor *const *alone)
+static deft_status compare_gradients(df_check *c, const mapping *m, deft_tensor *const *in,
+                                     deft_tensor *const *mapped, deft_tensor *const *alone)
 {
     static const char name[] = "batch gradient";
     deft_tensor *g[DF_CHECK_INPUTS], *want[DF_CHECK_INPUTS];
@@ -188,7 +188,7 @@ DF_COLD static deft_status compare_gradients(df_check *c, const mapping *m, deft
     return DEFT_OK;
 }
 
-DF_COLD static deft_status check_mapping(df_check *c, const mapping *m)
+static deft_status check_mapping(df_check *c, const mapping *m)
 {
     deft_tensor *in[DF_CHECK_INPUTS], *alone[DF_CHECK_INPUTS], *mapped[DF_CHECK_INPUTS];
     deft_status st = DEFT_OK;
@@ -207,7 +207,7 @@ DF_COLD static deft_status check_mapping(df_check *c, const mapping *m)
     return st == DEFT_OK ? end : st;
 }
 
-DF_COLD static deft_status check_mappings(df_check *c)
+static deft_status check_mappings(df_check *c)
 {
     deft_status st = DEFT_OK;
     const int n = (int)c->n_in;
@@ -227,7 +227,7 @@ DF_COLD static deft_status check_mappings(df_check *c)
 
 /* ---- other surroundings ---- */
 
-DF_COLD static deft_status check_state(df_check *c)
+static deft_status check_state(df_check *c)
 {
     deft_tensor *once[DF_CHECK_INPUTS], *again[DF_CHECK_INPUTS];
     deft_status st = DEFT_OK;
@@ -244,7 +244,7 @@ DF_COLD static deft_status check_state(df_check *c)
     return st == DEFT_OK ? end : st;
 }
 
-DF_COLD static deft_status check_loop(df_check *c)
+static deft_status check_loop(df_check *c)
 {
     mapping m = { .where = "" };
     deft_tensor *in[DF_CHECK_INPUTS], *alone[DF_CHECK_INPUTS], *found[DF_CHECK_INPUTS];
@@ -262,7 +262,7 @@ DF_COLD static deft_status check_loop(df_check *c)
     return st == DEFT_OK ? end : st;
 }
 
-DF_COLD static deft_status check_capture(df_check *c)
+static deft_status check_capture(df_check *c)
 {
     deft_status st = DEFT_OK;
     const uint32_t faults = c->n_faults;
@@ -287,7 +287,7 @@ DF_COLD static deft_status check_capture(df_check *c)
 /* ---- the call ---- */
 
 /* Whether an input and a result have gradients. */
-DF_COLD static bool op_has_gradients(df_check *c)
+static bool op_has_gradients(df_check *c)
 {
     deft_tensor *out[DF_CHECK_INPUTS];
     bool moves = false, is_float = false;
@@ -299,7 +299,7 @@ DF_COLD static bool op_has_gradients(df_check *c)
     return deft_scope_end(s) == DEFT_OK && is_float;
 }
 
-DF_COLD static deft_status check_op(df_check *c)
+static deft_status check_op(df_check *c)
 {
     deft_status st = check_state(c);
     if (st != DEFT_OK || c->n_faults) return st; /* nothing else can be compared */
@@ -311,9 +311,9 @@ DF_COLD static deft_status check_op(df_check *c)
     return st;
 }
 
-DF_COLD deft_status deft_op_check(deft_ctx *cx, const deft_op *op, deft_tensor *const *in,
-                                  size_t n_in, const void *attributes,
-                                  const deft_check_options *options, char *report, size_t n)
+deft_status deft_op_check(deft_ctx *cx, const deft_op *op, deft_tensor *const *in, size_t n_in,
+                          const void *attributes, const deft_check_options *options, char *report,
+                          size_t n)
 {
     if (!cx) return DEFT_E_ARG;
     op_user u = { op, attributes };

@@ -25,7 +25,7 @@ static sentence begin_sentence(char *why, size_t n)
 }
 
 static deft_status refuse_definition(sentence s, deft_status st, const char *fmt, ...)
-    DF_PRINTF(3, 4) DF_COLD;
+    DF_PRINTF(3, 4);
 
 static deft_status refuse_definition(sentence s, deft_status st, const char *fmt, ...)
 {
@@ -47,7 +47,7 @@ static bool is_operator_name(const char *name)
     return !name[n] && n <= DEFT_OP_MAX_NAME && dot && dot != name && name[n - 1] != '.';
 }
 
-DF_COLD static deft_status check_definition(const deft_op_def *d, sentence s)
+static deft_status check_definition(const deft_op_def *d, sentence s)
 {
     if (!d->name || !is_operator_name(d->name))
         return refuse_definition(s, DEFT_E_ARG,
@@ -128,8 +128,8 @@ static deft_status add_operator(deft_runtime *rt, const deft_op_def *d, deft_op 
     return DEFT_OK;
 }
 
-DF_COLD deft_status deft_op_define(deft_runtime *rt, const deft_op_def *def, deft_op **out,
-                                   char *why, size_t n)
+deft_status deft_op_define(deft_runtime *rt, const deft_op_def *def, deft_op **out, char *why,
+                           size_t n)
 {
     const sentence s = begin_sentence(why, n);
     deft_op_def d;
@@ -150,7 +150,7 @@ DF_COLD deft_status deft_op_define(deft_runtime *rt, const deft_op_def *def, def
     return st;
 }
 
-DF_COLD deft_status deft_op_destroy(deft_op **pop, char *why, size_t n)
+deft_status deft_op_destroy(deft_op **pop, char *why, size_t n)
 {
     const sentence s = begin_sentence(why, n);
     deft_op *const op = pop ? *pop : NULL;

@@ -451,8 +451,8 @@ static void multiply_group(const block *b, float *to, int64_t m0, int64_t m1)
 
 /* Adds the products of channels [c0, c1) of all positions to `m` rows of M, whose panels of U begin
  * at `u`. V has all channels. */
-static void multiply_thirds(const block *b, float *to, const float *u, int64_t m, int64_t c0,
-                            int64_t c1)
+static void multiply_in_thirds(const block *b, float *to, const float *u, int64_t m, int64_t c0,
+                               int64_t c1)
 {
     const division *const d = b->d;
     const int64_t n = (b->y1 - b->y0) * d->columns, ld = d->n_panels * d->nr;
@@ -566,7 +566,7 @@ static bool compute_by_thirds(const block *b, int64_t m0, int64_t m1, uint64_t *
                               own + i * thirds_panel(end - c) / size))
                 *large |= (uint64_t)1 << i;
         d->thirds->begin();
-        multiply_thirds(b, products, u, m1 - m0, c, end);
+        multiply_in_thirds(b, products, u, m1 - m0, c, end);
         d->thirds->end();
     }
     for (int64_t i = m0; i < m1; i++)
