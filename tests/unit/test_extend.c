@@ -1021,6 +1021,11 @@ Test(extend, has_one_definition_of_a_name)
     d.grad = times_back;
     cr_assert_eq(deft_op_define(r.rt, &d, &op, why, 20), DEFT_E_STATE);
     cr_assert_str_eq(why, "op_define: acme.rms");
+    d = rms_norm_def;
+    d.batch = times_of_all;
+    cr_assert_eq(deft_op_define(r.rt, &d, &op, why, sizeof why), DEFT_E_STATE);
+    cr_assert_str_eq(why, "op_define: acme.rms_norm has another definition in this runtime, which "
+                          "also is version 1");
     d.version = 2;
     op = (deft_op *)(uintptr_t)first;
     cr_assert_eq(deft_op_destroy(&op, why, sizeof why), DEFT_OK);

@@ -672,23 +672,24 @@ Test(storage, dlpack_has_them_where_they_are)
     cr_assert_eq(deft_to_dlpack(odd, 0, &m), DEFT_E_DTYPE);
     cr_assert(strstr(deft_message(r.cx), "end within a byte"), "%s", deft_message(r.cx));
     /* rows that end within a byte, gaps, and elements in bytes of their own */
-    int64_t shape[] = { 2, 3 }, strides[] = { 6, 1 };
-    uint8_t bytes[] = { 0x21, 0x43, 0x65, 0x87, 0xa9, 0xcb };
-    deft_dlpack_versioned in = { .major = 1,
-                                 .tensor = { .data = bytes,
-                                             .device_type = 1,
-                                             .ndim = 2,
-                                             .code = 1,
-                                             .bits = 4,
-                                             .lanes = 1,
-                                             .shape = shape } };
+    static int64_t shape[] = { 2, 3 }, strides[] = { 6, 1 };
+    static uint8_t bytes[] = { 0x21, 0x43, 0x65, 0x87, 0xa9, 0xcb };
+    static deft_dlpack_versioned in, back; /* the tensors outlive this function */
+    in = (deft_dlpack_versioned){ .major = 1,
+                                  .tensor = { .data = bytes,
+                                              .device_type = 1,
+                                              .ndim = 2,
+                                              .code = 1,
+                                              .bits = 4,
+                                              .lanes = 1,
+                                              .shape = shape } };
     rig_expect_error(&r, deft_from_dlpack(r.cx, (void *)&in, 0), DEFT_E_DTYPE, "end within a byte");
     in.flags = 4;
     rig_expect_error(&r, deft_from_dlpack(r.cx, (void *)&in, 0), DEFT_E_DTYPE, "byte of its own");
     in.flags = 0;
     in.tensor.strides = strides;
     RIG_EXPECT(&r, deft_cast(deft_from_dlpack(r.cx, (void *)&in, 0), DEFT_F32), 1, 2, 3, 7, 8, 9);
-    deft_dlpack_versioned back = in;
+    back = in;
     back.deleter = NULL;
     strides[0] = -6;
     back.tensor.data = bytes + 3;
