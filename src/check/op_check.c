@@ -170,18 +170,20 @@ static deft_status compare_gradients(df_check *c, const mapping *m, deft_tensor 
         return DEFT_OK;
     }
     for (size_t i = 0; i < c->n_in; i++) {
-        double far, size;
         if (!g[i]) continue;
-        deft_tensor *const w = deft_cast(want[i], DEFT_F64);
-        deft_tensor *const d = deft_abs(deft_sub(deft_cast(g[i], DEFT_F64), w));
+        deft_tensor *const w = deft_cast(want[i], DEFT_F64), *const x = deft_cast(g[i], DEFT_F64);
+        deft_tensor *const zeros = deft_zeros(c->cx, DEFT_SHAPE(), DEFT_F64);
+        deft_tensor *const are_nan = deft_logical_and(deft_isnan(x), deft_isnan(w));
+        deft_tensor *const are_equal = deft_logical_or(deft_eq(x, w), are_nan);
+        deft_tensor *const d = deft_where(are_equal, zeros, deft_abs(deft_sub(x, w)));
+        deft_tensor *const finite = deft_where(deft_isfinite(w), w, zeros);
         deft_tensor *const numbers[] = { deft_sum(d, DEFT_ALL_AXES, false),
-                                         deft_sum(deft_abs(w), DEFT_ALL_AXES, false) };
+                                         deft_sum(deft_abs(finite), DEFT_ALL_AXES, false) };
         double v[2];
         const deft_status st = deft_read(deft_stack(numbers, 2, 0), DEFT_F64, v, sizeof v);
         if (st != DEFT_OK) return st;
-        far = v[0];
-        size = v[1];
-        if (far <= (deft_dtype_of(in[i]) == DEFT_F64 ? 1e-9 : 1e-3) * size || far != far) continue;
+        const double far = v[0], size = v[1];
+        if (far <= (deft_dtype_of(in[i]) == DEFT_F64 ? 1e-9 : 1e-3) * size) continue; /* no NaN */
         df_check_fault(c, name, "%sthat of input %zu differs by %.9g in sum, of %.9g", m->where, i,
                        far, size);
     }

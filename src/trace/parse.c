@@ -524,8 +524,7 @@ static deft_status settle_ordinals(parser *p)
     return DEFT_OK;
 }
 
-DF_COLD deft_status df_trace_parse(df_diag *d, const char *text, size_t n, df_arena *arena,
-                                   df_trace **out)
+deft_status df_trace_parse(df_diag *d, const char *text, size_t n, df_arena *arena, df_trace **out)
 {
     parser p = { .at = text, .end = text + n, .line = 1 };
     deft_status st = df_build_init(&p.b, arena, &p.said);

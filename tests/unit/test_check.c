@@ -123,6 +123,9 @@ PLANTED_RULE(mixes_examples, out[0] = deft_flip(out[0], DEFT_AXES(0)))
 PLANTED_RULE(has_no_axis_when_alone, if (!is_mapped[0]) out[1] = deft_slice(out[1], DEFT_AT(0)))
 PLANTED_RULE(loses_bits, out[0] = deft_mul(deft_mul(out[0], 3), 1.0 / 3))
 PLANTED_RULE(stops_gradients, out[0] = deft_stop_gradient(out[0]))
+/* The slope of a root of 0 is infinite, and 0 times that is NaN. */
+PLANTED_RULE(has_nan_gradients,
+             out[0] = deft_add(out[0], deft_mul(deft_sqrt(deft_mul(out[0], 0)), 0)))
 
 static double n_calls;
 
@@ -196,6 +199,7 @@ static const struct {
     { "batch", "planted.alone", body, NULL, has_no_axis_when_alone },
     { "batch", "planted.bits", body, NULL, loses_bits },
     { "batch gradient", "planted.stops", body, NULL, stops_gradients },
+    { "batch gradient", "planted.nan", body, NULL, has_nan_gradients },
     { "state", "planted.counts", counts_its_calls, NULL, NULL },
     { "call", "planted.keeps", keeps_the_first_call, NULL, NULL },
     { "call", "planted.rank", fails_for_rank_3, NULL, NULL },

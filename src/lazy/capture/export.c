@@ -434,7 +434,7 @@ done:
     return st;
 }
 
-DF_COLD deft_status deft_export(deft_capture *c, const char *path, const deft_export_options *o)
+deft_status deft_export(deft_capture *c, const char *path, const deft_export_options *o)
 {
     if (!c) return DEFT_E_ARG;
     deft_ctx *const cx = c->cx;

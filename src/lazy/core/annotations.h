@@ -15,8 +15,8 @@ typedef struct df_op_held {
     uint32_t size;           /* in bytes */
     _Atomic uint32_t *users; /* of the operator: one for each df_op_held */
 } df_op_held;
-#define DF_OP_HELD_HEAD                                                                            \
-    32 /* bytes before the attributes, which are aligned like memory of malloc */
+/* Bytes before the attributes, which are aligned like memory of malloc. */
+#define DF_OP_HELD_HEAD 32
 _Static_assert(sizeof(df_op_held) <= DF_OP_HELD_HEAD, "the attributes come after it");
 
 /* A copy of `size` bytes of attributes, with one reference. NULL, with the error recorded, when
@@ -41,9 +41,7 @@ typedef struct df_custom {
     void *user;
     df_op_held *held; /* of an operator: counted; `user` is in it. Else NULL */
     uint32_t n_in, n_out;
-    uint32_t
-        first; /* the first record of forward; means something while the function of a vmap runs
-                       that records it */
+    uint32_t first; /* the first record of forward; used while the vmap that records it runs */
     /* set by vmap: the function that this one runs for each example; NULL: not batched */
     const struct df_custom *batch_of;
     /* with batch_of: the function of vmap that runs another one for each example */

@@ -29,6 +29,7 @@ DF_INLINE uintptr_t df_here(const deft_ctx *cx, uintptr_t site)
 
 /* Makes `site` the call site of all records from `first` on. */
 void df_rec_sites_set(deft_ctx *cx, uint32_t first, uintptr_t site);
+
 /* What was in force before a function of an operator (deft/extend.h) was called. */
 typedef struct df_operator_call {
     uintptr_t named; /* the call site of what the function records */
