@@ -114,6 +114,48 @@ static double operator_call_ns(state *s)
     return (bench_median(op, ROUNDS) - bench_median(hand, ROUNDS)) / (N / 4) * 1e9;
 }
 
+/* A formula and the same calls by hand: recording, in a scope of their own, and the kernel. */
+static deft_tensor *by_hand(deft_tensor *x)
+{
+    deft_tensor *const t = deft_square(deft_div(x, 3));
+    deft_tensor *y = deft_mul(t, 0.0444479);
+    y = deft_mul(deft_add(y, -0.3163866), t);
+    y = deft_mul(deft_add(y, 1.2656208), t);
+    y = deft_mul(deft_add(y, -2.2499997), t);
+    return deft_add(y, 1);
+}
+
+static double time_of_scopes(deft_ctx *cx, const deft_op *op, deft_tensor *x)
+{
+    enum { TIMES = 200 };
+    const double t = bench_now();
+    for (int i = 0; i < TIMES; i++) {
+        const deft_scope s = deft_scope_begin(cx);
+        for (int k = 0; k < 20; k++) (void)(op ? deft_apply(op, x) : by_hand(x));
+        bench_must(cx, deft_scope_end(s), "scope_end");
+    }
+    return (bench_now() - t) / TIMES / 20 * 1e9;
+}
+
+static void bench_formula(bench *b, deft_ctx *cx)
+{
+    static double hand[ROUNDS], op[ROUNDS];
+    const deft_formula_def def = { .size = sizeof def,
+                                   .name = "bench.j0",
+                                   .version = 1,
+                                   .text = "(x) { return polyval(square(x / 3), 0.0444479, "
+                                           "-0.3163866, 1.2656208, -2.2499997, 1); }" };
+    deft_op *j0 = NULL;
+    deft_tensor *const x = deft_ones(cx, DEFT_SHAPE(8), DEFT_F32);
+    bench_must(cx, deft_formula_define(deft_ctx_runtime(cx), &def, &j0, NULL, 0), "formula_define");
+    for (int i = 0; i < ROUNDS; i++) {
+        hand[i] = time_of_scopes(cx, NULL, x);
+        op[i] = time_of_scopes(cx, j0, x);
+    }
+    bench_row(b, "formula of ten operations", bench_median(op, ROUNDS), "ns", "by hand, ns",
+              bench_median(hand, ROUNDS), BENCH_RATIO_AT_MOST, 2.5);
+}
+
 static void mallocs(void *user)
 {
     void **const p = user;
@@ -155,6 +197,7 @@ void bench_record(bench *b)
               "malloc + free of 64 B, ns", ref, BENCH_VALUE_AT_MOST, 25);
     bench_row(b, "one op again, with its release", bench_median(whole, ROUNDS) / N * 1e9, "ns",
               "malloc + free of 64 B, ns", ref, BENCH_VALUE_AT_MOST, 40);
+    bench_formula(b, cx);
     bench_row(b, "call of an operator, beyond its four ops", operator_call_ns(&s), "ns",
               "malloc + free of 64 B, ns", ref, BENCH_VALUE_AT_MOST, 10);
     deft_ctx_destroy(&cx);

@@ -10,6 +10,7 @@
  *
  *   - call: the function fails, or leaves a result NULL.
  *   - state: a second call on the same inputs has another result.
+ *   - reference: a formula is farther from its reference than the definition allows.
  *   - reverse: the gradient (deft_grad) is not the slope that differences show.
  *   - forward: forward mode (deft_jvp) is not what the gradient says.
  *   - second: the gradient of the gradient is not the slope of the gradient.

@@ -21,6 +21,7 @@
 #include "deft/eval.h"
 #include "deft/export.h"
 #include "deft/extend.h"
+#include "deft/formula.h"
 #include "deft/files.h"
 #include "deft/grad.h"
 #include "deft/images.h"

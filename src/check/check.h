@@ -6,6 +6,7 @@
  *   report.c       faults, running the function
  *   grad_check.c   gradients against differences
  *   op_check.c     operators: batch rules, loops, captures
+ *   reference.c    formulas against functions in C
  *
  * No code here has to be fast, so all of it is compiled for size.
  */
@@ -54,6 +55,9 @@ deft_tensor *df_check_draw(df_check *c, uint64_t stream, deft_shape shape);
 
 /* The check of gradients, on c->in. */
 deft_status df_check_gradients(df_check *c);
+
+/* The check of a formula against its reference, on c->in. */
+deft_status df_check_reference(df_check *c, const deft_op *op);
 
 /* Begins an acting call. Copies the inputs and the options. */
 deft_status df_check_begin(df_check *c, deft_tensor *const *in, const deft_check_options *options,

@@ -305,6 +305,8 @@ static deft_status check_op(df_check *c)
 {
     deft_status st = check_state(c);
     if (st != DEFT_OK || c->n_faults) return st; /* nothing else can be compared */
+    st = df_check_reference(c, ((const op_user *)c->user)->op);
+    if (st != DEFT_OK || c->n_faults) return st;
     if (op_has_gradients(c)) st = df_check_gradients(c);
     if (st != DEFT_OK || c->n_faults) return st;
     st = check_mappings(c);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Random programs that call operators of the program (deft/extend.h): in steps whose assignments
- * donate, in loops, branches, deft_vmap, captures, gradients and gradients of gradients, under
- * budgets, in all float dtypes, strict and fast. The oracle is the same program recorded by hand:
- * bodies are called as functions, and a gradient of its own is a deft_custom_grad. All results
- * have equal bits. Where no budget cuts and no batch rule applies, the plans are equal, too.
+ * Random programs that call operators and formulas of the program (deft/extend.h, deft/formula.h):
+ * in steps whose assignments donate, in loops, branches, deft_vmap, captures, gradients and
+ * gradients of gradients, under budgets, in all float dtypes, strict and fast. The oracle is the
+ * same program recorded by hand: bodies are called as functions, and a gradient of its own is a
+ * deft_custom_grad. All results have equal bits. Where no budget cuts and no batch rule applies,
+ * the plans are equal, too.
  *
  *   operator_programs [COUNT [SEED]] [--quick | --full]
  *
@@ -42,6 +43,8 @@ typedef enum op_kind {
     PAIR,
     BLOCK,
     SHIFT,
+    CURVE,
+    BLEND,
     N_KINDS,
     PLAIN_PAIR = N_KINDS,
     N_OPS
@@ -160,6 +163,45 @@ static deft_status shift_of_all(deft_ctx *cx, int64_t n, deft_tensor *const *in,
     return of_all(cx, shift, in, is_mapped, n_in, out, n_out, user);
 }
 
+/* Formulas, and the same by hand. */
+static const char curve_text[] = "(x, y) { u = x * 0.5; return u > y ? tanh(u) : y - 2 * u; }";
+
+BODY(curve)
+{
+    UNUSED;
+    deft_tensor *const u = deft_mul(in[0], number_of(0.5)), *const is_more = deft_gt(u, in[1]);
+    deft_tensor *const yes = deft_tanh(u);
+    out[0] = deft_where(is_more, yes, deft_sub(in[1], deft_mul(u, number_of(2))));
+    return DEFT_OK;
+}
+
+static const char blend_text[] = "(x, y) { return sigmoid(x) * y; }";
+static const char blend_slopes[] = "(x, y, z) { s = sigmoid(x); return z * (1 - s), s; }";
+
+BODY(blend)
+{
+    UNUSED;
+    out[0] = deft_mul(deft_sigmoid(in[0]), in[1]);
+    return DEFT_OK;
+}
+
+static deft_status blend_back(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
+                              deft_tensor *const *out, deft_tensor *const *grad_out, size_t n_out,
+                              deft_tensor **grad_in, void *user)
+{
+    (void)cx, (void)n_in, (void)n_out, (void)user;
+    deft_tensor *const s = deft_sigmoid(in[0]);
+    deft_tensor *const slope = deft_mul(out[0], deft_sub(number_of(1), s));
+    grad_in[0] = deft_mul(grad_out[0], slope);
+    grad_in[1] = deft_mul(grad_out[0], s);
+    return DEFT_OK;
+}
+
+static const deft_formula_def formulas[N_OPS] = {
+    [CURVE] = { .name = "test.curve", .text = curve_text },
+    [BLEND] = { .name = "test.blend", .text = blend_text, .derivative = blend_slopes },
+};
+
 static const deft_op_def defs[N_OPS] = {
     [NORM] = { .name = "test.norm", .n_out = 1, .body = norm },
     [GATE] = { .name = "test.gate", .n_out = 1, .body = gate, .grad = gate_back },
@@ -170,6 +212,8 @@ static const deft_op_def defs[N_OPS] = {
                 .body = shift,
                 .grad = shift_back,
                 .batch = shift_of_all },
+    [CURVE] = { .name = "test.curve", .n_out = 1, .body = curve },
+    [BLEND] = { .name = "test.blend", .n_out = 1, .body = blend, .grad = blend_back },
     [PLAIN_PAIR] = { .name = "test.plain_pair", .n_out = 2, .body = pair },
 };
 
@@ -196,7 +240,8 @@ static bool call(op_kind kind, deft_tensor *const *in, double number, deft_tenso
      * rule. A gradient of both adds in another order than where they share records. So does that
      * of a tensor that is the same for all examples, since the rule records later than the body. */
     if (kind == PAIR && now->n_shared) kind = PLAIN_PAIR;
-    return deft_op_call(now->cx, now->op[kind], in, 2, &number, out, defs[kind].n_out);
+    const void *const attributes = formulas[kind].text ? NULL : &number;
+    return deft_op_call(now->cx, now->op[kind], in, 2, attributes, out, defs[kind].n_out);
 }
 
 /* ---- programs ---- */
@@ -400,12 +445,16 @@ static void check_program(uint64_t seed, const oracle_path *p)
     way plain = { .cx = oracle_context(p, &o) };
     for (int k = 0; k < N_OPS; k++) {
         deft_op_def d = defs[k];
+        deft_formula_def f = formulas[k];
         char why[256];
         d.size = sizeof d;
-        d.version = 1;
+        f.size = sizeof f;
+        d.version = f.version = 1;
         d.n_in = 2;
         d.attribute_bytes = sizeof(double);
-        if (deft_op_define(p->rt, &d, &ops[k], why, sizeof why) != DEFT_OK) {
+        const deft_status st = f.text ? deft_formula_define(p->rt, &f, &ops[k], why, sizeof why)
+                                      : deft_op_define(p->rt, &d, &ops[k], why, sizeof why);
+        if (st != DEFT_OK) {
             printf("%s\n", why);
             exit(1);
         }

@@ -8,14 +8,28 @@
 
 #include "lazy/core/lazy.h"
 
+typedef struct df_formula df_formula;
+
 struct deft_op {
     deft_runtime *rt;
     deft_op *next;
     char name[DEFT_OP_MAX_NAME + 1];
-    deft_op_def def;        /* its name is the member above */
-    bool is_simple;         /* it has neither a gradient nor a batch rule */
-    uint32_t number;        /* in its runtime; never 0 */
+    deft_op_def def;       /* its name is the member above */
+    bool is_simple;        /* it has neither a gradient nor a batch rule */
+    bool takes_attributes; /* a call gives some */
+    uint32_t number;       /* in its runtime; never 0 */
+    df_formula *formula;   /* what its body records (extend/formula.h), or NULL */
+    size_t formula_bytes;
+    const void *own;        /* the attributes of all calls: &formula, or NULL */
     _Atomic uint32_t users; /* number of df_op_held of its calls (annotations.h) */
 };
+
+/* Frees an operator that is in no list, and sets *op to NULL. */
+DF_INLINE void df_op_free(const df_mem *mem, deft_op **op)
+{
+    df_mem_free(mem, (*op)->formula, (*op)->formula_bytes);
+    df_mem_free(mem, *op, sizeof **op);
+    *op = NULL;
+}
 
 #endif

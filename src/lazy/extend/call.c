@@ -44,6 +44,8 @@ DF_COLD static bool refuse_op_call(deft_ctx *cx, const op_call *c, size_t n_in, 
     else if (!has_lists)
         df_error(cx, DEFT_E_ARG, "%s: a list of its %zu inputs and %zu results is NULL", op->name,
                  n_in, n_out);
+    else if (c->attributes && op->own)
+        df_error(cx, DEFT_E_ARG, "%s: a formula takes no attributes, and some are given", op->name);
     else if (!c->attributes != !op->def.attribute_bytes)
         df_error(cx, DEFT_E_ARG, "%s: it takes %zu bytes of attributes, and %s given", op->name,
                  op->def.attribute_bytes, c->attributes ? "some are" : "none are");
@@ -87,14 +89,15 @@ DF_INLINE bool check_op_inputs(deft_ctx *cx, const op_call *c, deft_tensor *cons
     return true;
 }
 
-DF_INLINE bool may_call(deft_ctx *cx, const op_call *c, deft_tensor *const *in, size_t n_in,
+DF_INLINE bool may_call(deft_ctx *cx, op_call *c, deft_tensor *const *in, size_t n_in,
                         deft_tensor **out, size_t n_out)
 {
     const deft_op *const op = c->op;
     if (DF_UNLIKELY(!op || op->rt != cx->rt || n_in != op->def.n_in || n_out != op->def.n_out ||
-                    !out || (!in && n_in) || !c->attributes != !op->def.attribute_bytes ||
+                    !out || (!in && n_in) || !c->attributes != !op->takes_attributes ||
                     cx->layer_nest >= DF_MAX_NESTING))
         return refuse_op_call(cx, c, n_in, n_out, out && (in || !n_in));
+    if (op->own) c->attributes = op->own;
     if (DF_UNLIKELY(cx->rec.n >= cx->look_at) && !df_make_room(cx)) return false;
     return check_op_inputs(cx, c, in);
 }
@@ -294,11 +297,11 @@ DF_COLD static bool record_op_otherwise(deft_ctx *cx, const op_call *c, deft_ten
     return ok;
 }
 
-bool deft_op_call(deft_ctx *cx, const deft_op *op, deft_tensor *const *in, size_t n_in,
-                  const void *attributes, deft_tensor **out, size_t n_out)
+DF_INLINE bool call_operator(deft_ctx *cx, const deft_op *op, deft_tensor *const *in, size_t n_in,
+                             const void *attributes, deft_tensor **out, size_t n_out,
+                             uintptr_t site)
 {
-    if (!cx) return false;
-    const op_call c = { op, attributes, DF_SITE };
+    op_call c = { op, attributes, site };
     df_enter_call(cx, c.site);
     bool ok = may_call(cx, &c, in, n_in, out, n_out);
     if (DF_LIKELY(ok)) {
@@ -321,6 +324,23 @@ bool deft_op_call(deft_ctx *cx, const deft_op *op, deft_tensor *const *in, size_
     for (size_t i = 0; DF_UNLIKELY(!ok) && out && i < n_out && i < DEFT_OP_MAX_TENSORS; i++)
         out[i] = NULL;
     return ok;
+}
+
+bool deft_op_call(deft_ctx *cx, const deft_op *op, deft_tensor *const *in, size_t n_in,
+                  const void *attributes, deft_tensor **out, size_t n_out)
+{
+    return cx && call_operator(cx, op, in, n_in, attributes, out, n_out, DF_SITE);
+}
+
+deft_tensor *deft_apply_list(const deft_op *op, deft_tensor *const *in, size_t n)
+{
+    deft_tensor *out = NULL;
+    const uintptr_t site = DF_SITE;
+    size_t i = 0;
+    while (in && i < n && !in[i]) i++;
+    deft_ctx *const cx =
+        in && i < n ? df_enter_faced(op ? op->name : "apply", (uint32_t)i + 1, in[i], site) : NULL;
+    return cx && call_operator(cx, op, in, n, NULL, &out, 1, site) ? out : NULL;
 }
 
 deft_status deft_op_fail(deft_ctx *cx, deft_status status, const char *sentence)

@@ -8,20 +8,21 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "lazy/core/operators.h"
+#include "lazy/extend/formula.h"
 
 /* ---- the sentence of a failure ---- */
 
 /* A buffer of the program for a sentence. */
 typedef struct sentence {
+    const char *call; /* the call that may fail */
     char *at;
     size_t n;
 } sentence;
 
-static sentence begin_sentence(char *why, size_t n)
+static sentence begin_sentence(const char *call, char *why, size_t n)
 {
     if (why && n) *why = '\0';
-    return (sentence){ why, why ? n : 0 };
+    return (sentence){ call, why, why ? n : 0 };
 }
 
 static deft_status refuse_definition(sentence s, deft_status st, const char *fmt, ...)
@@ -29,9 +30,11 @@ static deft_status refuse_definition(sentence s, deft_status st, const char *fmt
 
 static deft_status refuse_definition(sentence s, deft_status st, const char *fmt, ...)
 {
+    const int used = s.n ? snprintf(s.at, s.n, "%s: ", s.call) : -1;
+    if (used < 0 || (size_t)used >= s.n) return st;
     va_list ap;
     va_start(ap, fmt);
-    if (s.n) (void)vsnprintf(s.at, s.n, fmt, ap);
+    (void)vsnprintf(s.at + used, s.n - (size_t)used, fmt, ap);
     va_end(ap);
     return st;
 }
@@ -51,23 +54,20 @@ static deft_status check_definition(const deft_op_def *d, sentence s)
 {
     if (!d->name || !is_operator_name(d->name))
         return refuse_definition(s, DEFT_E_ARG,
-                                 "op_define: \"%.80s\" is no name: it has letters, digits, '_', "
+                                 "\"%.80s\" is no name: it has letters, digits, '_', "
                                  "'-' and a '.' within, and "
                                  "at most %d bytes, as \"acme.rms_norm\"",
                                  d->name ? d->name : "", DEFT_OP_MAX_NAME);
     if (!d->version)
-        return refuse_definition(s, DEFT_E_ARG,
-                                 "op_define: %s: the version is 0, it must be at least 1", d->name);
-    if (!d->body)
-        return refuse_definition(s, DEFT_E_ARG, "op_define: %s: the body is NULL", d->name);
+        return refuse_definition(s, DEFT_E_ARG, "%s: the version is 0, it must be at least 1",
+                                 d->name);
+    if (!d->body) return refuse_definition(s, DEFT_E_ARG, "%s: the body is NULL", d->name);
     if (d->n_in > DEFT_OP_MAX_TENSORS || d->n_out > DEFT_OP_MAX_TENSORS || !d->n_out)
-        return refuse_definition(
-            s, DEFT_E_ARG,
-            "op_define: %s: %u inputs, %u results; at most %d of each, and one result", d->name,
-            d->n_in, d->n_out, DEFT_OP_MAX_TENSORS);
-    if (d->attribute_bytes > DEFT_OP_MAX_ATTRIBUTES)
         return refuse_definition(s, DEFT_E_ARG,
-                                 "op_define: %s: attributes of %zu bytes; at most %d bytes",
+                                 "%s: %u inputs, %u results; at most %d of each, and one result",
+                                 d->name, d->n_in, d->n_out, DEFT_OP_MAX_TENSORS);
+    if (d->attribute_bytes > DEFT_OP_MAX_ATTRIBUTES)
+        return refuse_definition(s, DEFT_E_ARG, "%s: attributes of %zu bytes; at most %d bytes",
                                  d->name, d->attribute_bytes, DEFT_OP_MAX_ATTRIBUTES);
     return DEFT_OK;
 }
@@ -75,9 +75,21 @@ static deft_status check_definition(const deft_op_def *d, sentence s)
 static bool is_defined_so(const deft_op *op, const deft_op_def *d)
 {
     const deft_op_def *const o = &op->def;
-    return o->version == d->version && o->n_in == d->n_in && o->n_out == d->n_out &&
-           o->attribute_bytes == d->attribute_bytes && o->body == d->body && o->grad == d->grad &&
-           o->batch == d->batch;
+    return o->n_in == d->n_in && o->n_out == d->n_out && o->attribute_bytes == d->attribute_bytes &&
+           o->body == d->body && o->grad == d->grad && o->batch == d->batch;
+}
+
+/* Whether two texts, each of which may be NULL, are equal. */
+static bool are_equal_texts(const char *a, const char *b)
+{
+    return a && b ? !strcmp(a, b) : a == b;
+}
+
+static bool is_formula_of(const df_formula *f, const deft_formula_def *d)
+{
+    return f && are_equal_texts(f->text, d->text) &&
+           are_equal_texts(f->derivative, d->derivative) && f->reference == d->reference &&
+           f->ulps == df_formula_ulps(d);
 }
 
 /* ---- the list ---- */
@@ -96,32 +108,50 @@ static deft_op **find_operator(deft_runtime *rt, const char *name)
     return at;
 }
 
-/* Adds d under the lock, or finds it. */
-static deft_status add_operator(deft_runtime *rt, const deft_op_def *d, deft_op **out, sentence s)
+/* Adds d under the lock, or finds it. formula: that of the body, or NULL. */
+static deft_status add_operator(deft_runtime *rt, const deft_op_def *d,
+                                const deft_formula_def *formula, deft_op **out, sentence s)
 {
     deft_op *op = *find_operator(rt, d->name);
-    if (op && is_defined_so(op, d)) {
+    const bool is_equal =
+        op && op->def.version == d->version &&
+        (formula ? is_formula_of(op->formula, formula) : !op->formula && is_defined_so(op, d));
+    if (is_equal) {
         *out = op;
         return DEFT_OK;
     }
     if (op && op->def.version != d->version)
         return refuse_definition(s, DEFT_E_STATE,
-                                 "op_define: %s has version %u in this runtime, and not version %u",
-                                 d->name, op->def.version, d->version);
+                                 "%s has version %u in this runtime, and not version %u", d->name,
+                                 op->def.version, d->version);
     if (op)
         return refuse_definition(s, DEFT_E_STATE,
-                                 "op_define: %s has another definition in this runtime, which also "
+                                 "%s has another definition in this runtime, which also "
                                  "is version %u",
                                  d->name, d->version);
     op = df_mem_zalloc(rt->mem, sizeof *op);
     if (!op)
-        return refuse_definition(s, DEFT_E_MEMORY, "op_define: %s: no memory for %zu bytes",
-                                 d->name, sizeof *op);
+        return refuse_definition(s, DEFT_E_MEMORY, "%s: no memory for %zu bytes", d->name,
+                                 sizeof *op);
+    if (formula) {
+        deft_status st;
+        op->own = &op->formula;
+        op->formula = df_formula_new(rt->mem, formula, &op->formula_bytes, &st, s.at, s.n);
+        if (!op->formula) {
+            df_op_free(rt->mem, &op);
+            return st;
+        }
+    }
     op->rt = rt;
     op->def = *d;
+    if (formula) {
+        op->def.n_in = op->formula->value.n_inputs;
+        op->def.n_out = op->formula->value.n_results;
+    }
     memcpy(op->name, d->name, strlen(d->name) + 1);
     op->def.name = op->name;
     op->is_simple = !d->grad && !d->batch;
+    op->takes_attributes = d->attribute_bytes && !op->own;
     op->number = ++rt->n_ops;
     op->next = rt->ops;
     *out = rt->ops = op;
@@ -131,43 +161,71 @@ static deft_status add_operator(deft_runtime *rt, const deft_op_def *d, deft_op 
 deft_status deft_op_define(deft_runtime *rt, const deft_op_def *def, deft_op **out, char *why,
                            size_t n)
 {
-    const sentence s = begin_sentence(why, n);
+    const sentence s = begin_sentence("op_define", why, n);
     deft_op_def d;
     if (out) *out = NULL;
     if (!rt || !def || !out)
-        return refuse_definition(s, DEFT_E_ARG,
-                                 "op_define: the runtime, the definition or out is NULL");
+        return refuse_definition(s, DEFT_E_ARG, "the runtime, the definition or out is NULL");
     if (!def->size)
-        return refuse_definition(
-            s, DEFT_E_ARG,
-            "op_define: the size of deft_op_def is 0, it must be sizeof(deft_op_def)");
+        return refuse_definition(s, DEFT_E_ARG,
+                                 "the size of deft_op_def is 0, it must be sizeof(deft_op_def)");
     df_take_options(&d, sizeof d, def, def->size);
     deft_status st = check_definition(&d, s);
     if (st != DEFT_OK) return st;
     lock_operators(rt);
-    st = add_operator(rt, &d, out, s);
+    st = add_operator(rt, &d, NULL, out, s);
+    df_fork_lock_give(&rt->op_lock);
+    return st;
+}
+
+deft_status deft_formula_define(deft_runtime *rt, const deft_formula_def *def, deft_op **out,
+                                char *why, size_t n)
+{
+    const sentence s = begin_sentence("formula_define", why, n);
+    deft_formula_def d;
+    if (out) *out = NULL;
+    if (!rt || !def || !out)
+        return refuse_definition(s, DEFT_E_ARG, "the runtime, the definition or out is NULL");
+    if (!def->size)
+        return refuse_definition(
+            s, DEFT_E_ARG,
+            "the size of deft_formula_def is 0, it must be sizeof(deft_formula_def)");
+    df_take_options(&d, sizeof d, def, def->size);
+    deft_op_def op = { .size = sizeof op,
+                       .name = d.name,
+                       .version = d.version,
+                       .n_out = 1,
+                       .attribute_bytes = sizeof(df_formula *),
+                       .body = df_formula_body,
+                       .grad = d.derivative ? df_formula_grad : NULL };
+    deft_status st = check_definition(&op, s);
+    if (st != DEFT_OK) return st;
+    if (!d.text) return refuse_definition(s, DEFT_E_ARG, "%s: the text is NULL", d.name);
+    if (!(d.ulps >= 0))
+        return refuse_definition(s, DEFT_E_ARG, "%s: %g ulps; at least 0", d.name, d.ulps);
+    lock_operators(rt);
+    st = add_operator(rt, &op, &d, out, s);
     df_fork_lock_give(&rt->op_lock);
     return st;
 }
 
 deft_status deft_op_destroy(deft_op **pop, char *why, size_t n)
 {
-    const sentence s = begin_sentence(why, n);
+    const sentence s = begin_sentence("op_destroy", why, n);
     deft_op *const op = pop ? *pop : NULL;
     if (!op) return DEFT_OK;
     deft_runtime *const rt = op->rt;
     const uint32_t users = atomic_load(&op->users);
     if (users)
         return refuse_definition(s, DEFT_E_STATE,
-                                 "op_destroy: %s: the records of %u calls may need its gradient or "
+                                 "%s: the records of %u calls may need its gradient or "
                                  "its batch rule: end their step, or their outermost scope, first",
                                  op->name, users);
     lock_operators(rt);
     deft_op **const at = find_operator(rt, op->name);
     if (*at == op) *at = op->next;
     df_fork_lock_give(&rt->op_lock);
-    df_mem_free(rt->mem, op, sizeof *op);
-    *pop = NULL;
+    df_op_free(rt->mem, pop);
     return DEFT_OK;
 }
 

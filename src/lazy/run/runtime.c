@@ -53,7 +53,7 @@ static void runtime_free(deft_runtime **rt)
     df_sites_destroy(&r->sites);
     for (deft_op *op = r->ops, *next; op; op = next) {
         next = op->next;
-        df_mem_free(r->mem, op, sizeof *op);
+        df_op_free(r->mem, &op);
     }
     df_fork_lock_finish(&r->op_lock);
     if (r->plugin_dir) df_mem_free(r->mem, r->plugin_dir, strlen(r->plugin_dir) + 1);
