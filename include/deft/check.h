@@ -84,6 +84,19 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_op_check(deft_ctx *cx, const deft_op *
                                                    const deft_check_options *options, char *report,
                                                    size_t n);
 
+/** Checks an operator on these inputs, for deft_op_cases_fn. label says which inputs they are, and
+ * may be NULL. All else is as for deft_op_check, which it calls. */
+typedef void (*deft_op_case_fn)(void *user, const char *label, const deft_op *op,
+                                deft_tensor *const *in, size_t n_in, const void *attributes);
+
+/** A function with the name deft_op_cases, which a shared library of operators exports for the
+ * command `deft opcheck` (docs/cli.md). It defines its operators, and calls check(user, ...) for
+ * each of them, once or with several inputs. A scope is open around it, in which it may compute. A
+ * status other than DEFT_OK ends the command.
+ *
+ *   deft_status deft_op_cases(deft_ctx *cx, deft_op_case_fn check, void *user); */
+typedef deft_status (*deft_op_cases_fn)(deft_ctx *cx, deft_op_case_fn check, void *user);
+
 #ifdef __cplusplus
 }
 #endif

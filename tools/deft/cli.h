@@ -78,6 +78,7 @@ int cli_perfetto(int argc, char **argv);
 int cli_bundle(int argc, char **argv);
 int cli_report(int argc, char **argv);
 int cli_cache(int argc, char **argv);
+int cli_opcheck(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
 int cli_ops(int argc, char **argv);
 int cli_ops_json(void); /* deft ops --json */

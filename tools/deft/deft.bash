@@ -27,7 +27,7 @@ _deft()
     fi
     if ((COMP_CWORD == 1)); then
         mapfile -t COMPREPLY < <(compgen -W \
-            "opt run aot dot diff minimize stats perfetto bundle report cache doctor ops api --version --help" -- "$cur")
+            "opt run aot dot diff minimize stats perfetto bundle report cache opcheck doctor ops api --version --help" -- "$cur")
         return
     fi
     local run="--tier= --threads= --seed= --passes= --fast --nofuse"
@@ -50,6 +50,7 @@ _deft()
         words="--dir="
         ((COMP_CWORD == 2)) && mapfile -t COMPREPLY < <(compgen -W "stat verify clear pack unpack" -- "$cur") && return
         ;;
+    opcheck) words="--seed= --directions= --no-second" ;;
     doctor | ops) return ;;
     esac
     if [[ $cur == -* ]]; then

@@ -78,6 +78,10 @@ static const char usage_logs[] =
     "                writes the entries of all folders to one file; writes those of such a\n"
     "                file to the first folder\n"
     "    --dir=FOLDERS    as DEFT_CACHE_DIR                            (that variable)\n"
+    "  opcheck LIBRARY  checks operators of a shared library (deft/check.h)\n"
+    "    --seed=N         of all numbers that are drawn                (0)\n"
+    "    --directions=N   in which each input is moved                 (2)\n"
+    "    --no-second      without gradients of gradients\n"
     "  doctor        what was found on this machine\n"
     "  ops           the table of ops\n"
     "    --json           every op with all its rules, as JSON\n"
@@ -114,15 +118,25 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         int (*run)(int argc, char **argv);
-    } commands[] = { { "opt", cli_opt },       { "run", cli_run },
-                     { "aot", cli_aot },       { "dot", cli_dot },
-                     { "diff", cli_diff },     { "minimize", cli_minimize },
-                     { "stats", cli_stats },   { "perfetto", cli_perfetto },
-                     { "bundle", cli_bundle }, { "report", cli_report },
-                     { "cache", cli_cache },   { "doctor", cli_doctor },
-                     { "ops", cli_ops },       { "api", cli_api },
-                     { "--version", version }, { "--help", help },
-                     { "help", help },         { "-h", help } };
+    } commands[] = { { "opt", cli_opt },
+                     { "run", cli_run },
+                     { "aot", cli_aot },
+                     { "dot", cli_dot },
+                     { "diff", cli_diff },
+                     { "minimize", cli_minimize },
+                     { "stats", cli_stats },
+                     { "perfetto", cli_perfetto },
+                     { "bundle", cli_bundle },
+                     { "report", cli_report },
+                     { "cache", cli_cache },
+                     { "doctor", cli_doctor },
+                     { "ops", cli_ops },
+                     { "api", cli_api },
+                     { "opcheck", cli_opcheck },
+                     { "--version", version },
+                     { "--help", help },
+                     { "help", help },
+                     { "-h", help } };
     if (argc < 2) {
         put_usage(stderr);
         return CLI_USAGE;
