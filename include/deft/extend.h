@@ -116,8 +116,8 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_op_define(deft_runtime *rt, const deft
  * allowed. No call of the operator may be under way. It must come before the last reference to the
  * runtime is given back.
  *
- * DEFT_E_STATE: records of an open step or scope may still need `grad` or `batch`. Then nothing
- * changes. why and n are as in deft_op_define. */
+ * DEFT_E_STATE: records of an open step or scope may still need `grad` or `batch`, or formulas call
+ * the operator. Then nothing changes. why and n are as in deft_op_define. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_op_destroy(deft_op **op, char *why, size_t n);
 
 /** The name, the version, and the numbers of inputs and results of an operator. NULL gives "" and

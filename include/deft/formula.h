@@ -32,6 +32,8 @@
  *               deft_; min and max for minimum and maximum; where, fma, and clamp(x, low, high);
  *               names of dtypes, which are casts: f64(x), i32(x)
  *               polyval(x, a, b, c) is a x^2 + b x + c, as (a * x + b) * x + c
+ *   formulas    with one result that the same runtime has already: acme.j1(x). Their names have no
+ *               '-'
  *   numbers     1, 0x1f, 0.5, 1e-3, and pi, inf, nan
  *   comments    as in C
  *
@@ -77,8 +79,9 @@ typedef struct deft_formula_def {
     double ulps; /**< The most allowed, in units of the last place of the result. 0: 4. */
 } deft_formula_def;
 
-/** Defines a formula, and sets *out to an operator, which is borrowed from the runtime.
- * deft_op_call takes it with NULL attributes. deft_op_destroy removes it.
+/** Defines a formula. *out becomes an operator that the runtime owns. deft_op_call takes it with
+ * NULL attributes. deft_op_destroy removes it, but not while another formula calls it
+ * (DEFT_E_STATE).
  *
  * why and n are as in deft_op_define. A sentence about a text names line and column. On failure
  * *out is NULL.

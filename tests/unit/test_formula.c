@@ -2,6 +2,8 @@
  *
  * Formulas: that each function and operator of the language is that of deft, that numbers keep
  * their values in all dtypes, derivatives of both kinds, and the sentence of each mistake.
+ *
+ * Why this file is long: each function, operator and mistake of the language has a row.
  */
 #include "support/harness.h"
 
@@ -414,6 +416,46 @@ Test(formula, has_derivatives_of_complex_numbers)
     for (int i = 0; i < 4; i++) cr_assert_float_eq(g[0][i], g[1][i], 1e-12, "%d", i);
 }
 
+/* ---- formulas in formulas ---- */
+
+/* The derivatives of the called formula are those that it defines. */
+Test(formula, calls_other_formulas)
+{
+    char why[256];
+    deft_op *inner = define(DEF(.name = "call.inner", .text = "(x, a) { return x * x * a; }",
+                                .derivative = "(x, a) { return 2 * a * x + 100, x * x; }"));
+    deft_op *outer =
+        define(DEF(.name = "call.outer", .text = "(x) { return call.inner(x + 1, 3) - x; }",
+                   .derivative = "(x) { return call.inner(x, 1); }"));
+    deft_op *again = define(
+        DEF(.name = "call.again", .text = "(x) { return call.inner(x, 2) + call.inner(2, x); }"));
+    deft_tensor *const x = number(0.5);
+    const deft_scope step = deft_step_begin(r.cx);
+    double v;
+    OK(&r, deft_item_f64(deft_apply(outer, x), &v));
+    cr_assert_eq(v, 1.5 * 1.5 * 3 - 0.5);
+    cr_assert_eq(slope_by(deft_apply(outer, x), &x, 1, 0), 0.25);
+    cr_assert_eq(slope_by(deft_apply(again, x), &x, 1, 0), 102 + 4);
+    OK(&r, deft_step_end(step));
+    /* What is called stays, until the last that calls it has gone. */
+    cr_assert_eq(deft_op_destroy(&inner, why, sizeof why), DEFT_E_STATE);
+    cr_assert_str_eq(why, "op_destroy: call.inner: 3 texts of formulas call it");
+    OK(&r, deft_op_destroy(&outer, NULL, 0));
+    cr_assert_eq(deft_op_destroy(&inner, why, sizeof why), DEFT_E_STATE);
+    OK(&r, deft_op_destroy(&again, NULL, 0));
+    OK(&r, deft_op_destroy(&inner, NULL, 0));
+    cr_assert_null(inner);
+}
+
+Test(formula, has_the_plan_of_the_formulas_it_calls)
+{
+    (void)define(DEF(.name = "call.square", .text = "(x) { return x * x; }"));
+    deft_op *const by_call = formula("(x, y) { return call.square(x) + call.square(y) * 2; }");
+    deft_op *const by_hand = formula("(x, y) { a = x * x; return a + y * y * 2; }");
+    deft_tensor *const x = VECTOR(1, 2), *const y = VECTOR(3, 4);
+    EXPECT_EQUAL_PLANS(deft_apply(by_call, x, y), deft_apply(by_hand, x, y), "call");
+}
+
 /* ---- checks ---- */
 
 static void logistic(const double *in, double *out)
@@ -460,8 +502,26 @@ Test(formula, is_checked)
 
 /* ---- mistakes ---- */
 
+static deft_status identity(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                            size_t n_out, void *user)
+{
+    (void)cx, (void)n_in, (void)n_out, (void)user;
+    out[0] = in[0];
+    return DEFT_OK;
+}
+
 Test(formula, reports_wrong_texts)
 {
+    deft_op *body;
+    const deft_op_def with_body = { .size = sizeof with_body,
+                                    .name = "known.body",
+                                    .version = 1,
+                                    .n_in = 1,
+                                    .n_out = 1,
+                                    .body = identity };
+    OK(&r, deft_op_define(r.rt, &with_body, &body, NULL, 0));
+    (void)define(DEF(.name = "known.one", .text = "(x) { return x; }"));
+    (void)define(DEF(.name = "known.two", .text = "(x) { return x, x; }"));
     static const struct {
         const char *text, *sentence;
     } row[] = {
@@ -471,7 +531,16 @@ Test(formula, reports_wrong_texts)
         { "(x, x) { return x; }", "column 5: \"x\" has a value already" },
         { "(x) { x = 1; return x; }", "\"x\" has a value already" },
         { "(x) { return = 1; }", "an expression is missing before '='" },
-        { "(return) { return 1; }", "\"return\" is no name" },
+        { "(return) { return 1; }", "\"return\" is no name of a value" },
+        { "(x.y) { return 1; }", "\"x.y\" is no name of a value" },
+        { "(x) { a.b = x; return x; }", "\"a.b\" is no name of a value" },
+        { "(x) { return x.y; }", "\"x.y\" has no value yet" },
+        { "(x) { return no.such(x); }", "no.such is no formula of this runtime" },
+        { "(x) { return wrong.text(x); }", "wrong.text is no formula of this runtime" },
+        { "(x) { return known.body(x); }", "known.body is no formula of this runtime" },
+        { "(x) { return known.two(x); }", "known.two has 2 results, and must have one" },
+        { "(x) { return known.one(x, x); }", "known.one takes 1 arguments, and not 2" },
+        { "(x) { return known.one(2); }", "known.one of numbers alone: write its value" },
         { "(x) { return x }", "column 16: ';' is missing before '}'" },
         { "(x) { return x; ", "'}' is missing at the end" },
         { "(x) { return x; } x", "column 19: 'x' after the end" },

@@ -22,6 +22,7 @@ struct deft_op {
     size_t formula_bytes;
     const void *own;        /* the attributes of all calls: &formula, or NULL */
     _Atomic uint32_t users; /* number of df_op_held of its calls (annotations.h) */
+    uint32_t n_callers;     /* texts of formulas that call it; op_lock guards it */
 };
 
 /* Frees an operator that is in no list, and sets *op to NULL. */

@@ -108,6 +108,19 @@ static deft_op **find_operator(deft_runtime *rt, const char *name)
     return at;
 }
 
+/* A df_formula_find_fn. */
+static deft_op *operator_of_name(deft_runtime *rt, const char *name)
+{
+    return *find_operator(rt, name);
+}
+
+/* Notes that a text calls other formulas, or calls them no more: then by is -1. */
+static void count_callers(const df_formula_code *c, int by)
+{
+    for (uint32_t i = 0; i < c->n_called; i++)
+        ((deft_op *)(uintptr_t)c->called[i])->n_callers += (uint32_t)by;
+}
+
 /* Adds d under the lock, or finds it. formula: that of the body, or NULL. */
 static deft_status add_operator(deft_runtime *rt, const deft_op_def *d,
                                 const deft_formula_def *formula, deft_op **out, sentence s)
@@ -136,7 +149,8 @@ static deft_status add_operator(deft_runtime *rt, const deft_op_def *d,
     if (formula) {
         deft_status st;
         op->own = &op->formula;
-        op->formula = df_formula_new(rt->mem, formula, &op->formula_bytes, &st, s.at, s.n);
+        op->formula =
+            df_formula_new(rt, operator_of_name, formula, &op->formula_bytes, &st, s.at, s.n);
         if (!op->formula) {
             df_op_free(rt->mem, &op);
             return st;
@@ -145,6 +159,8 @@ static deft_status add_operator(deft_runtime *rt, const deft_op_def *d,
     op->rt = rt;
     op->def = *d;
     if (formula) {
+        count_callers(&op->formula->value, 1);
+        count_callers(&op->formula->slope, 1);
         op->def.n_in = op->formula->value.n_inputs;
         op->def.n_out = op->formula->value.n_results;
     }
@@ -222,9 +238,19 @@ deft_status deft_op_destroy(deft_op **pop, char *why, size_t n)
                                  "its batch rule: end their step, or their outermost scope, first",
                                  op->name, users);
     lock_operators(rt);
+    const uint32_t n_callers = op->n_callers;
     deft_op **const at = find_operator(rt, op->name);
-    if (*at == op) *at = op->next;
+    if (!n_callers && *at == op) {
+        *at = op->next;
+        if (op->formula) {
+            count_callers(&op->formula->value, -1);
+            count_callers(&op->formula->slope, -1);
+        }
+    }
     df_fork_lock_give(&rt->op_lock);
+    if (n_callers)
+        return refuse_definition(s, DEFT_E_STATE, "%s: %u texts of formulas call it", op->name,
+                                 n_callers);
     df_op_free(rt->mem, pop);
     return DEFT_OK;
 }

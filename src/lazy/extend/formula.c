@@ -2,6 +2,8 @@
  *
  * Translates formulas (deft/formula.h) to code: a recursive descent over the text. Steps that are
  * equal are one, and operations on numbers alone are computed here.
+ *
+ * Why this file is long: it is one grammar, whose rules call each other.
  */
 #include "lazy/extend/formula.h"
 
@@ -17,6 +19,9 @@ enum {
     MOST_NAMES = 256,
     MOST_DEPTH = 64, /* of parentheses and of operators without them */
     MOST_BYTES = 65535,
+    MOST_CALLED = 64,    /* other formulas */
+    MOST_ARGUMENTS = 64, /* of one call */
+    MOST_CALL_ARGUMENTS = 1000,
     NO_REF = 0xFFFF, /* after an error */
 };
 
@@ -56,8 +61,10 @@ typedef struct named_value {
 typedef struct formula_parser {
     const char *text, *at;
     const char *what; /* the name of the operator, for sentences */
+    deft_runtime *rt;
+    df_formula_find_fn find;
     int depth;
-    uint32_t n_inputs, n_steps, n_numbers, n_names, n_results;
+    uint32_t n_inputs, n_steps, n_numbers, n_names, n_results, n_called, n_arguments;
     bool is_slope; /* results may be numbers */
     deft_status st;
     char *why;
@@ -65,6 +72,8 @@ typedef struct formula_parser {
     df_formula_number number[MOST_NUMBERS];
     df_formula_step step[DF_FORMULA_MOST_STEPS];
     named_value name[MOST_NAMES];
+    deft_op *called[MOST_CALLED];
+    df_formula_ref argument[MOST_CALL_ARGUMENTS];
     df_formula_ref result[DEFT_OP_MAX_TENSORS * DEFT_OP_MAX_TENSORS];
 } formula_parser;
 
@@ -136,13 +145,15 @@ static bool expect_token(formula_parser *p, const char *s)
     return false;
 }
 
-/* The name that comes next; n is 0 when there is none. */
+/* The name that comes next; n is 0 when there is none. Names of other formulas have points. */
 static text_span take_name(formula_parser *p)
 {
     skip_to_token(p);
     text_span s = { p->at, 0 };
     if (!text_is_letter(*p->at)) return s;
-    while (text_is_letter(s.at[s.n]) || text_is_digit(s.at[s.n])) s.n++;
+    while (text_is_letter(s.at[s.n]) || text_is_digit(s.at[s.n]) ||
+           (s.at[s.n] == '.' && text_is_letter(s.at[s.n + 1])))
+        s.n++;
     p->at += s.n;
     return s;
 }
@@ -349,13 +360,54 @@ static bool find_dtype(text_span s, df_formula_ref *dtype)
     return false;
 }
 
+/* The formula that s names, which takes n arguments. NULL after a mistake. */
+static deft_op *find_called(formula_parser *p, text_span s, uint32_t n)
+{
+    char name[DEFT_OP_MAX_NAME + 1];
+    (void)snprintf(name, sizeof name, "%.*s", shown_length(s), s.at);
+    deft_op *const op = s.n < sizeof name ? p->find(p->rt, name) : NULL;
+    if (!op || !op->formula)
+        fail_at(p, s.at, DEFT_E_ARG, "%s is no formula of this runtime", name);
+    else if (op->def.n_out != 1)
+        fail_at(p, s.at, DEFT_E_ARG, "%s has %u results, and must have one", name, op->def.n_out);
+    else if (op->def.n_in != n)
+        fail_at(p, s.at, DEFT_E_ARG, "%s takes %u arguments, and not %u", name, op->def.n_in, n);
+    return p->st == DEFT_OK ? op : NULL;
+}
+
+/* The call of another formula. */
+static df_formula_ref call_formula(formula_parser *p, text_span s, const df_formula_ref *a,
+                                   uint32_t n)
+{
+    deft_op *const op = find_called(p, s, n);
+    uint32_t which = 0, i = 0;
+    if (!op) return NO_REF;
+    while (i < n && text_is_number(a[i])) i++;
+    if (i == n) {
+        fail_at(p, s.at, DEFT_E_ARG, "%s of numbers alone: write its value", op->name);
+        return NO_REF;
+    }
+    while (which < p->n_called && p->called[which] != op) which++;
+    if (which == MOST_CALLED || p->n_arguments + n > MOST_CALL_ARGUMENTS) {
+        fail_at(p, s.at, DEFT_E_LIMIT, "more than %d formulas are called, with %d arguments",
+                MOST_CALLED, MOST_CALL_ARGUMENTS);
+        return NO_REF;
+    }
+    if (which == p->n_called) p->called[p->n_called++] = op;
+    const uint32_t first = p->n_arguments;
+    memcpy(&p->argument[first], a, n * sizeof *a);
+    p->n_arguments += n;
+    return text_step(p, DF_FORMULA_CALL, (df_formula_ref)which, (df_formula_ref)first,
+                     (df_formula_ref)n);
+}
+
 static df_formula_ref text_call(formula_parser *p, text_span s)
 {
-    enum { MOST_ARGUMENTS = 64 };
     df_formula_ref a[MOST_ARGUMENTS] = { 0 }, dtype;
     uint32_t op, wants;
     const uint32_t n = argument_list(p, a, MOST_ARGUMENTS);
     if (p->st != DEFT_OK) return NO_REF;
+    if (memchr(s.at, '.', s.n)) return call_formula(p, s, a, n);
     if (is_word(s, "polyval")) return text_polynomial(p, s.at, a, n);
     if (is_word(s, "clamp") && n == 3)
         return text_apply(p, s.at, DF_FORMULA_minimum,
@@ -506,8 +558,8 @@ static void add_name(formula_parser *p, text_span s, df_formula_ref value)
     for (uint32_t i = 0; i < p->n_names; i++)
         if (s.n == p->name[i].text.n && !memcmp(s.at, p->name[i].text.at, s.n))
             fail_at(p, s.at, DEFT_E_ARG, "\"%.*s\" has a value already", shown_length(s), s.at);
-    if (is_word(s, "return"))
-        fail_at(p, s.at, DEFT_E_ARG, "\"return\" is no name");
+    if (is_word(s, "return") || memchr(s.at, '.', s.n))
+        fail_at(p, s.at, DEFT_E_ARG, "\"%.*s\" is no name of a value", shown_length(s), s.at);
     else if (p->n_names == MOST_NAMES)
         fail_at(p, s.at, DEFT_E_LIMIT, "more than %d names", MOST_NAMES);
     if (p->st == DEFT_OK) p->name[p->n_names++] = (named_value){ s, value };
@@ -575,11 +627,11 @@ static void parse_formula(formula_parser *p, uint32_t most)
 
 /* Translates one text. value: what it is the derivative of, or NULL. Returns a parser, for
  * df_mem_free. NULL with *st and a sentence in why, of n bytes, when the text is refused. */
-static formula_parser *translate_text(const df_mem *mem, const deft_formula_def *def,
-                                      const formula_parser *value, deft_status *st, char *why,
-                                      size_t n)
+static formula_parser *translate_text(deft_runtime *rt, df_formula_find_fn find,
+                                      const deft_formula_def *def, const formula_parser *value,
+                                      deft_status *st, char *why, size_t n)
 {
-    formula_parser *p = df_mem_zalloc(mem, sizeof *p);
+    formula_parser *p = df_mem_zalloc(rt->mem, sizeof *p);
     if (!p) {
         *st = DEFT_E_MEMORY;
         if (n) (void)snprintf(why, n, "formula_define: %s: no memory", def->name);
@@ -587,6 +639,8 @@ static formula_parser *translate_text(const df_mem *mem, const deft_formula_def 
     }
     p->text = p->at = value ? def->derivative : def->text;
     p->what = def->name;
+    p->rt = rt;
+    p->find = find;
     p->is_slope = value != NULL;
     p->why = why;
     p->n_why = n;
@@ -602,7 +656,7 @@ static formula_parser *translate_text(const df_mem *mem, const deft_formula_def 
     if (value && p->n_results != most)
         fail_at(p, p->text, DEFT_E_ARG, "%u partial derivatives; there are %u", p->n_results, most);
     *st = p->st;
-    if (p->st != DEFT_OK) df_mem_free(mem, p, sizeof *p), p = NULL;
+    if (p->st != DEFT_OK) df_mem_free(rt->mem, p, sizeof *p), p = NULL;
     return p;
 }
 
@@ -610,8 +664,8 @@ static formula_parser *translate_text(const df_mem *mem, const deft_formula_def 
 
 static size_t code_bytes(const formula_parser *p)
 {
-    return p->n_numbers * sizeof *p->number + p->n_steps * sizeof *p->step +
-           p->n_results * sizeof *p->result;
+    return p->n_called * sizeof *p->called + p->n_numbers * sizeof *p->number +
+           p->n_steps * sizeof *p->step + (p->n_results + p->n_arguments) * sizeof *p->result;
 }
 
 static const void *put_text_list(char **at, const void *from, size_t n)
@@ -627,12 +681,15 @@ static void put_text_code(df_formula_code *c, const formula_parser *p, char **at
     c->n_inputs = p->n_inputs;
     c->n_steps = p->n_steps;
     c->n_results = p->n_results;
+    c->n_called = p->n_called;
+    c->called = put_text_list(at, (const void *)p->called, p->n_called * sizeof *p->called);
     c->number = put_text_list(at, p->number, p->n_numbers * sizeof *p->number);
     c->step = put_text_list(at, p->step, p->n_steps * sizeof *p->step);
     c->result = put_text_list(at, p->result, p->n_results * sizeof *p->result);
+    c->argument = put_text_list(at, p->argument, p->n_arguments * sizeof *p->argument);
 }
 
-/* The lists of both functions come after the head, numbers of 8 bytes before those of 2. */
+/* The lists of both functions come after the head, elements of 8 bytes before those of 2. */
 static df_formula *formula_block(const df_mem *mem, const deft_formula_def *def,
                                  const formula_parser *value, const formula_parser *slope,
                                  size_t *bytes)
@@ -656,12 +713,13 @@ static df_formula *formula_block(const df_mem *mem, const deft_formula_def *def,
     return f;
 }
 
-df_formula *df_formula_new(const df_mem *mem, const deft_formula_def *def, size_t *bytes,
-                           deft_status *st, char *why, size_t n)
+df_formula *df_formula_new(deft_runtime *rt, df_formula_find_fn find, const deft_formula_def *def,
+                           size_t *bytes, deft_status *st, char *why, size_t n)
 {
+    const df_mem *const mem = rt->mem;
     df_formula *f = NULL;
-    formula_parser *slope = NULL, *const value = translate_text(mem, def, NULL, st, why, n);
-    if (value && def->derivative) slope = translate_text(mem, def, value, st, why, n);
+    formula_parser *slope = NULL, *const value = translate_text(rt, find, def, NULL, st, why, n);
+    if (value && def->derivative) slope = translate_text(rt, find, def, value, st, why, n);
     if (*st == DEFT_OK) {
         f = formula_block(mem, def, value, slope, bytes);
         if (!f) *st = DEFT_E_MEMORY;

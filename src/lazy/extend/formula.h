@@ -17,6 +17,7 @@ typedef enum df_formula_op {
         DF_FORMULA_FMA,
     DF_FORMULA_WHERE,
     DF_FORMULA_CAST, /* its second operand is the dtype */
+    DF_FORMULA_CALL, /* of another formula; operands: which, the first argument and their number */
     DF_FORMULA_OPS
 } df_formula_op;
 enum {
@@ -42,10 +43,12 @@ typedef struct df_formula_number {
 
 /* A function. Its lists are in the block of the formula. */
 typedef struct df_formula_code {
-    uint32_t n_inputs, n_steps, n_results;
+    uint32_t n_inputs, n_steps, n_results, n_called;
+    const deft_op *const *called;
     const df_formula_number *number;
     const df_formula_step *step;
     const df_formula_ref *result;
+    const df_formula_ref *argument; /* of all calls */
 } df_formula_code;
 
 /* What an operator has that is defined by a formula: one block of memory, which does not change. */
@@ -62,10 +65,13 @@ DF_INLINE double df_formula_ulps(const deft_formula_def *def)
     return def->ulps > 0 ? def->ulps : 4;
 }
 
+/* How a text finds another formula: the operator of this name, or NULL. */
+typedef deft_op *(*df_formula_find_fn)(deft_runtime *rt, const char *name);
+
 /* Translates def to a block of *bytes. Returns NULL with *st and a sentence in why, of n bytes,
  * when def is refused. */
-df_formula *df_formula_new(const df_mem *mem, const deft_formula_def *def, size_t *bytes,
-                           deft_status *st, char *why, size_t n);
+df_formula *df_formula_new(deft_runtime *rt, df_formula_find_fn find, const deft_formula_def *def,
+                           size_t *bytes, deft_status *st, char *why, size_t n);
 
 /* The body of an operator, and its gradient. The attributes are a pointer to the formula. */
 deft_status df_formula_body(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,

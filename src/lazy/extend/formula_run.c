@@ -101,12 +101,23 @@ static deft_tensor *where_numbers(const formula_run *r, const df_formula_step *s
                       deft_cast(operand_of(r, s->operand[2]), t));
 }
 
+/* The result of another formula. */
+static deft_tensor *run_called(const formula_run *r, const df_formula_step *s)
+{
+    deft_tensor *in[DEFT_OP_MAX_TENSORS], *out = NULL;
+    const df_formula_ref *const a = &r->code->argument[s->operand[1]];
+    const uint32_t n = s->operand[2];
+    for (uint32_t i = 0; i < n; i++) in[i] = operand_of(r, a[i]);
+    return deft_op_call(r->cx, r->code->called[s->operand[0]], in, n, NULL, &out, 1) ? out : NULL;
+}
+
 static deft_tensor *run_formula_step(const formula_run *r, const df_formula_step *s)
 {
     const df_formula_ref *const o = s->operand;
     if (s->op < DF_FORMULA_FIRST_BINARY) return unary_fn[s->op](operand_of(r, o[0]));
     if (s->op < DF_FORMULA_FMA) return run_binary(r, s);
     if (s->op == DF_FORMULA_CAST) return deft_cast(operand_of(r, o[0]), (deft_dtype)o[1]);
+    if (s->op == DF_FORMULA_CALL) return run_called(r, s);
     if (s->op == DF_FORMULA_FMA)
         return deft_fma(operand_of(r, o[0]), operand_of(r, o[1]), operand_of(r, o[2]));
     if (is_formula_number(o[1]) && is_formula_number(o[2])) return where_numbers(r, s);
