@@ -163,7 +163,7 @@ struct df_gen {
     LLVMTypeRef i1, i8, i16, i32, i64, f32, f64, ptr, nothing;
     LLVMValueRef copy_fn; /* function that copies bytes, for tails; NULL until first needed */
     /* Functions that transpose elements of 1, 2, 4 and 8 bytes; NULL until first needed. */
-    LLVMValueRef transpose_fn[4];
+    LLVMValueRef transpose_fn[2][4];
 
     /* the function being written */
     LLVMValueRef fn, o0, o1, i0, i1_; /* its parameters, or constants where facts know them */

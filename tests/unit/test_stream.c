@@ -390,6 +390,45 @@ Test(stream, transposed_operands_of_eight_bytes)
         }
 }
 
+/* Rows of 301 elements begin at no line. Where the last cache is shared, that is no reason to store
+ * x' + y through the caches, and a launch of fewer bytes streams. */
+Test(stream, transposed_operands_in_sums_where_the_last_cache_is_shared)
+{
+    enum { ROWS = 101, N = 301, MOVED = 3 * 4 * ROWS * N };
+    static const struct {
+        int limit;
+        bool owned, shared; /* whether it streams */
+    } cases[] = {
+        { MOVED / 2, true, true },
+        { MOVED * 10 / 9, false, true },
+        { MOVED * 5, false, true },
+        { MOVED * 8, false, false },
+    };
+    float *const v = numbers(ROWS * N, 1), *const w = numbers(ROWS * N, 4);
+    float *const want = numbers(ROWS * N, 0);
+    for (int64_t k = 0; k < ROWS * N; k++) want[k] = v[k % N * ROWS + k / N] + w[k];
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+        for (int shared = 0; shared < 2; shared++) {
+            char limit[16];
+            snprintf(limit, sizeof limit, "%d", cases[c].limit);
+            rig_close(&r);
+            open_rig(limit, shared ? SHARED_CACHE : OWN_CACHE);
+            deft_tensor *x = rig_tensor(&r, DEFT_SHAPE(N, ROWS), v);
+            deft_tensor *y = rig_tensor(&r, DEFT_SHAPE(ROWS, N), w);
+            streamed();
+            const deft_scope scope = deft_scope_begin(r.cx);
+            rig_expect(&r, deft_add(deft_t(x), y), ROWS * N, want);
+            cr_expect_eq(streamed(), shared ? cases[c].shared : cases[c].owned, "%zu %d", c,
+                         shared);
+            OK(&r, deft_scope_end(scope));
+            deft_drop(&x);
+            deft_drop(&y);
+        }
+    free(v);
+    free(w);
+    free(want);
+}
+
 /* A transposed result is copied from a tile when the rows of its block are done. */
 Test(stream, transposed_results_are_whole)
 {
