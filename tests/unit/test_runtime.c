@@ -769,12 +769,22 @@ typedef struct fake {
 
 static const df_kernel *_Atomic fake_kernels[4]; /* per entry point */
 static _Atomic int fake_runs[4], fake_slots;
+static _Atomic int64_t fake_least_rows, fake_least_lanes; /* of any call; 0: there was none */
+
+static void note_least(_Atomic int64_t *least, int64_t n)
+{
+    int64_t was = atomic_load(least);
+    while ((was == 0 || n < was) && !atomic_compare_exchange_weak(least, &was, n)) {
+    }
+}
 
 static void fake_main(int k, const df_kargs *a, int64_t o0, int64_t o1, int64_t i0, int64_t i1)
 {
     const df_kernel *const kernel = atomic_load(&fake_kernels[k]);
     void *const work = aligned_alloc(64, (df_interp_work_size(kernel) + 63) & ~(size_t)63);
     atomic_fetch_add(&fake_runs[k], 1);
+    note_least(&fake_least_rows, o1 - o0);
+    note_least(&fake_least_lanes, i1 - i0);
     df_interp_main(kernel, work, a, o0, o1, i0, i1);
     free(work);
 }
@@ -1049,6 +1059,61 @@ Test(runtime, loops_are_cut_by_rows_and_lanes)
         const int n_runs = count_runs();
         cr_expect(n_runs >= cases[c].least && n_runs <= cases[c].most, "case %zu: %d", c, n_runs);
         expect_loop(h, x, n, cases[c].leaves ? 9 : cases[c].bound);
+        plan_free(dev, h);
+        df_cpu_destroy(&dev);
+        free(x);
+    }
+}
+
+/* y = x' for `rows` rows of `lanes` elements. */
+static hand_plan *plan_transpose(float *x, int64_t rows, int64_t lanes)
+{
+    hand_plan *const h = plan_new();
+    kb b;
+    kb_init(&b, DF_MODE_MAP, "oi", 1);
+    const uint32_t from = kb_access(&b, DF_ACCESS_LOAD, DEFT_F32, "1*");
+    const uint32_t to = kb_access(&b, DF_ACCESS_STORE, DEFT_F32, "*1");
+    const uint32_t v = kb_ins(&b, DF_K_load, DEFT_F32, 0, 0, 0, from);
+    kb_ins(&b, DF_K_store, DEFT_F32, v, 0, 0, to);
+    plan_kernel(h, &b);
+    const df_buf in = plan_input(h, DEFT_F32, x, rows * lanes);
+    const df_buf out = plan_root(h, DEFT_F32, rows * lanes);
+    df_seg *const s = plan_seg(h, 0, rows, lanes, 0);
+    plan_bind(h, s, 0, in, 0, 1, rows, 0);
+    plan_bind(h, s, 1, out, 0, lanes, 1, 0);
+    plan_launch(h, 1);
+    return h;
+}
+
+/* Fewer rows than a strip are transposed element by element. */
+Test(runtime, transposed_operands_are_cut_into_strips_of_rows)
+{
+    static const struct {
+        int64_t rows, lanes, least_rows, least_lanes;
+        int least, most; /* calls on two threads */
+    } cases[] = {
+        { 16, 200000, 16, 512, 8, 16 },  { 3, 1000000, 3, 512, 8, 16 },
+        { 31, 100000, 31, 512, 8, 16 },  { 40, 80000, 16, 512, 8, 20 },
+        { 250, 12000, 16, 4000, 8, 16 }, { 1000, 3001, 32, 3001, 8, 16 },
+    };
+    for (size_t c = 0; c < LEN(cases); c++) {
+        const int64_t rows = cases[c].rows, lanes = cases[c].lanes;
+        float *const x = random_floats((size_t)(rows * lanes), c);
+        fake f;
+        fake_init(&f);
+        df_device *dev = make_cpu(&df_mem_system, 2, DF_TIER_O2, &f.c);
+        hand_plan *const h = plan_transpose(x, rows, lanes);
+        count_runs();
+        atomic_store(&fake_least_rows, 0);
+        atomic_store(&fake_least_lanes, 0);
+        cr_assert_eq(plan_run(dev, h), DEFT_OK, "%s", h->d.text);
+        const int n = count_runs();
+        cr_expect(n >= cases[c].least && n <= cases[c].most, "case %zu: %d", c, n);
+        cr_expect_geq(atomic_load(&fake_least_rows), cases[c].least_rows, "case %zu", c);
+        cr_expect_geq(atomic_load(&fake_least_lanes), cases[c].least_lanes, "case %zu", c);
+        const float *const y = h->root[0]->data;
+        for (int64_t i = 0; i < rows * lanes; i++)
+            cr_assert_eq(y[i], x[i % lanes * rows + i / lanes], "element %lld", (long long)i);
         plan_free(dev, h);
         df_cpu_destroy(&dev);
         free(x);

@@ -35,8 +35,11 @@ enum { FEW_ROWS = 64, LONG_ROW_BYTES = 65536 };
 enum { FROM, TO }; /* the accesses of a kernel that copies */
 
 /* Rows of a kernel with transposed operands are computed in strips of so many rows
- * (jit_llvm/rows/squares.c), and strips of fewer rows more slowly. */
-enum { STRIP = 16 };
+ * (jit_llvm/rows/squares.c), and strips of fewer rows much more slowly. Where each thread has
+ * MANY_STRIPS of them, they are taken two at a time. Processors read lines in pairs, and both lines
+ * of a pair of transposed f32 are then read by one thread. Where strips are fewer than the tasks,
+ * rows are divided, at multiples of TILE_GRAIN. */
+enum { STRIP = 16, MANY_STRIPS = 8, TILE_GRAIN = 512 };
 
 /* Divides a row into about `want` parts. Each is a multiple of grain, except the last. */
 static void divide_row(df_seg_run *s, int64_t extent, int64_t want, int64_t grain)
@@ -46,22 +49,31 @@ static void divide_row(df_seg_run *s, int64_t extent, int64_t want, int64_t grai
     s->parts = df_min_i64(want, df_div_up(extent, grain));
 }
 
+/* The rows of s that stay together. */
+static int64_t rows_together(const df_seg_run *s, uint32_t n_threads)
+{
+    if (!df_kernel_has_tiles(s->kernel) || s->n_outer < STRIP) return 1;
+    return s->n_outer >= (int64_t)STRIP * MANY_STRIPS * n_threads ? 2 * STRIP : STRIP;
+}
+
 /* Divides s into about `want` items, and at least one. `want` is 0 for a segment that is small
  * beside the others of its launch. */
-static void divide_segment(df_seg_run *s, int64_t want)
+static void divide_segment(df_seg_run *s, int64_t want, uint32_t n_threads)
 {
     if (want < 1) want = 1;
     const uint8_t mode = s->kernel->mode;
     const bool may_split = (s->kernel->flags & DF_KERNEL_SPLIT) && s->n_red > DF_BLOCK;
-    const bool whole_rows = want <= s->n_outer || s->riders != DF_NONE;
-    const int64_t per_row = whole_rows ? 1 : df_div_up(want, s->n_outer);
+    const bool has_tiles = df_kernel_has_tiles(s->kernel);
+    s->row_grain = rows_together(s, n_threads);
+    const int64_t most = has_tiles && s->n_outer < STRIP ? 1 : s->n_outer / s->row_grain;
+    const int64_t wanted = has_tiles ? (want + most / 2) / most : df_div_up(want, most);
+    const bool whole_rows = wanted <= 1 || s->riders != DF_NONE;
+    const int64_t per_row = whole_rows ? 1 : wanted;
+    const int64_t grain = mode != DF_MODE_MAP ? COL_GRAIN : has_tiles ? TILE_GRAIN : MAP_GRAIN;
     s->split = false;
-    s->groups = df_min_i64(want, s->n_outer);
-    const bool has_strips = df_kernel_has_tiles(s->kernel) && s->n_outer / s->groups >= STRIP;
-    s->row_grain = has_strips ? STRIP : 1;
+    s->groups = df_min_i64(want, most);
     divide_row(s, s->n_inner, 1, s->n_inner);
-    if (per_row > 1 && mode != DF_MODE_ROW)
-        divide_row(s, s->n_inner, per_row, mode == DF_MODE_MAP ? MAP_GRAIN : COL_GRAIN);
+    if (per_row > 1 && mode != DF_MODE_ROW) divide_row(s, s->n_inner, per_row, grain);
     if (per_row > 1 && may_split && s->parts < per_row / 2 + 1) {
         s->split = true;
         divide_row(s, df_div_up(s->n_red, DF_BLOCK), per_row, 1);
@@ -280,7 +292,8 @@ static uint32_t divide_launch(df_run *r, const df_launch *l, uint32_t pool_threa
         if (r->plan->segs[l->first + i].kind != DF_SEG_KERNEL) continue;
         if (s->n_outer <= 0 || s->n_inner <= 0 || s->rides) continue; /* no items of its own */
         s->copies_short_rows = s->riders == DF_NONE && copies_short_rows(r, l->first + i);
-        divide_segment(s, parallel && i < n_beside ? (int64_t)ceil(s->ns / target - 1e-6) : 1);
+        divide_segment(s, parallel && i < n_beside ? (int64_t)ceil(s->ns / target - 1e-6) : 1,
+                       pool_threads);
         if (i < n_beside) n_items += s->n_items;
     }
     find_whole_segments(r, l, pool_threads);
