@@ -604,16 +604,16 @@ void df_access_store(df_gen *g, uint32_t access, LLVMValueRef v)
 
 /* ---- elements that alternate (rows/twos.c) ---- */
 
-/* The active lanes of one of the two vectors that hold the elements of two accesses in turn; NULL:
+/* The active lanes of vector number k of those that hold the elements of n accesses in turn; NULL:
  * all. */
-static LLVMValueRef half_mask(df_gen *g, uint32_t half)
+static LLVMValueRef part_mask(df_gen *g, uint32_t n, uint32_t k)
 {
     if (!g->mask) return NULL;
-    LLVMValueRef n = LLVMBuildShl(g->b, g->n_active, df_gen_i64(g, 1), "");
-    n = LLVMBuildSub(g->b, n, df_gen_i64(g, (int64_t)half * g->w), "");
-    n = LLVMBuildTrunc(g->b, n, g->i32, "");
-    return LLVMBuildICmp(g->b, LLVMIntSLT, df_gen_iota(g, g->i32, g->w), df_gen_splat(g, n, g->w),
-                         "");
+    LLVMValueRef left = LLVMBuildMul(g->b, g->n_active, df_gen_i64(g, n), "");
+    left = LLVMBuildSub(g->b, left, df_gen_i64(g, (int64_t)k * g->w), "");
+    left = LLVMBuildTrunc(g->b, left, g->i32, "");
+    return LLVMBuildICmp(g->b, LLVMIntSLT, df_gen_iota(g, g->i32, g->w),
+                         df_gen_splat(g, left, g->w), "");
 }
 
 /* The address of the first of these vectors, and of the second. */
@@ -633,7 +633,7 @@ bool df_access_load_two(df_gen *g, uint32_t access, LLVMValueRef out[2])
     df_assert(g->are_twos && g->w > 1);
     if (g->mask && !has_mask(g, size)) return false;
     for (uint32_t h = 0; h < 2; h++) {
-        LLVMValueRef p = half_address(g, access, h, size), mask = half_mask(g, h);
+        LLVMValueRef p = half_address(g, access, h, size), mask = part_mask(g, 2, h);
         g->mask = mask;
         df_access_prefetch(g, access, p);
         half[h] = df_access_load_unit(g, t, p, size);
@@ -661,7 +661,7 @@ static void store_in_turn(df_gen *g, uint32_t access, LLVMValueRef a, LLVMValueR
             lane[i] = LLVMConstInt(g->i32, at % 2 ? g->w + at / 2 : at / 2, 0);
         }
         LLVMValueRef v = LLVMBuildShuffleVector(g->b, a, b, LLVMConstVector(lane, g->w), "");
-        LLVMValueRef p = half_address(g, access, half, size), mask = half_mask(g, half);
+        LLVMValueRef p = half_address(g, access, half, size), mask = part_mask(g, 2, half);
         if (g->is_streaming) {
             df_stream_store(g, v, p, size);
             continue;
@@ -685,6 +685,55 @@ void df_access_store_two(df_gen *g, uint32_t access, LLVMValueRef v, LLVMValueRe
     store_in_turn(g, access, to_mem(g, dtype, v), to_mem(g, dtype, other), size);
 }
 
+/* ---- elements in turn (rows/turns.c) ---- */
+
+/* Whether store i is followed by one to the same memory, through the next access. */
+static bool are_neighbours(const df_gen *g, uint32_t i)
+{
+    const df_kernel *k = g->k;
+    if (i + 1 >= k->n_ins || k->ins[i].op != DF_K_store || k->ins[i + 1].op != DF_K_store)
+        return false;
+    const uint32_t a = (uint32_t)k->ins[i].imm;
+    return k->ins[i + 1].imm == a + 1 && k->access[a].same_as == k->access[a + 1].same_as &&
+           k->access[a].dtype == k->access[a + 1].dtype && df_access_steps(g, a) &&
+           df_access_steps(g, a + 1);
+}
+
+enum { LEAST_TURNS = 3 };
+
+uint32_t df_access_stores_in_turn(const df_gen *g, uint32_t i)
+{
+    uint32_t n = 1;
+    if (i > 0 && are_neighbours(g, i - 1)) return 0;
+    while (are_neighbours(g, i + n - 1)) n++;
+    return n >= LEAST_TURNS && n <= DF_MOST_TURNS ? n : 0;
+}
+
+void df_access_store_in_turn(df_gen *g, uint32_t access, LLVMValueRef *v, uint32_t n)
+{
+    const deft_dtype dtype = (deft_dtype)g->k->access[access].dtype;
+    const uint32_t size = df_bytes_of(dtype);
+    LLVMValueRef kept = g->mask, part[DF_MOST_TURNS];
+    df_assert(g->are_turns && g->w > 1);
+    if (g->mask && !has_masked_store(g, size)) {
+        for (uint32_t k = 0; k < n; k++) df_access_store(g, access + k, v[k]);
+        return;
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        v[k] = to_mem(g, dtype, v[k]);
+        part[k] = part_mask(g, n, k);
+    }
+    df_interleave(g, v, n);
+    LLVMValueRef first = LLVMBuildMul(g->b, g->lane0, df_gen_i64(g, (int64_t)n * size), "");
+    LLVMValueRef p = df_gen_offset(g, row_address(g, access), first);
+    for (uint32_t k = 0; k < n; k++) {
+        LLVMValueRef at = df_gen_i64(g, (int64_t)k * g->w * size);
+        g->mask = part[k];
+        df_access_store_unit(g, v[k], df_gen_offset(g, p, at), size);
+    }
+    g->mask = kept;
+}
+
 LLVMValueRef df_access_load_one(df_gen *g, uint32_t access, LLVMValueRef p, LLVMValueRef offset)
 {
     const deft_dtype dtype = (deft_dtype)g->k->access[access].dtype;
@@ -705,6 +754,13 @@ void df_access_store_one(df_gen *g, uint32_t access, LLVMValueRef p, LLVMValueRe
     store_aligned(g, to_mem(g, dtype, v), p, df_bytes_of(dtype));
 }
 
+LLVMValueRef df_access_is_behind(df_gen *g, uint32_t a, uint32_t b)
+{
+    const int64_t size = df_bytes_of((deft_dtype)g->k->access[a].dtype);
+    LLVMValueRef next = df_gen_offset(g, g->acc[a].at, df_gen_i64(g, size));
+    return LLVMBuildICmp(g->b, LLVMIntEQ, g->acc[b].at, next, "");
+}
+
 bool df_access_steps(const df_gen *g, uint32_t access)
 {
     return df_access_is_strided(g->k->access[access].kind) &&
@@ -723,18 +779,6 @@ uint32_t df_access_first_of_two(const df_gen *g, uint32_t access)
     for (uint32_t a = 0; a < g->k->n_access; a++)
         if (g->k->access[a].twin == access + 1 && df_access_is_twin(g, a)) return access;
     return DF_NONE;
-}
-
-/* Whether store i is followed by one to the same memory, through the next access. */
-static bool are_neighbours(const df_gen *g, uint32_t i)
-{
-    const df_kernel *k = g->k;
-    if (i + 1 >= k->n_ins || k->ins[i].op != DF_K_store || k->ins[i + 1].op != DF_K_store)
-        return false;
-    const uint32_t a = (uint32_t)k->ins[i].imm;
-    return k->ins[i + 1].imm == a + 1 && k->access[a].same_as == k->access[a + 1].same_as &&
-           k->access[a].dtype == k->access[a + 1].dtype && df_access_steps(g, a) &&
-           df_access_steps(g, a + 1);
 }
 
 bool df_access_begins_twos(const df_gen *g, uint32_t i)

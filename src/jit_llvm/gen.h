@@ -225,6 +225,8 @@ struct df_gen {
     /* MAP, ROW: in the body that is being written, all accesses that step along the lanes step by
      * two elements, and operands and results alternate as rows/twos.c says. */
     bool are_twos;
+    /* MAP: in the body that is being written, results are in turn as rows/turns.c says. */
+    bool are_turns;
     bool are_as_loaded; /* their lanes keep the order of memory (df_twos_reduce_as_loaded) */
     /* MAP: in the body that is being written, copies 2c and 2c + 1 have the even and the odd
      * elements of a vector of words (rows/words.c). No lane is masked off. */
@@ -324,6 +326,12 @@ bool df_access_load_two(df_gen *g, uint32_t access, LLVMValueRef out[2]);
 /* Where g->are_twos: stores v through an access, and `other` through the next one, whose elements
  * alternate with those of the first. */
 void df_access_store_two(df_gen *g, uint32_t access, LLVMValueRef v, LLVMValueRef other);
+enum { DF_MOST_TURNS = 8 }; /* results in turn. More need many instructions for each vector */
+/* Stores n vectors through n accesses from `access` on, whose elements are in memory in turn. */
+void df_access_store_in_turn(df_gen *g, uint32_t access, LLVMValueRef *v, uint32_t n);
+/* The number of stores, from store i on, whose results may be in turn: 3 or more, and at most
+ * DF_MOST_TURNS. 0: there are not so many. Where g->are_turns holds, these are in turn. */
+uint32_t df_access_stores_in_turn(const df_gen *g, uint32_t i);
 /* Whether the elements of an access may lie more than one element apart along the lanes. */
 bool df_access_steps(const df_gen *g, uint32_t access);
 /* Whether the access may alternate in memory with its df_access.twin, and then begins second. Where
@@ -335,6 +343,8 @@ uint32_t df_access_first_of_two(const df_gen *g, uint32_t access);
 /* Whether stores i and i + 1 are of results that may alternate in memory. Where g->are_twos holds,
  * they do. The stores of a run are taken in twos, from its beginning. */
 bool df_access_begins_twos(const df_gen *g, uint32_t i);
+/* Whether access b begins one element behind access a (i1). */
+LLVMValueRef df_access_is_behind(df_gen *g, uint32_t a, uint32_t b);
 /* Loads one element of the access's dtype at p, or `offset` elements behind p. NULL is 0. */
 LLVMValueRef df_access_load_one(df_gen *g, uint32_t access, LLVMValueRef p, LLVMValueRef offset);
 /* Loads one element of the access where the scalar `is` is true. Elsewhere, the value is `other`.

@@ -205,7 +205,7 @@ static void prologue(df_gen *g)
     g->gather = g->gathered = NULL;
     g->streams = g->fetches = NULL;
     g->streams_twos = false;
-    g->is_streaming = g->is_fetching = g->is_jammed = g->are_twos = false;
+    g->is_streaming = g->is_fetching = g->is_jammed = g->are_twos = g->are_turns = false;
     g->in_regs = false;
 }
 

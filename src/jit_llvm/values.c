@@ -326,6 +326,21 @@ static bool load_two(df_gen *g, uint32_t i)
     return true;
 }
 
+/* Whether store i is of a result in turn. The last of these stores the vectors of all. */
+static bool store_of_turn(df_gen *g, uint32_t i)
+{
+    LLVMValueRef v[DF_MOST_TURNS];
+    for (uint32_t behind = 0; behind < DF_MOST_TURNS && behind <= i; behind++) {
+        const uint32_t first = i - behind, n = df_access_stores_in_turn(g, first);
+        if (n <= behind) continue;
+        if (n > behind + 1) return true;
+        for (uint32_t k = 0; k < n; k++) v[k] = df_gen_vec(g, g->k->ins[first + k].src[0]);
+        df_access_store_in_turn(g, (uint32_t)g->k->ins[first].imm, v, n);
+        return true;
+    }
+    return false;
+}
+
 /* Writes load or store i for the even and the odd elements of a vector of words, that is for this
  * copy and the next. An odd copy has nothing left to do. Returns false for other instructions. */
 static bool access_words(df_gen *g, uint32_t i)
@@ -376,6 +391,7 @@ void df_gen_emit_lanes(df_gen *g, uint32_t i)
         return;
     }
     if (op == DF_K_store) {
+        if (g->are_turns && store_of_turn(g, i)) return;
         if (g->are_twos && df_access_begins_twos(g, i))
             return; /* the next instruction stores both */
         if (g->are_twos && i > 0 && df_access_begins_twos(g, i - 1))

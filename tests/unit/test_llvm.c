@@ -1433,6 +1433,62 @@ Test(llvm, stores_around_caches_where_a_launch_may_ask_for_it)
     c.destroy(c.self);
 }
 
+/* The assembly of a copy of n arrays into one, in which their elements are in turn where the run
+ * says so. The caller finishes *s. */
+static void show_stack(const df_compiler *c, uint32_t n, const char *target, df_str *s)
+{
+    enum { MOST = 8 };
+    df_access access[2 * MOST];
+    df_ins body[2 * MOST];
+    cr_assert_leq(n, MOST);
+    for (uint32_t i = 0; i < n; i++) {
+        access[i] = (df_access){
+            .kind = DF_ACCESS_LOAD, .dtype = DEFT_F32, .same_as = i, .step = { DF_STEP_UNIT }
+        };
+        access[n + i] = (df_access){
+            .kind = DF_ACCESS_STORE, .dtype = DEFT_F32, .same_as = n, .step = { DF_STEP_ANY }
+        };
+        body[i] = ins(DF_K_load, DEFT_F32, 0, DF_LEVEL_ELEM, 0, 0, i);
+        body[n + i] = ins(DF_K_store, DEFT_F32, 0, DF_LEVEL_ELEM, i, 0, n + i);
+    }
+    const df_kernel k = { .mode = DF_MODE_MAP,
+                          .n_axes = 1,
+                          .n_stages = 1,
+                          .role = { DF_AXIS_INNER },
+                          .n_access = 2 * n,
+                          .n_ins = 2 * n,
+                          .access = access,
+                          .ins = body };
+    df_diag d = { 0 };
+    df_str_init(s, &df_mem_system);
+    cr_assert(c->show(c->self, &d, &k, target, true, s) == DEFT_OK, "%s", d.text);
+}
+
+static bool has_any(const char *text, const char *const *words, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strstr(text, words[i])) return true;
+    return false;
+}
+
+/* Vectors of results in turn are interleaved by instructions that take lanes of two vectors. */
+Test(llvm, results_in_turn_are_interleaved)
+{
+    static const char *const x86[] = { "vpermt2ps", "vpermi2ps" };
+    static const char *const arm[] = { "zip1", "trn1", "uzp1", "st3", "st4" };
+    df_compiler c = open_compiler(0);
+    for (uint32_t n = 3; n <= 8; n++) {
+        df_str s;
+        show_stack(&c, n, "x86-64-v4", &s);
+        cr_expect(has_any(s.at, x86, DF_LEN(x86)), "%u", n);
+        df_str_finish(&s);
+        show_stack(&c, n, "aarch64", &s);
+        cr_expect(has_any(s.at, arm, DF_LEN(arm)), "%u", n);
+        df_str_finish(&s);
+    }
+    c.destroy(c.self);
+}
+
 /* Three accesses are loaded as a, b and c; a * b + c, or the sum of a * b and c in rows. */
 static void run_contraction(bool sums, const df_compiler *c, uint8_t flags, bool knows, float *out)
 {

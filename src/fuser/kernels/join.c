@@ -23,11 +23,15 @@
 
 #define MAX_CANDIDATES 24
 #define MAX_BESIDE 16 /* heads that share a kernel only because they read the same */
+/* The same, because their elements alternate in memory. Code interleaves no more vectors
+ * (jit_llvm/rows/turns.c). */
+#define MAX_IN_TURN 8
 
 typedef struct candidate {
     group_id group;
     uint32_t node; /* what the head needs of the group, or what both read */
     bool feeds;    /* the group stores something that the head needs */
+    bool in_turn;  /* the group writes the elements beside those of the head; see piece_beside */
 } candidate;
 
 /* ---- joining ---- */
@@ -215,6 +219,7 @@ static deft_status try_join(pass *p, const candidate *with, const space *n, head
     const group_id g = with->group;
     const uint32_t node = val_at(p, h.val)->node;
     const bool feeds = with->feeds;
+    const uint32_t most = with->in_turn ? MAX_IN_TURN : MAX_BESIDE;
     space sp;
     uint8_t to_g[MAX_LOOPS], to_n[MAX_LOOPS], back[MAX_LOOPS];
     *joined = false;
@@ -225,7 +230,7 @@ static deft_status try_join(pass *p, const candidate *with, const space *n, head
                                ? "their loops are over different axes"
                            : matmul && (!feeds || n_red_loops(&sp) > 0)
                                ? "what follows a product in its tiles reduces nothing"
-                           : !feeds && group_at(p, g)->n_heads >= MAX_BESIDE
+                           : !feeds && group_at(p, g)->n_heads >= most
                                ? "that kernel stores enough results already"
                                : NULL;
     if (no) {
@@ -259,7 +264,9 @@ static deft_status try_join(pass *p, const candidate *with, const space *n, head
         return p->st;
     }
     if (p->c.multi) df_fuse_pays(p, &p->c.sp, true);
-    if (!feeds)
+    if (with->in_turn)
+        df_fuse_why(p, group_at(p, g)->node, node, "fused", "their elements alternate in memory");
+    else if (!feeds)
         df_fuse_why(p, group_at(p, g)->node, node, "fused", "both read %%%u %s", with->node,
                     df_fuse_name(p, with->node));
     else
@@ -280,7 +287,7 @@ static void offer(candidate *list, uint32_t *n, group_id g, uint32_t node, bool 
             list[i].feeds |= feeds;
             return;
         }
-    if (*n < MAX_CANDIDATES) list[(*n)++] = (candidate){ g, node, feeds };
+    if (*n < MAX_CANDIDATES) list[(*n)++] = (candidate){ .group = g, .node = node, .feeds = feeds };
 }
 
 /* Offers group g, which reads what the head reads, when it has that level. When g computes a part
@@ -296,6 +303,39 @@ static void offer_beside(const pass *p, candidate *list, uint32_t *n, group_id g
         const group_id part = val_at(p, v)->group; /* none yet: it is being planned */
         if (!IS_NONE(part) && group_at(p, part)->level == level) offer(list, n, part, node, false);
     }
+}
+
+/* The val of the piece that a stack along the last axis has before piece v: an update of one
+ * element along that axis, over which v is written. NO_VAL: v is no such piece. One kernel stores
+ * whole vectors of elements of both; two kernels would store element by element, and visit each
+ * cache line twice. */
+static val_id piece_beside(const pass *p, val_id v)
+{
+    if (!val_at(p, v)->visible) return NO_VAL;
+    const df_node *const x = node_of(p, val_at(p, v)->node);
+    if (x->op != DF_OP_update || x->rank == 0) return NO_VAL;
+    const df_node *const base = node_of(p, x->src[0].i);
+    const uint32_t last = x->rank - 1u;
+    if (base->op != DF_OP_update || node_of(p, x->src[1].i)->rank != x->rank ||
+        node_of(p, base->src[1].i)->rank != x->rank ||
+        df_fuse_cls(p, x->src[1].i, last) != CLS_ONE ||
+        df_fuse_cls(p, base->src[1].i, last) != CLS_ONE)
+        return NO_VAL;
+    return p->node_val[x->src[0].i];
+}
+
+/* Offers the group that writes the elements beside those of the head. Reductions gain nothing. */
+static void offer_in_turn(const pass *p, const head *h, candidate *list, uint32_t *n,
+                          uint32_t level)
+{
+    const val_id v = piece_beside(p, h->val);
+    const group_id g = IS_NONE(v) ? NO_GROUP : val_at(p, v)->group;
+    if (IS_NONE(g) || p->c.has_red || p->c.has_scan || *n == MAX_CANDIDATES) return;
+    const group *const x = group_at(p, g);
+    if (x->level != level || x->kind != DF_SEG_KERNEL || x->has_red || x->has_scan) return;
+    for (uint32_t i = 0; i < *n; i++)
+        if (same_group(list[i].group, g)) return;
+    list[(*n)++] = (candidate){ .group = g, .node = val_at(p, v)->node, .in_turn = true };
 }
 
 /* Lists the groups that the head of the current cone could join. *level: one more than the highest
@@ -337,6 +377,7 @@ deft_status df_fuse_join_or_open(pass *p, head h, const space *from, val_id afte
     bool legal[MAX_CANDIDATES];
     uint32_t level;
     uint32_t n = candidates(p, list, &level);
+    offer_in_turn(p, &h, list, &n, level);
     if (!p->fuse || !IS_NONE(after)) n = 0;
     if (!IS_NONE(after) && val_at(p, after)->level >= level) level = val_at(p, after)->level + 1;
     const space sp = p->c.sp;

@@ -15,6 +15,8 @@
  *   jam.c       rows of MAP, two at a time
  *   inside.c    rows of MAP whose inside needs no tests
  *   twos.c      rows of MAP and ROW whose operands or results alternate in memory
+ *   turns.c     rows of MAP with three or more results in turn in memory
+ *   interleave.c  their vectors
  *   loops.c     loops over the elements of a row
  *   words.c     bodies of MAP on bf16, two elements to a word
  *   values.c    instructions, each at its level
@@ -137,6 +139,19 @@ bool df_twos_reduce_as_loaded(df_gen *g, uint32_t stage);
 void df_twos_part_accumulators(df_gen *g, uint32_t stage, uint32_t n);
 /* Whether such a body of MAP has two results that may alternate, and no others. */
 bool df_twos_may_stream(const df_gen *g);
+
+/* ---- turns.c ---- */
+
+/* Whether the marked body is worth code of its own for results in turn. */
+bool df_turns_pay(const df_gen *g);
+/* Whether they are (i1). Such code is written with g->are_turns. */
+LLVMValueRef df_turns_hold(df_gen *g);
+
+/* ---- interleave.c ---- */
+
+/* Interleaves n vectors of g->w lanes, at most DF_MOST_TURNS: v[0] becomes the first g->w elements
+ * of v[0][0], v[1][0] .. v[n - 1][0], v[0][1] and so on, and v[1] the next ones. */
+void df_interleave(df_gen *g, LLVMValueRef *v, uint32_t n);
 
 /* ---- words.c ---- */
 

@@ -192,10 +192,29 @@ static void twos_or_ones(df_gen *g, const df_lanes *l)
     df_if_end(g, &other);
 }
 
+/* The same, with a loop of its own for results in turn. */
+static void turns_or_others(df_gen *g, const df_lanes *l)
+{
+    if (!df_turns_pay(g)) {
+        twos_or_ones(g, l);
+        return;
+    }
+    df_if turns, other;
+    LLVMValueRef is = df_turns_hold(g);
+    df_if_begin(g, &turns, is);
+    g->are_turns = true;
+    df_lanes_loop(g, l);
+    g->are_turns = false;
+    df_if_end(g, &turns);
+    df_if_begin(g, &other, LLVMBuildNot(g->b, is, ""));
+    twos_or_ones(g, l);
+    df_if_end(g, &other);
+}
+
 void df_stream_lanes(df_gen *g, const df_lanes *l, bool is_block)
 {
     if (!g->streams || g->streams_twos) {
-        twos_or_ones(g, l);
+        turns_or_others(g, l);
         return;
     }
     df_if around, through;
@@ -206,7 +225,7 @@ void df_stream_lanes(df_gen *g, const df_lanes *l, bool is_block)
         stream_row(g, l->from, l->to);
     df_if_end(g, &around);
     df_if_begin(g, &through, LLVMBuildNot(g->b, g->streams, ""));
-    twos_or_ones(g, l);
+    turns_or_others(g, l);
     df_if_end(g, &through);
 }
 

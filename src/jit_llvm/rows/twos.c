@@ -41,14 +41,6 @@ bool df_twos_pay(const df_gen *g)
     return false;
 }
 
-/* Whether access b begins one element behind access a (i1). */
-static LLVMValueRef is_behind(df_gen *g, uint32_t a, uint32_t b)
-{
-    const int64_t size = df_bytes_of((deft_dtype)g->k->access[a].dtype);
-    LLVMValueRef next = df_gen_offset(g, g->acc[a].at, df_gen_i64(g, size));
-    return LLVMBuildICmp(g->b, LLVMIntEQ, g->acc[b].at, next, "");
-}
-
 LLVMValueRef df_twos_hold(df_gen *g)
 {
     LLVMValueRef is = LLVMConstInt(g->i1, 1, 0);
@@ -59,12 +51,12 @@ LLVMValueRef df_twos_hold(df_gen *g)
             LLVMBuildICmp(g->b, LLVMIntEQ, g->acc[a].step, df_gen_i64(g, 2 * size), "");
         is = LLVMBuildAnd(g->b, is, same, "");
         if (df_access_is_twin(g, a))
-            is = LLVMBuildAnd(g->b, is, is_behind(g, g->k->access[a].twin - 1u, a), "");
+            is = LLVMBuildAnd(g->b, is, df_access_is_behind(g, g->k->access[a].twin - 1u, a), "");
     }
     for (uint32_t i = 0; i < g->k->n_ins; i++) {
         if (!df_access_begins_twos(g, i)) continue;
         const uint32_t a = (uint32_t)g->k->ins[i].imm;
-        is = LLVMBuildAnd(g->b, is, is_behind(g, a, a + 1), "");
+        is = LLVMBuildAnd(g->b, is, df_access_is_behind(g, a, a + 1), "");
     }
     return is;
 }
