@@ -592,6 +592,8 @@ DF_INLINE bool df_access_may_stream(const df_kernel *k, uint32_t access)
            k->role[last] == DF_AXIS_INNER && a->step[last] == DF_STEP_UNIT;
 }
 enum { DF_TILES_BYTES = 64 << 10 };
+/* The same for a kernel that reduces columns, where a run asks it to go along whole rows. */
+enum { DF_SHEET_BYTES = 512 << 10 };
 /* The first of the two results of a kernel whose elements may alternate in memory, as the parts of
  * complex numbers do; DF_NONE: its results are of other kinds. Where the addresses of a run show
  * that they alternate, and the run asks for it, they are written around the caches. */

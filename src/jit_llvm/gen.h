@@ -459,7 +459,10 @@ bool df_fetch_scan(df_gen *g);
 
 /* ---- stream.c ---- */
 
-enum { DF_STREAMS_WORD = 8 }; /* the index of df_kargs.streams among the words of df_kargs */
+enum {
+    DF_WORK_WORD = 7,
+    DF_STREAMS_WORD = 8
+}; /* the index of df_kargs.streams among the words of df_kargs */
 /* Sets g->streams, if the kernel gets code that stores its results around the caches. Called before
  * the rows. The body must be marked. */
 void df_stream_begin(df_gen *g);

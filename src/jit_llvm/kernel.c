@@ -103,7 +103,7 @@ static LLVMValueRef load_arg(df_gen *g, LLVMValueRef args, uint32_t field)
 _Static_assert(sizeof(df_kargs) == 10 * sizeof(void *), "eight pointers and two numbers");
 _Static_assert(offsetof(df_kargs, base) == 2 * sizeof(void *), "in this order");
 _Static_assert(offsetof(df_kargs, fault) == 6 * sizeof(void *), "in this order");
-_Static_assert(offsetof(df_kargs, work) == 7 * sizeof(void *), "in this order");
+_Static_assert(offsetof(df_kargs, work) == DF_WORK_WORD * sizeof(void *), "in this order");
 _Static_assert(offsetof(df_kargs, streams) == DF_STREAMS_WORD * sizeof(void *), "in this order");
 _Static_assert(offsetof(df_kargs, fetches) == DF_FETCHES_WORD * sizeof(void *), "in this order");
 
@@ -147,7 +147,7 @@ static void load_args(df_gen *g)
     g->p_num = has_op(g, DF_K_num) ? load_arg(g, args, 4) : NULL;
     g->p_partial = df_gen_splits(g) ? load_arg(g, args, 5) : NULL;
     g->p_fault = has_op(g, DF_K_check) ? load_arg(g, args, 6) : NULL;
-    g->p_work = df_kernel_has_tiles(g->k) ? load_arg(g, args, 7) : NULL;
+    g->p_work = df_kernel_has_tiles(g->k) ? load_arg(g, args, DF_WORK_WORD) : NULL;
     g->is_part = g->is_fin = NULL;
     if (!df_gen_splits(g)) return;
     LLVMValueRef entry = LLVMGetParam(g->fn, 5);

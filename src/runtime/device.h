@@ -38,8 +38,9 @@ typedef struct df_kargs {
     /* {id + 1, index, extent} of a check that failed; {0, ...} when none did. When several checks
      * fail, any of them is kept. */
     int64_t *fault;
-    /* Workspace of the thread, of DF_TILES_BYTES, aligned to 64 bytes; may be NULL for kernels
-     * without tiles (df_kernel_has_tiles). */
+    /* Workspace of the thread, aligned to 64 bytes: DF_TILES_BYTES for kernels with tiles
+     * (df_kernel_has_tiles), DF_SHEET_BYTES for COL kernels where `fetches` is not 0. May be NULL
+     * for others. */
     char *work;
     /* Not 0: stores for which df_access_may_stream holds go around the caches. Their addresses are
      * then aligned to elements, and they move in step: where the first of them is aligned to a

@@ -690,3 +690,44 @@ Test(stream, columns_are_reduced_along_whole_rows)
             free(a), free(b), free(want), free(got), free(v), free(most);
         }
 }
+
+/* The sums of columns of v, of their squares, and the sums in f64, one behind the other. */
+static void sums_of_columns(const float *v, int64_t m, int64_t n, double *out, bool fetches)
+{
+    const deft_scope scope = deft_scope_begin(r.cx);
+    deft_tensor *z = rig_tensor(&r, DEFT_SHAPE(m, n), v);
+    fetched();
+    deft_tensor *sum[3] = { deft_sum(z, DEFT_AXES(0), 0), deft_sum(deft_square(z), DEFT_AXES(0), 0),
+                            deft_sum(deft_cast(z, DEFT_F64), DEFT_AXES(0), 0) };
+    OK(&r, deft_eval(sum, 2)); /* one kernel */
+    OK(&r, deft_eval(sum + 2, 1));
+    for (int i = 0; i < 3; i++) {
+        const size_t bytes = (size_t)n * sizeof *out;
+        OK(&r, deft_read(sum[i], DEFT_F64, out + i * n, bytes));
+    }
+    cr_expect_eq(fetched() > 0, fetches, "%lld x %lld", (long long)m, (long long)n);
+    deft_drop(&z);
+    OK(&r, deft_scope_end(scope));
+}
+
+/* Sums of floats have a strict order, which is the same in registers and in sheets. */
+Test(stream, sums_of_columns_have_the_same_bits_along_whole_rows)
+{
+    static const int64_t shape[][2] = { { 1024, 300 }, { 1100, 250 },  { 4097, 257 }, { 9000, 256 },
+                                        { 1023, 700 }, { 2000, 1100 }, { 4096, 1024 } };
+    for (size_t k = 0; k < sizeof shape / sizeof *shape; k++) {
+        const int64_t m = shape[k][0], n = shape[k][1];
+        const size_t size = sizeof(double) * (size_t)(3 * n);
+        float *const v = numbers(m * n, 3);
+        double *const want = malloc(size), *const got = malloc(size);
+        for (int64_t i = 0; i < m * n; i++) v[i] = 1 / (v[i] - 60.3f);
+        for (int shared = 0; shared < 2; shared++) {
+            rig_close(&r);
+            open_rig("1", shared ? SHARED_CACHE : OWN_CACHE);
+            for (int turn = 0; turn < 3; turn++)
+                sums_of_columns(v, m, n, shared ? got : want, shared);
+        }
+        cr_expect(memcmp(got, want, size) == 0, "%lld x %lld", (long long)m, (long long)n);
+        free(v), free(want), free(got);
+    }
+}

@@ -31,8 +31,9 @@
  * reduction's result in entry 0. A reduction whose result does not depend on the order keeps one
  * accumulator. When all reductions of a stage are such, as in a product of matrices of integers,
  * the accumulators stay in registers for all rows, in chunks of both kinds. Where the elements come
- * from beyond the second cache, such a kernel has a third kind, long chunks (col_long.c). Vectors
- * that row-level code computes are kept in slots, which are arrays of one vector per group.
+ * from beyond the second cache, kernels have chunks of a third kind: long chunks and sheets, which
+ * go along whole rows (col_long.c). Vectors that row-level code computes are kept in slots, which
+ * are arrays of one vector per group.
  *
  * A kernel that scans and reduces nothing goes along whole rows, or along 8 KiB of them, with the
  * running values in memory. Chunks of 256 bytes would read and write short pieces, each in another
@@ -240,6 +241,7 @@ static void col_build_elements(df_gen *g, df_chunk *c, LLVMValueRef from, LLVMVa
         df_col_narrow_block(g, c, from, to);
         return;
     }
+    const bool is_ahead = c->is_sheet && df_fetch_scan(g);
     if (g->level != DF_OPT_O0 && ROWS * size <= ROWS_UNROLLED &&
         df_col_may_leave_order(g, c->stage))
         from = build_rows(g, c, from, to);
@@ -250,7 +252,7 @@ static void col_build_elements(df_gen *g, df_chunk *c, LLVMValueRef from, LLVMVa
     g->red_at = w.o;
     if (c->top) c->acc_base = acc_base_of(g, c, w.o);
     df_gen_place(g, PLACE_RED);
-    const bool fetches = g->n_reds == 0 && df_fetch_scan(g);
+    const bool fetches = is_ahead || (g->n_reds == 0 && df_fetch_scan(g));
     all_groups(g, c, element_group, g->level != DF_OPT_O0 && size * c->groups <= UNROLL_SIZE);
     if (fetches) df_fetch_end(g);
     df_nest_end(g, &w);
@@ -478,10 +480,11 @@ static LLVMValueRef wide_chunks(df_gen *g, LLVMValueRef from, LLVMValueRef to, u
 }
 
 /* The lanes from `from` on, in chunks of up to `groups` groups. */
-static void narrow_chunks(df_gen *g, LLVMValueRef from, LLVMValueRef to, uint32_t groups)
+static void narrow_chunks(df_gen *g, LLVMValueRef from, LLVMValueRef to, uint32_t groups,
+                          bool are_sheets)
 {
     df_loop l;
-    df_chunk c = { .groups = groups, .end = to };
+    df_chunk c = { .groups = groups, .end = to, .is_sheet = are_sheets };
     LLVMValueRef width = df_gen_i64(g, (int64_t)groups * g->w);
     df_loop_begin(g, &l, from, to, width, 0);
     c.from = l.i;
@@ -492,6 +495,19 @@ static void narrow_chunks(df_gen *g, LLVMValueRef from, LLVMValueRef to, uint32_
     c.is_whole = LLVMBuildICmp(g->b, LLVMIntSLE, df_col_add(g, l.i, width), to, "");
     one_chunk(g, &c);
     df_loop_end(g, &l);
+}
+
+/* Sheets from lane `from` on. Returns the first lane that is left. */
+static LLVMValueRef sheets(df_gen *g, LLVMValueRef from, LLVMValueRef to)
+{
+    const uint32_t groups = df_col_sheet_groups(g);
+    LLVMValueRef *const mem = df_gen_values(g, g->n_reds);
+    if (groups == 0) return from;
+    LLVMValueRef end = df_col_sheet_end(g, from, to);
+    df_col_sheet_exchange(g, mem, groups);
+    narrow_chunks(g, from, end, groups, true);
+    df_col_sheet_exchange(g, mem, groups);
+    return end;
 }
 
 void df_col_row(df_gen *g)
@@ -507,6 +523,7 @@ void df_col_row(df_gen *g)
     g->slot_groups = narrow > DF_COL_GROUPS ? narrow : DF_COL_GROUPS;
     col_alloc_arrays(g, narrow, wide);
     from = long_chunks(g, from, to);
+    from = sheets(g, from, to);
     if (wide > 0) from = wide_chunks(g, from, to, wide);
-    narrow_chunks(g, from, to, narrow);
+    narrow_chunks(g, from, to, narrow, false);
 }

@@ -29,7 +29,7 @@ typedef struct df_chunk {
     df_blocks blocks;
     uint32_t stage;  /* the current stage */
     uint32_t groups; /* most groups of a chunk */
-    bool is_wide, is_long;
+    bool is_wide, is_long, is_sheet;
 } df_chunk;
 
 /* ---- short forms ---- */
@@ -82,6 +82,14 @@ uint32_t df_col_long_vectors(df_gen *g);
 LLVMValueRef df_col_long_end(df_gen *g, LLVMValueRef from, LLVMValueRef to);
 /* Writes stage 0 of a long chunk. Leaves the results in entries 0 of the stacks. */
 void df_col_long_stage(df_gen *g, df_chunk *c);
+
+/* The most groups of a sheet. 0: the kernel has none. Marks the kernel. */
+uint32_t df_col_sheet_groups(df_gen *g);
+/* The end of the lanes of sheets, as df_col_long_end. */
+LLVMValueRef df_col_sheet_end(df_gen *g, LLVMValueRef from, LLVMValueRef to);
+/* Exchanges the arrays of vectors with those of a sheet, which are in the workspace. A second call
+ * undoes the first. mem: df_gen_values(g, g->n_reds), the same in both calls. */
+void df_col_sheet_exchange(df_gen *g, LLVMValueRef *mem, uint32_t groups);
 
 /* ---- col_regs.c ---- */
 

@@ -21,6 +21,8 @@
  * also serves LOOP. */
 enum { MAP_GRAIN = 4096, COL_GRAIN = 256 };
 
+enum { LONG_PART = 1024 }; /* elements of a row that reads of columns take in one run */
+
 /* A thin segment, with at most THIN elements per row, is co-scheduled with a wide one that has as
  * many rows. An example are the border columns of an array whose inside is written. The ends of a
  * row are then written by the same thread as the rest of the row, while its cache lines are
@@ -56,6 +58,28 @@ static int64_t rows_together(const df_seg_run *s, uint32_t n_threads)
     return s->n_outer >= (int64_t)STRIP * MANY_STRIPS * n_threads ? 2 * STRIP : STRIP;
 }
 
+/* The most parts of the rows of s, which reduces columns. A part of a row is in memory a run of its
+ * own. Longer runs are read faster, but each thread gets a part. */
+static int64_t most_parts(const df_seg_run *s, uint32_t n_threads)
+{
+    const int64_t for_all = df_div_up(n_threads, s->n_outer), n = s->n_inner / LONG_PART;
+    return n > for_all ? n / for_all * for_all : for_all;
+}
+
+/* How much longer the work takes than it would, divided evenly between threads. n: equal shares. */
+static double unevenness(double n, uint32_t n_threads)
+{
+    return ceil(n / n_threads) * n_threads / n;
+}
+
+/* Whether threads that share the blocks of the reduced axes are done as soon as those that share
+ * the row. The last block may be short. */
+static bool split_is_even(const df_seg_run *s, uint32_t n_threads)
+{
+    const double blocks = (double)s->n_red / DF_BLOCK, n = ceil(blocks / n_threads) * n_threads;
+    return s->parts == 1 || n / blocks <= unevenness((double)s->parts, n_threads);
+}
+
 /* Divides s into about `want` items, and at least one. `want` is 0 for a segment that is small
  * beside the others of its launch. */
 static void divide_segment(df_seg_run *s, int64_t want, uint32_t n_threads)
@@ -68,13 +92,15 @@ static void divide_segment(df_seg_run *s, int64_t want, uint32_t n_threads)
     const int64_t most = has_tiles && s->n_outer < STRIP ? 1 : s->n_outer / s->row_grain;
     const int64_t wanted = has_tiles ? (want + most / 2) / most : df_div_up(want, most);
     const bool whole_rows = wanted <= 1 || s->riders != DF_NONE;
-    const int64_t per_row = whole_rows ? 1 : wanted;
+    const int64_t per_row = whole_rows            ? 1
+                            : mode == DF_MODE_COL ? df_min_i64(wanted, most_parts(s, n_threads))
+                                                  : wanted;
     const int64_t grain = mode != DF_MODE_MAP ? COL_GRAIN : has_tiles ? TILE_GRAIN : MAP_GRAIN;
     s->split = false;
     s->groups = df_min_i64(want, most);
     divide_row(s, s->n_inner, 1, s->n_inner);
     if (per_row > 1 && mode != DF_MODE_ROW) divide_row(s, s->n_inner, per_row, grain);
-    if (per_row > 1 && may_split && s->parts < per_row / 2 + 1) {
+    if (per_row > 1 && may_split && s->parts < per_row / 2 + 1 && split_is_even(s, n_threads)) {
         s->split = true;
         divide_row(s, df_div_up(s->n_red, DF_BLOCK), per_row, 1);
     }

@@ -201,9 +201,13 @@ void df_run_find_fetches(df_run *r)
         if (launch->n == 0) continue;
         const uint32_t n_threads =
             r->segs[launch->first].parallel ? df_pool_threads(r->x->pool) : 1;
-        for (uint32_t i = launch->first; i < launch->first + launch->n; i++)
-            if (r->plan->segs[i].kind == DF_SEG_KERNEL && !r->segs[i].is_idle)
-                r->segs[i].fetches = fetch_pays(r, &r->segs[i], r->segs[i].bytes, n_threads);
+        for (uint32_t i = launch->first; i < launch->first + launch->n; i++) {
+            df_seg_run *const s = &r->segs[i];
+            if (r->plan->segs[i].kind != DF_SEG_KERNEL || s->is_idle) continue;
+            s->fetches = fetch_pays(r, s, s->bytes, n_threads);
+            if (s->fetches && s->kernel->mode == DF_MODE_COL && r->work_size < DF_SHEET_BYTES)
+                r->work_size = DF_SHEET_BYTES;
+        }
     }
 }
 
