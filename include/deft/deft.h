@@ -28,6 +28,7 @@
 #include "deft/layers.h"
 #include "deft/losses.h"
 #include "deft/nn.h"
+#include "deft/opaque.h"
 #include "deft/ops.h"
 #include "deft/program.h"
 #include "deft/random.h"

@@ -52,6 +52,7 @@
 #define DEFT_EXTEND_H
 
 #include "deft/grad.h"
+#include "deft/opaque.h"
 #include "deft/vmap.h"
 
 #ifdef __cplusplus
@@ -90,7 +91,8 @@ typedef struct deft_op_def {
     /** The size of the attributes of a call, in bytes, at most 4096. 0: it takes none. They are
      * plain data, and are copied where a gradient or a batch rule needs them later. */
     size_t attribute_bytes;
-    /** Records the operator. Its `user` is the attributes of the call, which it only reads. */
+    /** Records the operator. Its `user` is the attributes of the call, which it only reads. NULL:
+     * the operator is opaque, and has `shape` and `run` instead. */
     deft_body_fn body;
     /** Replaces the gradient that follows from the body. NULL: there is no replacement. It is a
      * function as deft_custom_grad has, under its rules, and gradients pass through what it
@@ -99,6 +101,13 @@ typedef struct deft_op_def {
     /** Replaces what deft_vmap makes of the body. NULL: there is no replacement. Without `grad`,
      * gradients inside deft_vmap follow from the body, and outside from what this records. */
     deft_op_batch_fn batch;
+    /** The shape rule of an opaque operator (opaque.h). Without `grad`, a gradient that passes
+     * through a call is a mistake, DEFT_E_STATE. Without `batch`, deft_vmap calls `run` once for
+     * each example. NULL: the operator has a body. */
+    deft_op_shape_fn shape;
+    deft_op_run_fn run; /**< What computes an opaque operator. NULL: it has a body. */
+    void *user;         /**< about->user of the two functions. It must outlive the operator. */
+    bool dense;         /**< true: `run` gets inputs that are row-major and have no gaps. */
 } deft_op_def;
 
 /** Defines an operator, and sets *out to it, which is borrowed from the runtime.

@@ -334,6 +334,10 @@ static void list_order(const segments *s, const df_seg *seg, aot_routine *out)
 static deft_status import_routine(const segments *s, const df_seg *seg, aot_seg *out)
 {
     program *const p = s->b->m->p;
+    if (seg->op == DF_OP_call || seg->op == DF_OP_result)
+        return df_fail(p->d, DEFT_E_ARG,
+                       "export: the program calls an opaque operator, which is a function of one "
+                       "process");
     const bool scatters = df_op_scatters((df_op)seg->op);
     aot_routine x = { .op = routine_op(seg),
                       .rank = seg->n_batch,

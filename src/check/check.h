@@ -7,6 +7,7 @@
  *   grad_check.c   gradients against differences
  *   op_check.c     operators: batch rules, loops, captures
  *   reference.c    formulas against functions in C
+ *   opaque_check.c the functions of opaque operators
  *
  * No code here has to be fast, so all of it is compiled for size.
  */
@@ -31,6 +32,7 @@ typedef struct df_check {
     size_t n, length; /* of report: its size, and what is written */
     uint32_t n_faults;
     uintptr_t site;     /* of the call */
+    bool no_gradient;   /* an opaque operator without one: no gradient is checked */
     bool names_caller;  /* records have the line of the call (df_caller_begin) */
     char first[256];    /* the first fault */
     deft_status failed; /* what is no fault of the function, such as DEFT_E_MEMORY, or DEFT_OK */
@@ -58,6 +60,8 @@ deft_status df_check_gradients(df_check *c);
 
 /* The check of a formula against its reference, on c->in. */
 deft_status df_check_reference(df_check *c, const deft_op *op);
+/* The check of the functions of an opaque operator, on copies of c->in. */
+void df_check_opaque(df_check *c, const deft_op_def *def, const void *attributes);
 
 /* Begins an acting call. Copies the inputs and the options. */
 deft_status df_check_begin(df_check *c, deft_tensor *const *in, const deft_check_options *options,

@@ -50,6 +50,7 @@
 #include "fuser/ids.h"
 #include "fuser/plan.h"
 #include "ops/shape.h"
+#include "trace/opaque.h"
 
 #define MAX_LOOPS DF_MAX_AXES
 /* A driver is what moves an index along an axis: a loop, or the index that take or gather computes
@@ -242,9 +243,9 @@ typedef struct group {
     val_id product; /* the val of the result of the product or routine; DF_NONE: it is neither */
     /* Per operand: the val that holds it (DF_NONE: an input), its node, and the map from the axes
      * of the operand to the axes of that node. */
-    val_id mm_val[2];
-    uint32_t mm_node[2];
-    map_id mm_map[2];
+    val_id *mm_val;
+    uint32_t *mm_node;
+    map_id *mm_map;
     uint32_t windows; /* row of pass.windows: operand 1 shows windows, and its map is over their
                        * images; DF_NONE: it does not */
     /* The final cone, in rising order of nodes: */
@@ -701,6 +702,10 @@ deft_status df_fuse_update_dest(pass *p, uint32_t n, map_id map, map_id *dest);
 /* Fills in p->reshape_of. All entries are DF_NONE where the device does not offer epilogues with
  * several column axes. */
 deft_status df_fuse_find_reshapes(pass *p);
+/* The number of operands that product or routine n reads, and operand s. The base of a routine that
+ * combines values is none of them; the inputs of a call are. */
+uint32_t df_fuse_n_operands(const pass *p, uint32_t n);
+uint32_t df_fuse_operand(const pass *p, uint32_t n, uint32_t s);
 /* Sets the space and n_row_loops of group g, which is a product or routine without heads. Returns
  * the map from its loops to the axes of its result. */
 map_id df_fuse_whole_loops(pass *p, group_id g);

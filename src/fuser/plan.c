@@ -88,6 +88,12 @@ static void plan_mark_segment_sizes(const df_plan *plan, const df_seg *s, bool *
     plan_mark_sizes(plan, s->a.stride, DF_MAX_AXES, is_size);
     plan_mark_sizes(plan, s->b.stride, DF_MAX_AXES, is_size);
     plan_mark_sizes(plan, s->c.stride, DF_MAX_AXES, is_size);
+    for (uint32_t i = 0; s->call && i < s->call->n_in; i++) {
+        plan_mark_sizes(plan, s->call->in[i].extent, s->call->in[i].rank, is_size);
+        plan_mark_sizes(plan, s->call->in[i].bind.stride, DF_MAX_AXES, is_size);
+    }
+    for (uint32_t i = 0; s->call && i < s->call->n_out; i++)
+        plan_mark_sizes(plan, s->call->out[i].extent, s->call->out[i].rank, is_size);
     if (!s->windows) return;
     plan_mark_sizes(plan, s->windows->extent, 2, is_size);
     plan_mark_sizes(plan, s->windows->out, 2, is_size);

@@ -216,6 +216,21 @@ typedef struct df_windows {
 
 typedef enum df_seg_kind { DF_SEG_KERNEL, DF_SEG_MATMUL, DF_SEG_ROUTINE } df_seg_kind;
 
+/* An input or a result of a call of an opaque operator. The strides of `bind` are over its axes. */
+typedef struct df_call_operand {
+    df_bind bind;
+    deft_dtype dtype;
+    uint32_t rank;
+    df_slot extent[DEFT_MAX_RANK];
+    uint32_t index; /* which input, or which result */
+} df_call_operand;
+
+/* What a call reads and writes. Results that nothing reads are missing from `out`. */
+typedef struct df_seg_call {
+    df_call_operand *in, *out;
+    uint32_t n_in, n_out;
+} df_seg_call;
+
 typedef struct df_seg {
     uint32_t kind;  /* df_seg_kind */
     df_kern kernel; /* DF_SEG_KERNEL: its kernel. DF_SEG_MATMUL: epilogue kernel or DF_NO_KERN.
@@ -255,8 +270,13 @@ typedef struct df_seg {
      * scatter_* and index_*: combines the values b with c at the indices a. Values and c have dtype
      * `dtype`, indices have a_dtype, which is no float, and c already holds the base. The strides of a, b and c are over
      * their own axes. Rank and extents of b are n_batch and batch, and n_index is the rank of a.
-     * Both n and m are the extent of c along axis attr. */
+     * Both n and m are the extent of c along axis attr.
+     *
+     * call: an opaque operator (trace/opaque.h), whose number is attr. `call` has all operands, and c
+     * is result 0. The segments of op `result` do nothing: their c is written by the call, in an
+     * earlier launch. */
     uint32_t op, attr; /* df_op, and the attribute of the node */
+    const df_seg_call *call; /* op `call`; else NULL */
     uint32_t n_index;
     uint32_t fault; /* the node that is reported when an index is out of range, as in a check */
     uint32_t from,

@@ -119,6 +119,18 @@ static void plan_print_extents(df_str *out, const df_plan *p, const df_slot *s, 
     df_str_putc(out, ']');
 }
 
+/* The inputs or the results of a call. */
+static void plan_print_call(df_str *out, const df_plan *p, const df_call_operand *x, uint32_t n,
+                            const char *what)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        df_str_fmt(out, "    %s%" PRIu32 ": %s", what, x[i].index, deft_dtype_name(x[i].dtype));
+        plan_print_extents(out, p, x[i].extent, x[i].rank);
+        df_str_putc(out, ' ');
+        plan_print_bind(out, p, &x[i].bind, x[i].rank);
+    }
+}
+
 /* What operand B of a product shows. Taps are in pairs: row, column. */
 static void plan_print_windows(df_str *out, const df_plan *p, const df_windows *w)
 {
@@ -157,6 +169,9 @@ static void plan_print_segment(df_str *out, const df_plan *p, uint32_t i)
         if (s->kernel.i != DF_NONE)
             df_str_fmt(out, " epilogue=k%" PRIu32 " c=a%" PRIu32, s->kernel.i, s->c_access);
         if (s->n_column_axes > 0) df_str_fmt(out, " columns=%" PRIu32, s->n_column_axes + 1);
+    } else if (s->kind == DF_SEG_ROUTINE && (s->op == DF_OP_call || s->op == DF_OP_result)) {
+        df_str_fmt(out, "%s %s", df_op_infos[s->op].name, deft_dtype_name(s->dtype));
+        if (s->op == DF_OP_result) df_str_fmt(out, " index=%" PRIu32, s->attr);
     } else if (s->kind == DF_SEG_ROUTINE) {
         const char *const how = s->op == DF_OP_which ? " zeros" : " descending";
         df_str_put(out, df_op_infos[s->op].name);
@@ -185,7 +200,13 @@ static void plan_print_segment(df_str *out, const df_plan *p, uint32_t i)
         }
         if (s->windows) plan_print_windows(out, p, s->windows);
     }
-    if (s->kind == DF_SEG_ROUTINE) {
+    if (s->kind == DF_SEG_ROUTINE && s->op == DF_OP_result) {
+        df_str_put(out, "    c: ");
+        plan_print_bind(out, p, &s->c, s->n_batch);
+    } else if (s->call) {
+        plan_print_call(out, p, s->call->in, s->call->n_in, "in");
+        plan_print_call(out, p, s->call->out, s->call->n_out, "out");
+    } else if (s->kind == DF_SEG_ROUTINE) {
         const bool over = df_op_writes_over((df_op)s->op);
         df_str_put(out, "    a: ");
         plan_print_bind(out, p, &s->a, over ? s->n_index : s->n_batch + 1);

@@ -299,6 +299,31 @@ static bool windows_fit(const df_plan *p, const df_windows *w)
     return fits;
 }
 
+static bool call_operand_fits(const df_plan *p, const df_call_operand *x)
+{
+    bool fits = x->rank <= DEFT_MAX_RANK && bind_fits(p, &x->bind, x->rank, true) &&
+                x->bind.buf.i != DF_NONE && p->bufs[x->bind.buf.i].dtype == x->dtype;
+    for (uint32_t j = 0; fits && j < x->rank; j++) fits = x->extent[j].i < p->n_slots;
+    return fits;
+}
+
+/* Checks a call of an opaque operator, or a further result of one. */
+static deft_status verify_call(df_diag *d, const df_plan *p, uint32_t i)
+{
+    const df_seg *const s = &p->segs[i];
+    if (s->kernel.i != DF_NONE || s->a.buf.i != DF_NONE || s->b.buf.i != DF_NONE)
+        return verify_fail(d, "call with a kernel", i, s->kernel.i);
+    if (!bind_fits(p, &s->c, s->n_batch, true) || s->c.buf.i == DF_NONE)
+        return verify_fail(d, "result of a call", i, s->c.buf.i);
+    if ((s->op == DF_OP_call) != (s->call != NULL)) return verify_fail(d, "call", i, s->op);
+    for (uint32_t k = 0; s->call && k < s->call->n_in; k++)
+        if (!call_operand_fits(p, &s->call->in[k])) return verify_fail(d, "input of a call", i, k);
+    for (uint32_t k = 0; s->call && k < s->call->n_out; k++)
+        if (!call_operand_fits(p, &s->call->out[k]))
+            return verify_fail(d, "result of a call", i, k);
+    return DEFT_OK;
+}
+
 static deft_status verify_seg(df_diag *d, const df_plan *p, uint32_t i)
 {
     const df_seg *const s = &p->segs[i];
@@ -316,6 +341,8 @@ static deft_status verify_seg(df_diag *d, const df_plan *p, uint32_t i)
         if (s->m.i >= p->n_slots || s->n.i >= p->n_slots || s->k.i >= p->n_slots)
             return verify_fail(d, "matmul extent", i, 0);
     }
+    const bool is_call = s->op == DF_OP_call || s->op == DF_OP_result;
+    if (s->kind == DF_SEG_ROUTINE && is_call) return verify_call(d, p, i);
     if (s->kind == DF_SEG_ROUTINE) {
         const bool over = s->op < DF_N_OPS && df_op_writes_over((df_op)s->op);
         const uint32_t n = over ? s->n_batch : s->n_batch + 1;
@@ -470,6 +497,10 @@ static deft_status each_use(df_diag *d, const df_plan *p, uint32_t first, uint32
             TRY(verify_use(d, p, i, s->b.buf, false, u, mark));
             TRY(verify_use(d, p, i, s->c.buf, true, u, mark));
         }
+        for (uint32_t k = 0; s->call && k < s->call->n_in; k++)
+            TRY(verify_use(d, p, i, s->call->in[k].bind.buf, false, u, mark));
+        for (uint32_t k = 1; s->call && k < s->call->n_out; k++)
+            TRY(verify_use(d, p, i, s->call->out[k].bind.buf, true, u, mark));
         if (s->kernel.i == DF_NONE) continue;
         const df_kernel *const k = &p->kernels[s->kernel.i];
         for (uint32_t a = 0; a < k->n_access; a++)

@@ -85,6 +85,9 @@ deft_tensor *df_layer_number(deft_ctx *cx, const df_layer_source *s, uint32_t wh
  * call that fails restores *count. */
 void df_layer_count(deft_ctx *cx, int64_t *count);
 
+/* The definition of an operator (deft/extend.h). */
+const deft_op_def *df_op_definition(const deft_op *op);
+
 /* In a public function: the return address of its call. */
 #define DF_SITE ((uintptr_t)DF_RETURN_ADDRESS())
 

@@ -79,6 +79,7 @@ static const char *refuse(df_op op, deft_dtype t)
     case DF_DTYPE_index:
     case DF_DTYPE_to_index:
     case DF_DTYPE_count:
+    case DF_DTYPE_any:
     case DF_DTYPE_but_last: return NULL;
     }
     df_unreachable();
@@ -97,6 +98,7 @@ static deft_status check_result(df_diag *d, df_op op, deft_dtype t, deft_dtype o
     case DF_DTYPE_none:
         if (op == DF_OP_iota || op == DF_OP_random) want = DEFT_I64;
         break;
+    case DF_DTYPE_any:
     case DF_DTYPE_cast: break;
     case DF_DTYPE_bits:
         if (out == DEFT_BOOL || df_bits_of(out) != df_bits_of(t))
@@ -204,7 +206,9 @@ deft_status df_dtype_check(df_diag *d, df_op op, const deft_dtype *src, deft_dty
     if (info->dtype_rule == DF_DTYPE_select && src[0] != DEFT_BOOL)
         return df_fail(d, DEFT_E_DTYPE, "%s: the condition is %s, must be bool", info->name,
                        deft_dtype_name(src[0]));
-    const uint32_t n_checked = info->n_src - (info->dtype_rule == DF_DTYPE_but_last);
+    const uint32_t n_checked = info->dtype_rule == DF_DTYPE_any
+                                   ? 0
+                                   : info->n_src - (info->dtype_rule == DF_DTYPE_but_last);
     for (uint32_t i = first + 1; i < n_checked; i++) {
         const bool is_index =
             info->dtype_rule == DF_DTYPE_index || (info->dtype_rule == DF_DTYPE_scatter && i == 1);
@@ -258,6 +262,7 @@ deft_dtype df_dtype_result(df_op op, deft_dtype operand)
     case DF_DTYPE_select:
     case DF_DTYPE_index:
     case DF_DTYPE_scatter:
+    case DF_DTYPE_any:
     case DF_DTYPE_but_last: return operand;
     }
     df_unreachable();

@@ -60,6 +60,7 @@ typedef enum df_dtype_rule {
     DF_DTYPE_scatter,
     DF_DTYPE_to_index,
     DF_DTYPE_count,
+    DF_DTYPE_any,
     DF_DTYPE_but_last
 } df_dtype_rule;
 

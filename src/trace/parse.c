@@ -9,6 +9,7 @@
  * node instead.
  */
 #include "ops/shape.h"
+#include "trace/opaque.h"
 #include "trace/text.h"
 
 #include <inttypes.h>
@@ -19,7 +20,8 @@ typedef struct parser {
     uint32_t line;        /* number of the current line, from 1 */
     df_diag said;         /* sentence of a failure, without the number of the line */
     df_builder b;
-    bool started; /* a statement was read, so a header is an error */
+    bool started;        /* a statement was read, so a header is an error */
+    df_opaques *opaques; /* of the calls so far; NULL: none yet */
 } parser;
 
 /* ---- characters ---- */
@@ -281,6 +283,97 @@ done:
     return st;
 }
 
+/* Reads the name of an opaque operator. */
+static deft_status parse_opaque_name(parser *p, span *out)
+{
+    skip_blanks(p);
+    *out = (span){ p->at, 0 };
+    while (p->at < p->end &&
+           (is_letter(*p->at) || is_digit(*p->at) || *p->at == '.' || *p->at == '-'))
+        p->at++;
+    out->n = (size_t)(p->at - out->at);
+    if (out->n >= 1 && out->n <= DF_OPAQUE_MOST_NAME) return DEFT_OK;
+    p->at = out->at;
+    return expected(p, "the name of an operator");
+}
+
+/* Reads pairs of hexadecimal digits. *out is NULL and *n is 0 where there are none. */
+static deft_status parse_bytes(parser *p, const unsigned char **out, size_t *n)
+{
+    static const char digits[] = "0123456789abcdef";
+    size_t n_digits = 0;
+    while (p->at + n_digits < p->end && p->at[n_digits] && strchr(digits, p->at[n_digits]))
+        n_digits++;
+    if (n_digits == 0 || n_digits % 2 || n_digits / 2 > DF_OPAQUE_MOST_ATTRIBUTES)
+        return expected(p, "pairs of hexadecimal digits");
+    unsigned char *const bytes = df_arena_alloc(p->b.t->arena, n_digits / 2, 16);
+    if (!bytes) return df_fail_mem(&p->said, "trace", n_digits / 2);
+    for (size_t i = 0; i < n_digits; i += 2)
+        bytes[i / 2] = (unsigned char)((strchr(digits, p->at[i]) - digits) << 4 |
+                                       (strchr(digits, p->at[i + 1]) - digits));
+    p->at += n_digits;
+    *out = bytes;
+    *n = n_digits / 2;
+    return DEFT_OK;
+}
+
+static bool is_same_opaque(const df_opaque *a, const df_opaque *b)
+{
+    return a->version == b->version && a->n_in == b->n_in && a->n_out == b->n_out &&
+           a->attribute_bytes == b->attribute_bytes && !strcmp(a->name, b->name) &&
+           (!a->attribute_bytes || !memcmp(a->attributes, b->attributes, a->attribute_bytes));
+}
+
+/* Sets *number to the entry of the trace's table that equals x, which is added when it is new. */
+static deft_status add_parsed_opaque(parser *p, const df_opaque *x, uint32_t *number)
+{
+    df_arena *const a = p->b.t->arena;
+    if (!p->opaques) p->b.t->opaques = p->opaques = df_arena_new(a, df_opaques, 1);
+    if (!p->opaques) return df_fail_mem(&p->said, "trace", sizeof *p->opaques);
+    for (*number = 0; *number < p->opaques->n; ++*number)
+        if (is_same_opaque(df_opaques_at(p->opaques, *number), x)) return DEFT_OK;
+    df_opaque *const at = df_opaques_next(p->opaques, a, number);
+    if (!at) return df_fail(&p->said, DEFT_E_LIMIT, "too many opaque operators");
+    *at = *x;
+    df_opaques_added(p->opaques);
+    return DEFT_OK;
+}
+
+/* Reads the operator of a call. The number of its inputs is that of the list, its only operand. */
+static deft_status parse_opaque(parser *p, record *r)
+{
+    deft_status st = DEFT_OK;
+    df_opaque x = { .n_out = 1 };
+    int64_t v = 0;
+    span name;
+    const df_node *const nodes = p->b.t->nodes;
+    for (uint32_t k = r->src[0].i; nodes[k].op == DF_OP_pass && x.n_in <= DF_OPAQUE_MOST_TENSORS;
+         x.n_in++)
+        k = nodes[k].src[1].i;
+    TRY(parse_opaque_name(p, &name));
+    if (!eat(p, '@')) TRY(expected(p, "@"));
+    TRY(parse_integer(p, 1, UINT32_MAX, &v));
+    x.version = (uint32_t)v;
+    if (eat_word(p, "results")) {
+        if (!eat(p, '=')) TRY(expected(p, "="));
+        TRY(parse_integer(p, 2, DF_OPAQUE_MOST_TENSORS, &v));
+        x.n_out = (uint32_t)v;
+    }
+    if (eat_word(p, "attributes")) {
+        const unsigned char *bytes = NULL;
+        if (!eat(p, '=')) TRY(expected(p, "="));
+        TRY(parse_bytes(p, &bytes, &x.attribute_bytes));
+        x.attributes = bytes;
+    }
+    char *const text = df_arena_zalloc(p->b.t->arena, name.n + 1, 1);
+    if (!text) TRY(df_fail_mem(&p->said, "trace", name.n));
+    memcpy(text, name.at, name.n);
+    x.name = text;
+    TRY(add_parsed_opaque(p, &x, &r->attr));
+done:
+    return st;
+}
+
 static deft_status parse_attributes(parser *p, record *r)
 {
     deft_status st = DEFT_OK;
@@ -330,6 +423,11 @@ static deft_status parse_attributes(parser *p, record *r)
         TRY(parse_key_integer(p, "most", 0, INT64_MAX, &r->args[0]));
         r->n_args = 1;
         TRY(parse_loop_tag(p, &r->attr));
+        break;
+    case DF_TEXT_call: TRY(parse_opaque(p, r)); break;
+    case DF_TEXT_index:
+        TRY(parse_key_integer(p, "index", 1, DF_OPAQUE_MOST_TENSORS - 1, &v));
+        r->attr = (uint32_t)v;
         break;
     case DF_TEXT_which: r->attr = eat_word(p, "zeros") ? DF_WHICH_ZEROS : 0; break;
     case DF_TEXT_order:

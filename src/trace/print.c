@@ -3,6 +3,7 @@
  * Prints a verified trace as text. The text omits addresses, call sites and the device. It also
  * omits whether an input is contiguous, which follows from its strides.
  */
+#include "trace/opaque.h"
 #include "trace/text.h"
 
 #include "ops/shape.h"
@@ -40,6 +41,16 @@ static void put_input(df_str *out, const df_trace *t, uint32_t k, uint32_t expec
     if (in->flags & DF_INPUT_WRAPPED) df_str_put(out, " wrapped");
     if (in->flags & DF_INPUT_SOLE) df_str_put(out, " sole");
     if (in->flags & DF_INPUT_ALIGNED) df_str_put(out, " aligned");
+}
+
+/* Prints the opaque operator of a call, with its attributes. */
+static void put_opaque(df_str *out, const df_opaque *x)
+{
+    const unsigned char *const at = x->attributes;
+    df_str_fmt(out, " %s@%" PRIu32, x->name, x->version);
+    if (x->n_out != 1) df_str_fmt(out, " results=%" PRIu32, x->n_out);
+    if (x->attribute_bytes) df_str_put(out, " attributes=");
+    for (size_t i = 0; i < x->attribute_bytes; i++) df_str_fmt(out, "%02x", at[i]);
 }
 
 static void put_attributes(df_str *out, const df_trace *t, uint32_t k)
@@ -91,6 +102,12 @@ static void put_attributes(df_str *out, const df_trace *t, uint32_t k)
         df_str_fmt(out, " most=%" PRId64, args[0]);
         df_text_put_loop(out, n->attr);
         break;
+    case DF_TEXT_call: {
+        const df_opaque *const x = df_opaques_at(t->opaques, n->attr);
+        if (x) put_opaque(out, x);
+        break;
+    }
+    case DF_TEXT_index: df_str_fmt(out, " index=%" PRIu32, n->attr); break;
     case DF_TEXT_which:
         if (n->attr & DF_WHICH_ZEROS) df_str_put(out, " zeros");
         break;

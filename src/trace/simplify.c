@@ -125,6 +125,8 @@ static bool simplify_is_plain_value(double v)
 
 static bool extents_are_free(const df_node *n)
 {
+    /* Those of a call follow from its inputs, by a rule that the trace does not have. */
+    if (n->op == DF_OP_pass || n->op == DF_OP_call || n->op == DF_OP_result) return false;
     return df_shape_takes_extents((df_op)n->op) &&
            !((n->op == DF_OP_cst || n->op == DF_OP_count) && n->rank == 0);
 }

@@ -189,6 +189,7 @@ df_text_form df_text_form_of(df_op op)
         { DF_OP_diagonal, DF_TEXT_pair },   { DF_OP_argsort, DF_TEXT_order },
         { DF_OP_sort, DF_TEXT_order },      { DF_OP_topk, DF_TEXT_order },
         { DF_OP_which, DF_TEXT_which },     { DF_OP_loop, DF_TEXT_loop },
+        { DF_OP_call, DF_TEXT_call },       { DF_OP_result, DF_TEXT_index },
     };
     for (size_t i = 0; i < DF_LEN(forms); i++)
         if (forms[i].op == op) return (df_text_form)forms[i].form;

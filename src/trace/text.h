@@ -25,7 +25,9 @@ typedef enum df_text_form {
     DF_TEXT_power,  /* power=k */
     DF_TEXT_order,  /* descending; operator topk: first=k */
     DF_TEXT_which,  /* zeros */
-    DF_TEXT_loop    /* most=k, then the loop's tag (df_text_put_loop) */
+    DF_TEXT_loop,   /* most=k, then the loop's tag (df_text_put_loop) */
+    DF_TEXT_call,   /* name@version results=k attributes=hex, where these are not 1 and none */
+    DF_TEXT_index   /* index=k */
 } df_text_form;
 
 /* The form of the attributes of an operator. */

@@ -13,7 +13,8 @@
  *           the dtype and the rank. Guards check memory, strides and flags.
  *   roots   The nodes whose values the trace stores, in order.
  *
- * The *identity* of a trace is nodes + roots + flags + the bound on temporaries (df_trace_key).
+ * The *identity* of a trace is nodes + roots + flags + the bound on temporaries + what calls of
+ * opaque operators name (df_trace_key).
  * Everything else may change from run to run under the same plan, as long as its guards hold.
  *
 
@@ -35,6 +36,8 @@
 #include "base/hash.h"
 #include "base/str.h"
 #include "ops/op.h"
+
+struct df_opaques; /* trace/opaque.h */
 
 /* The index of a node in a trace. A struct of its own, so that no other index converts to it. */
 typedef struct df_ref {
@@ -118,6 +121,8 @@ typedef struct df_trace {
      * that are written in place do not count. 0 means that there is no bound. Part of the
      * identity. */
     uint64_t max_temporary_bytes;
+    /* The operators that its calls number (trace/opaque.h), which outlive the trace. NULL: none */
+    const struct df_opaques *opaques;
 } df_trace;
 
 /* The extents of a node, as many as its rank. They belong to the trace. */
@@ -168,7 +173,8 @@ typedef struct df_key {
 } df_key;
 
 /* Writes the identity as one block of bytes into the trace's arena. The block contains a header
- * (version, flags, counts), the nodes, the roots and, unless 0, the bound on temporaries.
+ * (version, flags, counts), the nodes, the roots and, unless 0, the bound on temporaries. For each
+ * call of an opaque operator, its name, version and attributes follow.
  * Fails with DEFT_E_MEMORY only. */
 deft_status df_trace_key(df_diag *d, const df_trace *t, df_key *out);
 

@@ -10,6 +10,7 @@
  * of a million updates. So all these walks together have a budget.
  */
 #include "trace/control.h"
+#include "trace/opaque.h"
 #include "trace/node.h"
 
 #include <inttypes.h>
@@ -101,6 +102,50 @@ done:
     return blame(v, k, st);
 }
 
+/* The number of inputs that a `pass` lists, or one more than is allowed. */
+static uint32_t count_passed(const df_trace *t, uint32_t k)
+{
+    uint32_t n = 0;
+    for (; t->nodes[k].op == DF_OP_pass && n <= DF_OPAQUE_MOST_TENSORS; n++)
+        k = t->nodes[k].src[1].i;
+    return n;
+}
+
+/* Checks the nodes of calls of opaque operators (trace/opaque.h). */
+static deft_status check_opaque(verifier *v, uint32_t k)
+{
+    const df_trace *const t = v->t;
+    const df_node *const n = &t->nodes[k];
+    const uint32_t last = n->op == DF_OP_pass ? 1 : 0; /* the operand that may be a list */
+    for (uint32_t i = 0; i < n->n_src; i++) {
+        const bool takes_list = (n->op == DF_OP_pass || n->op == DF_OP_call) && i == last;
+        const uint8_t op = t->nodes[n->src[i].i].op;
+        if (op == DF_OP_pass && !takes_list)
+            return fail_node(v, k, DEFT_E_FORMAT, "an operand is a list of inputs of a call");
+        if (takes_list && op != DF_OP_pass && op != DF_OP_cst)
+            return fail_node(v, k, DEFT_E_FORMAT, "its last operand is no list of inputs");
+    }
+    if (n->op == DF_OP_pass && (n->rank != 0 || n->dtype != DEFT_F32))
+        return fail_node(v, k, DEFT_E_FORMAT, "a list of inputs is no f32[]");
+    if (n->op == DF_OP_call) {
+        const df_opaque *const x = df_opaques_at(t->opaques, n->attr);
+        const uint32_t n_in = count_passed(t, n->src[0].i);
+        if (!x) return fail_node(v, k, DEFT_E_FORMAT, "no such opaque operator");
+        if (n_in != x->n_in)
+            return df_fail(v->d, DEFT_E_FORMAT,
+                           "%%%" PRIu32 ": %s gets %" PRIu32 " inputs, it has %" PRIu32, k, x->name,
+                           n_in, x->n_in);
+    }
+    if (n->op == DF_OP_result) {
+        const df_node *const call = &t->nodes[n->src[0].i];
+        const df_opaque *const x =
+            call->op == DF_OP_call ? df_opaques_at(t->opaques, call->attr) : NULL;
+        if (!x || n->attr == 0 || n->attr >= x->n_out)
+            return fail_node(v, k, DEFT_E_FORMAT, "no such result of a call");
+    }
+    return DEFT_OK;
+}
+
 static deft_status check_place(verifier *v, uint32_t k)
 {
     const df_trace *const t = v->t;
@@ -127,6 +172,7 @@ static deft_status check_node(verifier *v, uint32_t k)
     TRY(check_form(v, k));
     TRY(check_args(v, k));
     TRY(check_rules(v, k));
+    TRY(check_opaque(v, k));
     if (n->op == DF_OP_update) TRY(check_place(v, k));
     if (n->op == DF_OP_input) {
         v->n_input_nodes++;
@@ -170,6 +216,8 @@ static deft_status check_root(verifier *v, uint32_t i)
     const df_root *const r = &t->roots[i];
     if (r->node >= t->n_nodes)
         return df_fail(v->d, DEFT_E_FORMAT, "output %" PRIu32 ": no node %%%" PRIu32, i, r->node);
+    if (t->nodes[r->node].op == DF_OP_pass)
+        return df_fail(v->d, DEFT_E_FORMAT, "output %" PRIu32 ": a list of inputs", i);
     if (r->kind > DF_ROOT_INTO || r->pad != 0)
         return df_fail(v->d, DEFT_E_FORMAT, "output %" PRIu32 ": no such kind", i);
     if ((r->into != DF_NONE) != (r->kind == DF_ROOT_INTO) ||

@@ -475,10 +475,27 @@ static deft_status scaled_of_all(deft_ctx *cx, int64_t n, deft_tensor *const *in
     return scaled(cx, in, n_in, out, n_out, user);
 }
 
-/* An operator: 0 has a body alone, 1 a gradient, 2 a batch rule as well. NULL with a mistake. */
+static deft_status opaque_shape(const deft_op_form *in, size_t n_in, deft_op_form *out,
+                                size_t n_out, const deft_op_about *about)
+{
+    (void)n_in, (void)n_out, (void)about;
+    out[0] = in[0];
+    return DEFT_OK;
+}
+
+static deft_status opaque_run(const deft_op_input *in, size_t n_in, const deft_op_result *out,
+                              size_t n_out, const deft_op_about *about)
+{
+    (void)n_in, (void)n_out, (void)about;
+    memcpy(out[0].data, in[0].data, in[0].bytes);
+    return DEFT_OK;
+}
+
+/* An operator: 0 has a body alone, 1 a gradient, 2 a batch rule as well. 3 is opaque, with a
+ * gradient. NULL with a mistake. */
 static deft_op *op_of(world *w, int which)
 {
-    static const char *const name[] = { "oom.plain", "oom.gradient", "oom.both" };
+    static const char *const name[] = { "oom.plain", "oom.gradient", "oom.both", "oom.opaque" };
     char why[128];
     deft_op *op = NULL;
     const deft_op_def d = { .size = sizeof d,
@@ -487,7 +504,10 @@ static deft_op *op_of(world *w, int which)
                             .n_in = 2,
                             .n_out = 1,
                             .attribute_bytes = sizeof(double),
-                            .body = scaled,
+                            .body = which == 3 ? NULL : scaled,
+                            .shape = which == 3 ? opaque_shape : NULL,
+                            .run = which == 3 ? opaque_run : NULL,
+                            .dense = which == 3,
                             .grad = which ? backward : NULL,
                             .batch = which == 2 ? scaled_of_all : NULL };
     const deft_status st = deft_op_define(w->rt, &d, &op, why, sizeof why);
@@ -505,7 +525,7 @@ static deft_tensor *make_op_call(world *w)
 {
     deft_tensor *out, *g = deft_zeros_like(w->x);
     deft_tensor *const in[] = { w->x, w->p[0] };
-    for (int i = 0; i < 3 && g; i++) {
+    for (int i = 0; i < 4 && g; i++) {
         deft_op *const op = op_of(w, i);
         if (!op) return NULL;
         deft_label_begin(w->cx, "some");
@@ -726,6 +746,14 @@ static deft_status act_op_define(world *w)
         return deft_wait(w->cx);
     }
     SUBJECT(w, st = deft_op_check(w->cx, op, NULL, 0, NULL, NULL, NULL, 0));
+    deft_op *const opaque = st == DEFT_OK ? op_of(w, 3) : NULL;
+    if (opaque) {
+        const deft_check_options o = { .size = sizeof o, .directions = 1, .no_second = true };
+        deft_tensor *const i = deft_cast(w->x, DEFT_I32), *const in[] = { i, i };
+        SUBJECT(w, st = deft_op_check(w->cx, opaque, in, 2, &(double){ 0.5 }, &o, NULL, 0));
+    } else if (st == DEFT_OK) {
+        st = deft_wait(w->cx);
+    }
     const deft_status end = deft_op_destroy(&op, NULL, 0);
     return st == DEFT_OK ? end : st;
 }

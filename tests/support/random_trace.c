@@ -346,6 +346,8 @@ static void one_op(generator *g)
         break;
     case DF_CLASS_scan: attr = x.rank ? pick(g, x.rank) : 0; break;
     case DF_CLASS_routine:
+        /* A call needs a function of the program: opaque_programs.c. */
+        if (o == DF_OP_pass || o == DF_OP_call || o == DF_OP_result) return;
         if (df_op_writes_over(o)) {
             scattered(g, o, a);
             return;

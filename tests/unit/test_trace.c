@@ -1010,3 +1010,91 @@ Test(trace, every_allocation_may_fail)
         cr_assert(n < 100);
     }
 }
+
+/* ---- calls of opaque operators (trace/opaque.h) ---- */
+
+#define CALLED(operator)                                                                           \
+    "trace v1\n%0 = input f32[4] strides=[1]\n%1 = input i64[2] strides=[1]\n%2 = cst i64[] 0\n"   \
+    "%3 = pass f32[] %1 %2\n%4 = pass f32[] %0 %3\n%5 = call f64[3] %4 "                           \
+    operator"\n"                                                                                   \
+            "%6 = add f64[3] %5 %5\noutput %6\n"
+
+Test(trace, calls_are_printed_and_read_again)
+{
+    static const char *const all[] = {
+        CALLED("acme.solve@1"),
+        CALLED("acme.a-b_c.d@4294967295 results=3"),
+        CALLED("acme.solve@2 attributes=00ff7f"),
+        "trace v1\n%0 = cst i64[] 0\n%1 = call i32[2,3] %0 a.b@1 results=2\n"
+        "%2 = result f16[] %1 index=1\n%3 = call i32[2,3] %0 a.b@1 results=2\n"
+        "%4 = call i32[2,3] %0 a.c@1\noutput %2\noutput %3\noutput %4\n",
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        const df_trace *const t = parse(all[i]);
+        cr_assert_str_eq(print(t), all[i]);
+        df_trace *simple;
+        cr_assert(df_trace_simplify(NULL, t, DF_PASS_ALL, &arena, &simple, NULL) == DEFT_OK);
+        cr_assert(df_trace_verify(NULL, simple) == DEFT_OK);
+    }
+    const df_trace *const t = parse(all[3]);
+    cr_assert_eq(t->nodes[1].attr, t->nodes[3].attr); /* one operator */
+    cr_assert_neq(t->nodes[1].attr, t->nodes[4].attr);
+}
+
+Test(trace, keys_have_the_operators_of_calls)
+{
+    expect_keys(CALLED("acme.solve@1"), CALLED("acme.solve@1"), true);
+    expect_keys(CALLED("acme.solve@1"), CALLED("acme.solvf@1"), false);
+    expect_keys(CALLED("acme.solve@1"), CALLED("acme.solve@2"), false);
+    expect_keys(CALLED("acme.solve@1 attributes=00"), CALLED("acme.solve@1 attributes=01"), false);
+    expect_keys(CALLED("acme.solve@1"), CALLED("acme.solve@1 attributes=01"), false);
+}
+
+Test(trace, equal_calls_are_one)
+{
+    df_trace *simple;
+    const df_trace *const t = parse(
+        "%0 = input f32[4]\n%1 = cst i64[] 0\n%2 = pass f32[] %0 %1\n%3 = call f32[4] %2 a.b@1\n"
+        "%4 = pass f32[] %0 %1\n%5 = call f32[4] %4 a.b@1\n%6 = call f32[4] %4 a.c@1\n"
+        "%7 = add f32[4] %3 %5\n%8 = add f32[4] %7 %6\noutput %8\n");
+    cr_assert(df_trace_simplify(NULL, t, DF_PASS_ALL, &arena, &simple, NULL) == DEFT_OK);
+    int n_calls = 0;
+    for (uint32_t k = 0; k < simple->n_nodes; k++) n_calls += simple->nodes[k].op == DF_OP_call;
+    cr_assert_eq(n_calls, 2);
+}
+
+Test(trace, refuses_calls_that_are_none)
+{
+    static const struct {
+        const char *text, *sentence;
+    } bad[] = {
+        { CALLED("solve"), "line 7: expected @, found \"\"" },
+        { CALLED("@1"), "line 7: expected the name of an operator, found \"@1\"" },
+        { CALLED("a.b@0"), "line 7: 0 is outside [1, 4294967295]" },
+        { CALLED("a.b@1 results=1"), "line 7: 1 is outside [2, 64]" },
+        { CALLED("a.b@1 attributes=0"),
+          "line 7: expected pairs of hexadecimal digits, found \"0\"" },
+        { "%0 = cst i64[] 0\n%1 = pass f32[] %0 %0\noutput %1\n", "output 0: a list of inputs" },
+        { "%0 = cst i64[] 0\n%1 = pass f32[] %0 %0\n%2 = neg f32[] %1\noutput %2\n",
+          "%2: an operand is a list of inputs of a call" },
+        { "%0 = cst i64[] 0\n%1 = pass f64[] %0 %0\n%2 = call f32[] %1 a.b@1\noutput %2\n",
+          "%1: a list of inputs is no f32[]" },
+        { "%0 = input f32[]\n%1 = pass f32[] %0 %0\n%2 = call f32[] %1 a.b@1\noutput %2\n",
+          "%1: its last operand is no list of inputs" },
+        { "%0 = cst i64[] 0\n%1 = call f32[] %0 a.b@1 results=2\n%2 = result f32[] %1 index=2\n"
+          "output %2\n",
+          "%2: no such result of a call" },
+        { "%0 = input f32[]\n%1 = result f32[] %0 index=1\noutput %1\n",
+          "%1: no such result of a call" },
+        { "%0 = cst i64[] 0\n%1 = call f32[] %0 a.b@1 results=2\n%2 = result f32[] %1 index=0\n"
+          "output %2\n",
+          "line 3: 0 is outside [1, 63]" },
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        df_trace *t = NULL;
+        df_diag d = { .text = "" };
+        const deft_status st = df_trace_parse(&d, bad[i].text, strlen(bad[i].text), &arena, &t);
+        cr_assert(st != DEFT_OK && !t, "%zu", i);
+        cr_assert_str_eq(d.text, bad[i].sentence, "%zu: %s", i, d.text);
+    }
+}

@@ -196,7 +196,7 @@ static const char *rule_name(uint8_t rule)
     static const char *const names[] = { "any",      "same",    "arith",   "floating", "wide",
                                          "integral", "compare", "boolean", "test",     "cast",
                                          "bits",     "select",  "index",   "scatter",  "to index",
-                                         "count",    "but last" };
+                                         "count",    "free",    "but last" };
     _Static_assert(DF_LEN(names) == DF_DTYPE_but_last + 1, "a name per rule");
     return names[rule];
 }

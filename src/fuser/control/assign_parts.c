@@ -138,6 +138,14 @@ static void find_homes(outline *o)
     }
 }
 
+/* A call writes all its results at once, so they are in its part. */
+static void join_results(outline *o)
+{
+    for (uint32_t n = 0; n < o->t->n_nodes; n++)
+        if (o->live[n] && df_at(o, n)->op == DF_OP_result)
+            o->home[n] = o->home[df_at(o, n)->src[0].i];
+}
+
 /* ---- the last part ---- */
 
 /* In move_replacements: the readers of a node. */
@@ -166,5 +174,6 @@ void df_outline_assign_parts(outline *o)
 {
     find_levels(o);
     find_homes(o);
+    join_results(o);
     if (o->last_replaces) move_replacements(o);
 }

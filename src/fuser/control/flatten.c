@@ -269,6 +269,29 @@ static deft_status flat_windows(flattener *f, df_seg *s)
     return DEFT_OK;
 }
 
+static void flat_call_operands(const flattener *f, df_call_operand *x, uint32_t n, uint32_t launch)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        flat_bind(f, &x[i].bind);
+        flat_lives_at(f, x[i].bind.buf, launch);
+        flat_slots(f, x[i].extent, x[i].rank);
+    }
+}
+
+static deft_status flat_call(flattener *f, df_seg *s, uint32_t launch)
+{
+    df_arena *const arena = &f->p->plan->arena;
+    df_seg_call *const c = df_arena_copy(arena, s->call, sizeof *c, 8);
+    if (!c) return df_outline_no_memory(f->o);
+    c->in = df_arena_copy(arena, c->in, c->n_in * sizeof *c->in, 8);
+    c->out = df_arena_copy(arena, c->out, c->n_out * sizeof *c->out, 8);
+    if (!c->in || !c->out) return df_outline_no_memory(f->o);
+    flat_call_operands(f, c->in, c->n_in, launch);
+    flat_call_operands(f, c->out, c->n_out, launch);
+    s->call = c;
+    return DEFT_OK;
+}
+
 static deft_status flat_seg(flattener *f, const df_seg *seg, uint32_t launch)
 {
     deft_status st = DEFT_OK;
@@ -291,6 +314,7 @@ static deft_status flat_seg(flattener *f, const df_seg *seg, uint32_t launch)
         s.k = flat_slot(f, s.k);
         flat_slots(f, s.batch, DEFT_MAX_RANK);
         if (s.windows) TRY(flat_windows(f, &s));
+        if (s.call) TRY(flat_call(f, &s, launch));
     }
     s.from += f->from0;
     if (!df_vec_push(f->p->mem, &f->p->segs, s)) TRY(df_outline_no_memory(f->o));

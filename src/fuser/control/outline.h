@@ -102,12 +102,12 @@ DF_INLINE bool df_is_outer_cond(const outline *o, uint32_t n)
     return df_at(o, n)->op == DF_OP_cond && o->c.inside[n] == DF_NONE;
 }
 
-/* Whether computing n costs no more than reading it: views, and leaves other than inputs and random
- * numbers. */
+/* Whether each part has an n of its own: computing n costs no more than reading it, or n has no
+ * value. That holds for views, for leaves other than inputs and random numbers, and for `pass`. */
 DF_INLINE bool df_is_free(const outline *o, uint32_t n)
 {
     const uint8_t cls = df_op_infos[df_at(o, n)->op].cls, op = df_at(o, n)->op;
-    return cls == DF_CLASS_view ||
+    return cls == DF_CLASS_view || op == DF_OP_pass ||
            (cls == DF_CLASS_leaf && op != DF_OP_input && op != DF_OP_random);
 }
 

@@ -662,28 +662,37 @@ static df_bind bind_at(pass *p, df_buf buf, map_id map, const df_slot *stride, u
     return out;
 }
 
+/* The bind of operand s of a product or a routine, over `axes` axes. */
+static df_bind bind_operand(pass *p, const group *g, uint32_t s, uint32_t axes)
+{
+    if (!IS_NONE(g->mm_val[s])) {
+        const place_id q = val_at(p, g->mm_val[s])->place;
+        return bind_at(p, df_fuse_place_buf(p, q), g->mm_map[s], place_at(p, q)->stride, axes);
+    }
+    const uint32_t input = node_of(p, g->mm_node[s])->attr;
+    return bind_at(p, df_fuse_input_buf(p, input), g->mm_map[s], df_fuse_input_strides(p, input),
+                   axes);
+}
+
+/* The bind of the whole of val v. */
+static df_bind bind_val(pass *p, val_id v)
+{
+    const place_id q = val_at(p, v)->place;
+    const uint32_t rank = node_of(p, val_at(p, v)->node)->rank;
+    const df_buf buf = place_at(p, q)->unused ? DF_NO_BUF : df_fuse_place_buf(p, q);
+    return bind_at(p, buf, df_map_identity(p, rank), place_at(p, q)->stride, rank);
+}
+
 /* Binds the operands and the result of a product or a routine. Returns the node of the result. */
 static uint32_t whole_seg(pass *p, const group *g, df_seg *seg)
 {
-    const uint32_t n = val_at(p, g->product)->node, rank = node_of(p, n)->rank;
-    const uint32_t first = node_of(p, n)->n_src - g->n_operands;
+    const uint32_t n = val_at(p, g->product)->node;
     df_bind *const side[2] = { &seg->a, &seg->b };
     for (uint32_t s = 0; s < g->n_operands; s++) {
         const bool shows = s == 1 && g->windows != DF_NONE;
-        const uint32_t axes = shows ? 4 : node_of(p, node_of(p, n)->src[first + s].i)->rank;
-        if (!IS_NONE(g->mm_val[s])) {
-            const place_id q = val_at(p, g->mm_val[s])->place;
-            *side[s] =
-                bind_at(p, df_fuse_place_buf(p, q), g->mm_map[s], place_at(p, q)->stride, axes);
-        } else {
-            const uint32_t input = node_of(p, g->mm_node[s])->attr;
-            *side[s] = bind_at(p, df_fuse_input_buf(p, input), g->mm_map[s],
-                               df_fuse_input_strides(p, input), axes);
-        }
+        *side[s] = bind_operand(p, g, s, shows ? 4 : node_of(p, df_fuse_operand(p, n, s))->rank);
     }
-    const place_id q = val_at(p, g->product)->place;
-    const df_buf buf = place_at(p, q)->unused ? DF_NO_BUF : df_fuse_place_buf(p, q);
-    seg->c = bind_at(p, buf, df_map_identity(p, rank), place_at(p, q)->stride, rank);
+    seg->c = bind_val(p, g->product);
     return n;
 }
 
@@ -712,8 +721,58 @@ static void scatter_seg(pass *p, const group *g, uint32_t n, df_seg *seg)
     seg->m = seg->n = df_fuse_axis_extent(p, n, seg->attr);
 }
 
+static df_call_operand call_operand(pass *p, uint32_t node, df_bind bind, uint32_t index)
+{
+    df_call_operand x = { .bind = bind,
+                          .dtype = (deft_dtype)node_of(p, node)->dtype,
+                          .rank = node_of(p, node)->rank,
+                          .index = index };
+    for (uint32_t j = 0; j < x.rank; j++) x.extent[j] = df_fuse_axis_extent(p, node, j);
+    return x;
+}
+
+/* Binds a call of an opaque operator, with those of its results that have a val. */
+static void call_seg(pass *p, const group *g, df_seg *seg)
+{
+    const uint32_t n = val_at(p, g->product)->node;
+    df_arena *const a = &p->plan->arena;
+    df_seg_call *const c = df_arena_new(a, df_seg_call, 1);
+    if (c) c->in = df_arena_new(a, df_call_operand, g->n_operands);
+    if (c) c->out = df_arena_new(a, df_call_operand, DF_OPAQUE_MOST_TENSORS);
+    if (!c || !c->in || !c->out) {
+        p->st = df_fail_mem(p->diag, "fuser", sizeof *c);
+        return;
+    }
+    for (uint32_t s = 0; s < g->n_operands; s++) {
+        const uint32_t src = df_fuse_operand(p, n, s);
+        c->in[c->n_in++] = call_operand(p, src, bind_operand(p, g, s, node_of(p, src)->rank), s);
+    }
+    seg->c = bind_val(p, g->product);
+    c->out[c->n_out++] = call_operand(p, n, seg->c, 0);
+    for (uint32_t k = n + 1; k < p->t->n_nodes && c->n_out < DF_OPAQUE_MOST_TENSORS; k++) {
+        const df_node *const x = node_of(p, k);
+        if (x->op != DF_OP_result || x->src[0].i != n || IS_NONE(p->node_val[k])) continue;
+        c->out[c->n_out++] = call_operand(p, k, bind_val(p, p->node_val[k]), x->attr);
+    }
+    seg->call = c;
+    seg->fault = n;
+    seg->n_batch = node_of(p, n)->rank;
+}
+
 static void routine_seg(pass *p, const group *g, df_seg *seg)
 {
+    const uint8_t op = node_of(p, val_at(p, g->product)->node)->op;
+    if (op == DF_OP_call || op == DF_OP_result) {
+        seg->op = op;
+        seg->attr = node_of(p, g->node)->attr;
+        seg->dtype = (deft_dtype)node_of(p, g->node)->dtype;
+        seg->a.buf = seg->b.buf = DF_NO_BUF;
+        if (op == DF_OP_call)
+            call_seg(p, g, seg);
+        else
+            seg->c = bind_val(p, g->product), seg->n_batch = node_of(p, g->node)->rank;
+        return;
+    }
     const uint32_t n = whole_seg(p, g, seg), rank = node_of(p, n)->rank;
     const uint32_t src = node_of(p, n)->src[0].i;
     seg->op = node_of(p, n)->op;

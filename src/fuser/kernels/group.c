@@ -179,21 +179,52 @@ static deft_status plan_operand(pass *p, uint32_t n, uint32_t node, uint32_t s, 
     return p->st;
 }
 
+uint32_t df_fuse_n_operands(const pass *p, uint32_t n)
+{
+    const df_node *x = node_of(p, n);
+    if (x->op == DF_OP_result) return 0;
+    if (x->op != DF_OP_call) return x->n_src - df_op_writes_over((df_op)x->op);
+    uint32_t n_in = 0;
+    for (x = node_of(p, x->src[0].i); x->op == DF_OP_pass; x = node_of(p, x->src[1].i)) n_in++;
+    df_assert(n_in <= DF_OPAQUE_MOST_TENSORS);
+    return n_in;
+}
+
+uint32_t df_fuse_operand(const pass *p, uint32_t n, uint32_t s)
+{
+    const df_node *x = node_of(p, n);
+    if (x->op != DF_OP_call) return x->src[s + df_op_writes_over((df_op)x->op)].i;
+    x = node_of(p, x->src[0].i);
+    while (s-- > 0) x = node_of(p, x->src[1].i);
+    return x->src[0].i;
+}
+
 /* Plans the val of a product or a routine, whose operands and result are all stored. The base that
  * a routine adds to is not an operand: it is copied to the place of the result before (storage.c).
  */
 static deft_status plan_whole(pass *p, val_id v, bool *progress)
 {
-    const uint32_t n = val_at(p, v)->node;
-    group w = { .level = 0, .windows = df_fuse_windows_of(p, n) };
-    const uint32_t first = df_op_writes_over((df_op)node_of(p, n)->op) ? 1 : 0;
+    const uint32_t n = val_at(p, v)->node, n_operands = df_fuse_n_operands(p, n);
+    val_id mm_val[DF_OPAQUE_MOST_TENSORS];
+    uint32_t mm_node[DF_OPAQUE_MOST_TENSORS];
+    map_id mm_map[DF_OPAQUE_MOST_TENSORS];
+    group w = { .level = 0,
+                .windows = df_fuse_windows_of(p, n),
+                .mm_val = mm_val,
+                .mm_node = mm_node,
+                .mm_map = mm_map };
     *progress = false;
-    for (uint32_t s = first; s < node_of(p, n)->n_src; s++) {
-        const uint32_t src = node_of(p, n)->src[s].i;
-        const deft_status st = plan_operand(p, n, src, s - first, &w, progress);
+    if (node_of(p, n)->op == DF_OP_result) {
+        const val_id call = p->node_val[node_of(p, n)->src[0].i];
+        *progress = IS_NONE(val_at(p, call)->group);
+        if (*progress) df_fuse_push_val(p, call);
+        w.level = val_at(p, call)->level + 1;
+    }
+    for (uint32_t s = 0; s < n_operands; s++) {
+        const deft_status st = plan_operand(p, n, df_fuse_operand(p, n, s), s, &w, progress);
         if (st != DEFT_OK) return st;
     }
-    if (first > 0) {
+    if (df_op_writes_over((df_op)node_of(p, n)->op)) {
         const val_id base = p->node_val[node_of(p, n)->src[0].i];
         const deft_status st = plan_update_base(p, n, false, progress);
         if (st != DEFT_OK) return st;
@@ -207,10 +238,12 @@ static deft_status plan_whole(pass *p, val_id v, bool *progress)
     group *to = group_at(p, g);
     to->level = w.level;
     to->product = v;
-    to->n_operands = node_of(p, n)->n_src - first;
-    memcpy(to->mm_val, w.mm_val, sizeof w.mm_val);
-    memcpy(to->mm_node, w.mm_node, sizeof w.mm_node);
-    memcpy(to->mm_map, w.mm_map, sizeof w.mm_map);
+    to->n_operands = n_operands;
+    to->mm_val = df_arena_copy(&p->tmp, mm_val, n_operands * sizeof *mm_val, 8);
+    to->mm_node = df_arena_copy(&p->tmp, mm_node, n_operands * sizeof *mm_node, 8);
+    to->mm_map = df_arena_copy(&p->tmp, mm_map, n_operands * sizeof *mm_map, 8);
+    if (!to->mm_val || !to->mm_node || !to->mm_map)
+        return df_fail_mem(p->diag, "fuser", n_operands * sizeof *mm_val);
     to->windows = w.windows;
     const map_id map = df_fuse_whole_loops(p, g);
     val *const x = val_at(p, v);
@@ -295,8 +328,8 @@ static bool stored_by_nature(const pass *p, uint32_t n)
     switch ((df_op_class)df_op_infos[op].cls) {
     case DF_CLASS_update: return !df_surround_is(p, n);
     case DF_CLASS_contract:
-    case DF_CLASS_control:
-    case DF_CLASS_routine: return true;
+    case DF_CLASS_control: return true;
+    case DF_CLASS_routine: return op != DF_OP_pass;
     case DF_CLASS_leaf:
     case DF_CLASS_view: return false;
     case DF_CLASS_unary:

@@ -163,6 +163,8 @@ void df_fuse_record_loads(pass *p, group_id gi)
         if (it.kind == IT_TAKE)
             record_load(p, load_of(gi, DF_NONE, DF_NONE, it.base_map), it.val, it.base);
     }
+    if (node_of(p, group_at(p, gi)->node)->op == DF_OP_result && !IS_NONE(group_at(p, gi)->product))
+        df_fuse_writer_edges(p, p->node_val[node_of(p, group_at(p, gi)->node)->src[0].i], gi);
     for (uint32_t s = 0; s < group_at(p, gi)->n_operands; s++) {
         const group w = *group_at(p, gi);
         record_load(p, load_of(gi, DF_NONE, s, w.mm_map[s]), w.mm_val[s], w.mm_node[s]);

@@ -111,6 +111,8 @@ deft_status df_fuse_final_cone(pass *p, group_id gi)
         g->checks = !first;
         p->checks_first |= first;
     }
+    /* A call may fail. */
+    if (g->kind == DF_SEG_ROUTINE && node_of(p, g->node)->op == DF_OP_call) g->checks = true;
     p->has_checks |= g->checks;
     drop_unused_roles(p, g);
     return p->st;

@@ -128,8 +128,7 @@ static df_box box_of_load(pass *p, const load *l, uint32_t node)
     if (l->operand == DF_NONE) return df_box_of(p, g, l->map, node);
     if (l->operand == 1 && g->windows != DF_NONE) return (df_box){ .is_box = false };
     df_slot extent[MAX_LOOPS] = { SLOT_ZERO };
-    const df_node *const x = node_of(p, val_at(p, g->product)->node);
-    const uint32_t src = x->src[x->n_src - g->n_operands + l->operand].i;
+    const uint32_t src = df_fuse_operand(p, val_at(p, g->product)->node, l->operand);
     for (uint32_t j = 0; j < node_of(p, src)->rank; j++) extent[j] = df_fuse_axis_extent(p, src, j);
     return box_over(p, extent, l->map, node);
 }

@@ -55,6 +55,13 @@ static void lives_at(storage *q, uint32_t launch)
     if (launch > q->last) q->last = launch;
 }
 
+/* The launch of the call of which `node` is a further result. */
+static uint32_t memory_call_level(const pass *p, uint32_t node)
+{
+    const val_id call = p->node_val[node_of(p, node)->src[0].i];
+    return group_at(p, val_at(p, call)->group)->level;
+}
+
 static void live_ranges(pass *p)
 {
     for (place_id i = { 0 }; i.i < p->places.n; i.i++) {
@@ -64,7 +71,10 @@ static void live_ranges(pass *p)
     for (val_id v = { 0 }; v.i < p->vals.n; v.i++) {
         const val *const w = val_at(p, v);
         storage *const q = place_at(p, w->place);
-        lives_at(q, group_at(p, w->group)->level);
+        const group *const g = group_at(p, w->group);
+        lives_at(q, g->level);
+        if (g->kind == DF_SEG_ROUTINE && node_of(p, g->node)->op == DF_OP_result)
+            lives_at(q, memory_call_level(p, g->node));
         for (group_id f = w->frames; !IS_NONE(f); f = group_at(p, f)->next_frame)
             lives_at(q, group_at(p, f)->level);
         for (load_id l = w->readers; !IS_NONE(l); l = load_at(p, l)->next)

@@ -98,6 +98,8 @@ static int64_t try_group(keeper *k, group_id gi)
     const uint32_t to = last_launch_of(p, gi);
     k->n_ranges = k->n_stretches = 0;
     k->full = false;
+    /* The call writes the result, at its own time. */
+    if (g->kind == DF_SEG_ROUTINE && node_of(p, g->node)->op == DF_OP_result) return 0;
     if (g->level > k->peak || to <= k->peak || !may_wait(p, gi, to)) return 0;
     for (head_id h = g->first_head; !IS_NONE(h); h = head_at(p, h)->next)
         store_later(k, head_at(p, h)->val, to);

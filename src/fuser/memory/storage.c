@@ -716,6 +716,9 @@ void df_fuse_donors(pass *p)
         if ((p->in_seen[root->donor] & 2) || !fits_donor(p, w->node, root->donor)) continue;
         /* updates in this place bring writers of their own */
         if (!IS_NONE(w->over_by) || (!IS_NONE(w->over) && !w->divided) || w->staged) continue;
+        /* A call may write its results in any order, while it reads its inputs. */
+        const uint8_t op = node_of(p, w->node)->op;
+        if (op == DF_OP_call || op == DF_OP_result) continue;
         /* a routine adds to a copy of its base */
         if (!w->plain && same_val(group_at(p, w->group)->product, v)) continue;
         if (!storage_order_parts(p, p->in_readers[root->donor], v)) continue;

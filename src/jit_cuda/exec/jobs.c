@@ -468,6 +468,9 @@ deft_status df_cuda_job_build(df_cuda_layout_builder *l, df_diag *d, uint32_t se
     deft_status st = DEFT_OK;
     const df_seg *const s = &l->plan->segs[seg];
     df_cuda_job j = { .seg = s, .is_check = is_check, .words = DF_NONE };
+    if (s->kind == DF_SEG_ROUTINE && (s->op == DF_OP_call || s->op == DF_OP_result))
+        TRY(df_fail(d, DEFT_E_BACKEND,
+                    "cuda: the program calls an opaque operator, which runs on the CPU alone"));
     if (s->kernel.i != DF_NONE) j.epilogue = &l->plan->kernels[s->kernel.i];
     TRY(s->kind == DF_SEG_MATMUL ? job_add_product(l, d, &j) : job_add_routine(l, d, &j));
     if (!df_vec_push(l->c->mem, &l->f->jobs, j)) TRY(df_fail_mem(d, "run", sizeof j));

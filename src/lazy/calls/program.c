@@ -9,6 +9,7 @@
 
 #include "lazy/core/annotations.h"
 #include "lazy/core/lazy.h"
+#include "lazy/core/operators.h"
 #include "lazy/files/reader.h"
 #include "lazy/run/materialize.h"
 #include "ops/shape.h"
@@ -42,6 +43,40 @@ done:
     return st;
 }
 
+/* Finds the operator that a call of the program names in this runtime. */
+static deft_status find_operator(const deft_program *p, df_diag *d, const df_opaque *x,
+                                 uint32_t *number)
+{
+    deft_op *const op = df_operator_find(p->cx->rt, x->name);
+    if (!op || op->def.version != x->version || !op->def.run)
+        return df_fail(
+            d, DEFT_E_NOT_FOUND,
+            "program_load: %s: it calls the opaque operator %s, version %u, which is not "
+            "defined in this runtime",
+            p->path, x->name, x->version);
+    if (op->def.n_in != x->n_in || op->def.n_out != x->n_out ||
+        op->def.attribute_bytes != x->attribute_bytes)
+        return df_fail(d, DEFT_E_FORMAT,
+                       "program_load: %s: %s has %u inputs, %u results and %zu bytes of attributes "
+                       "there, and %u, %u and %zu in this runtime",
+                       p->path, x->name, x->n_in, x->n_out, x->attribute_bytes, op->def.n_in,
+                       op->def.n_out, op->def.attribute_bytes);
+    return df_opaque_number(d, op, x->attributes, number);
+}
+
+/* Lets calls have the numbers of this runtime. */
+static deft_status find_operators(const deft_program *p, df_diag *d)
+{
+    deft_status st = DEFT_OK;
+    df_trace *const t = p->t;
+    for (uint32_t k = 0; k < t->n_nodes && st == DEFT_OK; k++)
+        if (t->nodes[k].op == DF_OP_call)
+            st =
+                find_operator(p, d, df_opaques_at(t->opaques, t->nodes[k].attr), &t->nodes[k].attr);
+    t->opaques = &p->cx->rt->opaques;
+    return st;
+}
+
 static deft_status read_program(deft_program *p, df_diag *d)
 {
     deft_status st = DEFT_OK;
@@ -59,6 +94,7 @@ static deft_status read_program(deft_program *p, df_diag *d)
     st = df_trace_parse(&why, text, (size_t)r.size, &p->arena, &p->t);
     if (st != DEFT_OK) TRY(df_fail(d, st, "program_load: %s: %s", p->path, why.text));
     TRY(find_loops(p, d));
+    TRY(find_operators(p, d));
     p->record = df_arena_new(&p->arena, uint32_t, p->t->n_nodes + 1u);
     if (!p->record) TRY(df_fail_mem(d, "program_load", p->t->n_nodes * sizeof *p->record));
 done:
@@ -168,6 +204,8 @@ static uint32_t append_node(const deft_program *p, uint32_t k, uintptr_t site)
     uint32_t src[3] = { DF_BAD, DF_BAD, DF_BAD };
     df_shape s;
     for (uint32_t i = 0; i < n->n_src; i++) src[i] = p->record[n->src[i].i];
+    if (n->op == DF_OP_result)
+        src[0] = cx->rec.nodes[src[0]].src[0].i; /* of the view of the call */
     /* A loop of the program is in the loop in whose body the program is called. */
     const bool is_outermost = n->op == DF_OP_loop && p->t->nodes[n->src[0].i].op != DF_OP_loop;
     if (is_outermost && cx->body_loop != DF_NONE) src[0] = cx->body_loop;
@@ -177,6 +215,10 @@ static uint32_t append_node(const deft_program *p, uint32_t k, uintptr_t site)
     const uint32_t made =
         df_append(cx, (df_op)n->op, (deft_dtype)n->dtype, n->attr, src, p->t->args + n->arg,
                   df_op_n_args((df_op)n->op, rank), &s, site);
+    if (n->op == DF_OP_result) cx->finals++;
+    /* A call with several results gets no value of its own (extend/opaque.c). */
+    if (n->op == DF_OP_call && made != DF_BAD && df_opaques_at(p->t->opaques, n->attr)->n_out > 1)
+        return df_append(cx, DF_OP_unsqueeze, (deft_dtype)n->dtype, 0, &made, NULL, 0, NULL, site);
     /* Which records are in a branch alone is not known. For gradients, none is. */
     if (n->op == DF_OP_cond && made != DF_BAD && !df_grad_annotate_branches(cx, made, made, made))
         return DF_BAD;

@@ -385,10 +385,25 @@ done:
 
 /* ---- the call ---- */
 
+/* An opaque operator is a function of this process. A trace names it; no other file can. */
+static deft_status refuse_opaque(const export_work *w)
+{
+    const df_trace *const t = w->r->made.t;
+    for (uint32_t k = 0; k < t->n_nodes && !w->o.as_trace; k++)
+        if (t->nodes[k].op == DF_OP_call)
+            return df_fail(
+                w->d, DEFT_E_ARG,
+                "export: the program calls %s, an opaque operator, which is a function of "
+                "this process: only as_trace can name it",
+                df_opaques_at(t->opaques, t->nodes[k].attr)->name);
+    return DEFT_OK;
+}
+
 static deft_status export_recording(export_work *w, const char *path)
 {
     deft_status st = DEFT_OK;
     const recording *const r = w->r;
+    if ((st = refuse_opaque(w)) != DEFT_OK) return st;
     const char *const slash = strrchr(path, '/');
     const size_t n_numbers = r->numbers.n + 2 * r->draws.n;
     const df_aot_trials trials = { try_extents, w };

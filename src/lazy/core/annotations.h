@@ -42,6 +42,7 @@ typedef struct df_custom {
     df_op_held *held; /* of an operator: counted; `user` is in it. Else NULL */
     uint32_t n_in, n_out;
     uint32_t first; /* the first record of forward; used while the vmap that records it runs */
+    uint32_t loop;  /* the loop in whose body the call is, or DF_NONE; used as `first` is */
     /* set by vmap: the function that this one runs for each example; NULL: not batched */
     const struct df_custom *batch_of;
     /* with batch_of: the function of vmap that runs another one for each example */

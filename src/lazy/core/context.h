@@ -28,6 +28,7 @@
 #include "lazy/core/value.h"
 #include "lazy/layer.h"
 #include "runtime/cpu.h"
+#include "trace/opaque.h"
 #include "trace/trace.h"
 
 /* ---- records ---- */
@@ -256,8 +257,12 @@ struct deft_runtime {
     df_fork_lock op_lock;       /* guards ops and n_ops */
     deft_op *ops;               /* the operators of the program, the latest first */
     uint32_t n_ops;             /* defined so far */
-    _Atomic uint32_t refs;      /* contexts, and the program's own reference */
-    _Atomic uint32_t n_ctx;     /* contexts created so far */
+    /* Opaque operators, each with the attributes of some calls. op_lock guards adding to them, and
+     * the arena. */
+    df_opaques opaques;
+    df_arena opaque_arena;
+    _Atomic uint32_t refs;  /* contexts, and the program's own reference */
+    _Atomic uint32_t n_ctx; /* contexts created so far */
 };
 
 /* How calls of the operator with the number `op` (0: no operator) are named that return to `site`,
@@ -376,10 +381,11 @@ struct deft_ctx {
     uint32_t n_troubles;       /* n_mistakes and n_refused together */
     const char *op_name;       /* of the operator whose function runs, or NULL (deft/extend.h) */
     uint32_t body_loop;        /* record of the loop whose body is open, or DF_NONE */
-    uint32_t finals;           /* at least the number of loop results in the records */
-    const char *act;           /* name of the acting call that runs: "read" */
-    uintptr_t act_site;        /* and its call site */
-    bool matched;              /* the latest cut was refreshed, not made */
+    uint32_t finals;    /* at least the number of records that are one of several results of a
+                                * loop or of a call */
+    const char *act;    /* name of the acting call that runs: "read" */
+    uintptr_t act_site; /* and its call site */
+    bool matched;       /* the latest cut was refreshed, not made */
 
     /* Budgets. */
     df_budget budget;   /* of the open step, or of the context */

@@ -87,10 +87,47 @@ static void mark_handle_record(deft_ctx *cx, deft_tensor *t, void *asked)
     if (t->epoch == cx->epoch && !(t->flags & DF_HANDLE_WEAK)) ((uint8_t *)asked)[t->node] = VALUE;
 }
 
+/* Marks the records that the marked ones need in any case: not those that only one branch or an
+ * iteration of a loop needs. */
+static void mark_needed_directly(const df_rec *r, uint8_t *need)
+{
+    for (uint32_t i = r->n; i-- > 0;) {
+        const df_node *const node = &r->nodes[i];
+        if (!need[i] || r->val[i] || node->op == DF_OP_final) continue;
+        const uint32_t n = node->op == DF_OP_cond ? 1 : node->n_src;
+        for (uint32_t k = 0; k < n; k++) need[node->src[k].i] = VALUE;
+    }
+}
+
+/* Adds to cx->want the other results of each call of an opaque operator that cx->want needs. The
+ * record of a call with several results never has a value (extend/opaque.c). */
+static deft_status want_results(deft_ctx *cx)
+{
+    const df_rec *const r = &cx->rec;
+    uint8_t *const need = df_arena_new(&cx->pass, uint8_t, (size_t)r->n + 1);
+    uint8_t *const asked = df_arena_new(&cx->pass, uint8_t, (size_t)r->n + 1);
+    if (!need || !asked) return df_fail_mem(&cx->diag, "cut", r->n);
+    for (size_t i = 0; i < cx->want.n; i++) need[cx->want.at[i].node] = VALUE;
+    mark_needed_directly(r, need);
+    df_each_outer(cx, cx->depth + 1, mark_handle_record, asked);
+    mark_needed_directly(r, asked);
+    for (uint32_t i = 0; i < r->n; i++) {
+        const df_node *const node = &r->nodes[i];
+        const bool is_first = node->op == DF_OP_unsqueeze && node->attr == 0;
+        if (need[i] || !asked[i] || r->val[i] || (!is_first && node->op != DF_OP_result) ||
+            r->nodes[node->src[0].i].op != DF_OP_call || !need[node->src[0].i])
+            continue;
+        if (!df_vec_push(cx->mem, &cx->want, ((df_want){ .node = i })))
+            return df_fail_mem(&cx->diag, "cut", sizeof(df_want));
+    }
+    return DEFT_OK;
+}
+
 deft_status df_want_siblings(deft_ctx *cx)
 {
     const df_rec *const r = &cx->rec;
     uint32_t low, n_input = 0, n_args = 0;
+    bool has_calls = false;
     df_arena_reset(&cx->pass);
     uint8_t *const need = df_arena_new(&cx->pass, uint8_t, (size_t)r->n + 1);
     uint8_t *const asked = df_arena_new(&cx->pass, uint8_t, (size_t)r->n + 1);
@@ -102,12 +139,13 @@ deft_status df_want_siblings(deft_ctx *cx)
     for (uint32_t i = 0; i < r->n; i++) {
         const df_node *const node = &r->nodes[i];
         const df_want w = { .node = i };
+        has_calls |= node->op == DF_OP_result;
         if (node->op != DF_OP_final || need[i] || !asked[i] || r->val[i] || !need[node->src[1].i] ||
             !is_outermost(r, node->src[1].i))
             continue;
         if (!df_vec_push(cx->mem, &cx->want, w)) return df_fail_mem(&cx->diag, "cut", sizeof w);
     }
-    return DEFT_OK;
+    return has_calls ? want_results(cx) : DEFT_OK;
 }
 
 typedef struct copier {
@@ -277,6 +315,7 @@ static bool may_fault(const df_trace *t)
 {
     for (uint32_t i = 0; i < t->n_nodes; i++) {
         const df_node *const n = &t->nodes[i];
+        if (n->op == DF_OP_call) return true;
         if (!df_op_takes_indices((df_op)n->op)) continue;
         /* A routine checks indices that are an input before anything is written. */
         const bool first = df_op_infos[n->op].cls == DF_CLASS_routine;
@@ -298,6 +337,7 @@ static df_root allowed(const deft_ctx *cx, const df_cut *m, df_root asked)
 static deft_device where_to_run(const deft_ctx *cx, const df_cut *m)
 {
     deft_device where = cx->default_device;
+    if (m->is_of_host) return DEFT_CPU;
     if (!cx->n_queues) return where;
     for (uint32_t k = 0; k < m->t->n_inputs && where == DEFT_CPU; k++)
         where = df_value_where(cx, m->inputs[k]);
@@ -350,6 +390,7 @@ deft_status df_extract(deft_ctx *cx, const df_want *want, uint32_t n, df_cut *m)
     df_new_cut_serial(cx);
     c.cut = cx->cut_serial;
     t->arena = a;
+    t->opaques = &cx->rt->opaques;
     t->max_temporary_bytes = cx->budget.max_temporary_bytes;
     /* A copy, because the trace can be printed after the records have changed. */
     t->extents = df_arena_copy(a, r->ext, r->n_ext * sizeof *r->ext, _Alignof(int64_t));
@@ -361,6 +402,8 @@ deft_status df_extract(deft_ctx *cx, const df_want *want, uint32_t n, df_cut *m)
                        "cut: record %u is needed, and an earlier cut by a budget forgot it",
                        hollow);
     m->n_read = t->n_inputs;
+    m->is_of_host = false;
+    for (uint32_t i = 0; i < t->n_nodes; i++) m->is_of_host |= t->nodes[i].op == DF_OP_call;
     add_roots(cx, &c, want, n);
     m->where = where_to_run(cx, m);
     t->flags = cx->trace_flags | (uint32_t)m->where << DF_TRACE_DEVICE_SHIFT;

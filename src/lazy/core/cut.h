@@ -31,8 +31,8 @@ bool df_may_donate(const df_value *v, uint32_t dying);
 deft_status df_extract(deft_ctx *cx, const df_want *want, uint32_t n, struct df_cut *out);
 /* Finds the device on which the record `node` would be computed by itself. */
 deft_status df_cut_where(deft_ctx *cx, uint32_t node, deft_device *out);
-/* Adds to cx->want the other results of each loop that cx->want needs, if a handle names them or is
- * computed from them. */
+/* Adds to cx->want the other results of each loop or call that cx->want needs, if a handle names
+ * them or is computed from them. */
 deft_status df_want_siblings(deft_ctx *cx);
 /* Refreshes the cached cut m: arguments, extents and values become those of this epoch. Returns
  * false when the trace of m is not the trace of the wanted records any more. */

@@ -69,8 +69,9 @@ typedef struct df_cut {
     df_key key; /* n is 0 until the key has been computed */
     /* the roots before overlaps of memory were considered; t->roots are the final ones */
     df_root *asked;
-    bool avoids;    /* faults are possible: no root is written directly into wrapped memory */
-    uint32_t *want; /* the wanted records */
+    bool is_of_host; /* it calls an opaque operator, so it runs on the CPU */
+    bool avoids;     /* faults are possible: no root is written directly into wrapped memory */
+    uint32_t *want;  /* the wanted records */
     uint32_t n_want;
     df_input_use *use;
     uint32_t n_use;
@@ -132,11 +133,12 @@ void df_again_note(deft_ctx *cx);
 /* Sets n_again and first_again of m: the nodes that earlier cuts of this epoch computed
  * too. */
 void df_again_count(deft_ctx *cx, df_cut *m);
-/* Whether computing node n takes time: a view or a leaf does not, except a random draw. */
+/* Whether computing node n takes time: a view, a leaf or a `pass` does not, but a random draw. */
 DF_INLINE bool df_is_work(const df_node *n)
 {
     const int cls = df_op_infos[n->op].cls;
-    return cls != DF_CLASS_view && (cls != DF_CLASS_leaf || n->op == DF_OP_random);
+    return cls != DF_CLASS_view && n->op != DF_OP_pass &&
+           (cls != DF_CLASS_leaf || n->op == DF_OP_random);
 }
 
 /* Called after m has run. When the chain of cuts does not tell which records this epoch's

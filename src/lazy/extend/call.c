@@ -166,8 +166,11 @@ static deft_status run_op_body(deft_ctx *cx, deft_tensor *const *in, size_t n_in
     const uint32_t may_draw = cx->body_nest - 1 == cx->draw_nest;
     cx->draw_nest += may_draw;
     cx->layer_nest++;
-    const deft_status st =
-        c->op->def.body(cx, in, n_in, out, n_out, (void *)(uintptr_t)c->attributes);
+    deft_status st;
+    if (c->op->def.run)
+        st = df_opaque_record(cx, c->op, c->attributes, in, out) ? DEFT_OK : DEFT_E_STATE;
+    else
+        st = c->op->def.body(cx, in, n_in, out, n_out, (void *)(uintptr_t)c->attributes);
     cx->layer_nest--;
     cx->draw_nest -= may_draw;
     if (check_op_body(cx, c->op, st, troubles, out)) return DEFT_OK;
@@ -272,7 +275,7 @@ DF_COLD static bool record_op_annotated(deft_ctx *cx, const op_call *c, deft_ten
                                .forward = run_op_body,
                                .forward_user = (void *)(uintptr_t)c,
                                .backward = op->def.grad,
-                               .batch = op->def.batch,
+                               .batch = op->batch,
                                .user = df_op_held_attributes(held),
                                .held = held };
     const bool ok = df_custom_record(cx, &f, in, op->def.n_in, made, op->def.n_out, c->site);
@@ -289,10 +292,10 @@ DF_COLD static bool record_op_otherwise(deft_ctx *cx, const op_call *c, deft_ten
     const deft_op *const op = c->op;
     const bool is_logged = df_ring_on(cx->ring);
     if (is_logged) df_log_label(cx, named, true);
-    const bool ok = op->def.grad || (op->def.batch && cx->map_nest)
+    const bool ok = op->def.grad || (op->batch && cx->map_nest)
                         ? record_op_annotated(cx, c, in, made)
-                    : cx->depth > 0 ? record_op_in_scope(cx, c, in, made)
-                                    : record_op_in_root(cx, c, in, made);
+                    : cx->depth > 0 && !op->def.run ? record_op_in_scope(cx, c, in, made)
+                                                    : record_op_in_root(cx, c, in, made);
     if (is_logged) df_log_label(cx, 0, false);
     return ok;
 }

@@ -61,7 +61,13 @@ static deft_status check_definition(const deft_op_def *d, sentence s)
     if (!d->version)
         return refuse_definition(s, DEFT_E_ARG, "%s: the version is 0, it must be at least 1",
                                  d->name);
-    if (!d->body) return refuse_definition(s, DEFT_E_ARG, "%s: the body is NULL", d->name);
+    if (!d->body == !d->run)
+        return refuse_definition(s, DEFT_E_ARG, "%s: %s; it has either a body or `run`", d->name,
+                                 d->body ? "it has both" : "the body is NULL");
+    if (!d->shape != !d->run || (d->dense && !d->run))
+        return refuse_definition(s, DEFT_E_ARG,
+                                 "%s: `shape` and `run` belong together, and `dense` to them",
+                                 d->name);
     if (d->n_in > DEFT_OP_MAX_TENSORS || d->n_out > DEFT_OP_MAX_TENSORS || !d->n_out)
         return refuse_definition(s, DEFT_E_ARG,
                                  "%s: %u inputs, %u results; at most %d of each, and one result",
@@ -76,7 +82,8 @@ static bool is_defined_so(const deft_op *op, const deft_op_def *d)
 {
     const deft_op_def *const o = &op->def;
     return o->n_in == d->n_in && o->n_out == d->n_out && o->attribute_bytes == d->attribute_bytes &&
-           o->body == d->body && o->grad == d->grad && o->batch == d->batch;
+           o->body == d->body && o->grad == d->grad && o->batch == d->batch &&
+           o->shape == d->shape && o->run == d->run && o->user == d->user && o->dense == d->dense;
 }
 
 /* Whether two texts, each of which may be NULL, are equal. */
@@ -94,24 +101,12 @@ static bool is_formula_of(const df_formula *f, const deft_formula_def *d)
 
 /* ---- the list ---- */
 
-static void lock_operators(deft_runtime *rt)
-{
-    /* In a forked child a missing thread was changing the list, which is not read again. */
-    if (df_fork_lock_take(&rt->op_lock)) rt->ops = NULL;
-}
-
-/* The member that points to the operator of that name, or to NULL at the end of the list. */
-static deft_op **find_operator(deft_runtime *rt, const char *name)
+/* The member that points to op, or to NULL at the end of the list. */
+static deft_op **place_of(deft_runtime *rt, const deft_op *op)
 {
     deft_op **at = &rt->ops;
-    while (*at && strcmp((*at)->name, name)) at = &(*at)->next;
+    while (*at && *at != op) at = &(*at)->next;
     return at;
-}
-
-/* A df_formula_find_fn. */
-static deft_op *operator_of_name(deft_runtime *rt, const char *name)
-{
-    return *find_operator(rt, name);
 }
 
 /* Notes that a text calls other formulas, or calls them no more: then by is -1. */
@@ -125,7 +120,7 @@ static void count_callers(const df_formula_code *c, int by)
 static deft_status add_operator(deft_runtime *rt, const deft_op_def *d,
                                 const deft_formula_def *formula, deft_op **out, sentence s)
 {
-    deft_op *op = *find_operator(rt, d->name);
+    deft_op *op = df_operator_find(rt, d->name);
     const bool is_equal =
         op && op->def.version == d->version &&
         (formula ? is_formula_of(op->formula, formula) : !op->formula && is_defined_so(op, d));
@@ -150,7 +145,7 @@ static deft_status add_operator(deft_runtime *rt, const deft_op_def *d,
         deft_status st;
         op->own = &op->formula;
         op->formula =
-            df_formula_new(rt, operator_of_name, formula, &op->formula_bytes, &st, s.at, s.n);
+            df_formula_new(rt, df_operator_find, formula, &op->formula_bytes, &st, s.at, s.n);
         if (!op->formula) {
             df_op_free(rt->mem, &op);
             return st;
@@ -166,8 +161,11 @@ static deft_status add_operator(deft_runtime *rt, const deft_op_def *d,
     }
     memcpy(op->name, d->name, strlen(d->name) + 1);
     op->def.name = op->name;
-    op->is_simple = !d->grad && !d->batch;
+    op->is_simple = !d->grad && !d->batch && !d->run;
+    op->batch = !d->batch && d->run ? df_opaque_batch : d->batch;
     op->takes_attributes = d->attribute_bytes && !op->own;
+    op->code = (df_opaque_code){ d->shape, d->run, d->user, d->dense };
+    op->opaque = DF_OPAQUE_NONE;
     op->number = ++rt->n_ops;
     op->next = rt->ops;
     *out = rt->ops = op;
@@ -188,9 +186,9 @@ deft_status deft_op_define(deft_runtime *rt, const deft_op_def *def, deft_op **o
     df_take_options(&d, sizeof d, def, def->size);
     deft_status st = check_definition(&d, s);
     if (st != DEFT_OK) return st;
-    lock_operators(rt);
+    df_operators_lock(rt);
     st = add_operator(rt, &d, NULL, out, s);
-    df_fork_lock_give(&rt->op_lock);
+    df_operators_unlock(rt);
     return st;
 }
 
@@ -219,9 +217,9 @@ deft_status deft_formula_define(deft_runtime *rt, const deft_formula_def *def, d
     if (!d.text) return refuse_definition(s, DEFT_E_ARG, "%s: the text is NULL", d.name);
     if (!(d.ulps >= 0))
         return refuse_definition(s, DEFT_E_ARG, "%s: %g ulps; at least 0", d.name, d.ulps);
-    lock_operators(rt);
+    df_operators_lock(rt);
     st = add_operator(rt, &op, &d, out, s);
-    df_fork_lock_give(&rt->op_lock);
+    df_operators_unlock(rt);
     return st;
 }
 
@@ -237,22 +235,33 @@ deft_status deft_op_destroy(deft_op **pop, char *why, size_t n)
                                  "%s: the records of %u calls may need its gradient or "
                                  "its batch rule: end their step, or their outermost scope, first",
                                  op->name, users);
-    lock_operators(rt);
+    df_operators_lock(rt);
     const uint32_t n_callers = op->n_callers;
-    deft_op **const at = find_operator(rt, op->name);
+    deft_op **const at = place_of(rt, op);
     if (!n_callers && *at == op) {
         *at = op->next;
+        /* Plans and captures that need it fail from here on. */
+        for (uint32_t i = op->opaque; i != DF_OPAQUE_NONE;) {
+            df_opaque *const x = (df_opaque *)(uintptr_t)df_opaques_at(&rt->opaques, i);
+            atomic_store(&x->code, NULL);
+            i = x->before;
+        }
         if (op->formula) {
             count_callers(&op->formula->value, -1);
             count_callers(&op->formula->slope, -1);
         }
     }
-    df_fork_lock_give(&rt->op_lock);
+    df_operators_unlock(rt);
     if (n_callers)
         return refuse_definition(s, DEFT_E_STATE, "%s: %u texts of formulas call it", op->name,
                                  n_callers);
     df_op_free(rt->mem, pop);
     return DEFT_OK;
+}
+
+const deft_op_def *df_op_definition(const deft_op *op)
+{
+    return &op->def;
 }
 
 const char *deft_op_name(const deft_op *op)

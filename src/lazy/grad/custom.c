@@ -382,6 +382,7 @@ bool df_custom_record(deft_ctx *cx, const df_custom_call *f, deft_tensor *const 
         if (c->held) c->held->refs++;
         c->is_ours = f->is_ours;
         c->may_work = !c->held && cx->body_nest == cx->work_nest;
+        c->loop = cx->body_loop;
         c->n_in = (uint32_t)n_in;
         c->n_out = (uint32_t)n_out;
         for (size_t i = 0; i < n_in && ok; i++) {

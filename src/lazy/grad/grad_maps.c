@@ -285,3 +285,18 @@ bool df_grad_where(df_grad *w, uint32_t k, uint32_t g)
     return df_grad_give(w, df_grad_src(w, k, 1), where(w, c, g, zero)) &&
            df_grad_give(w, df_grad_src(w, k, 2), where(w, c, zero, g));
 }
+
+/* What an opaque operator computes is not known. A call with a gradient of its own has an
+ * annotation, and the walk stops there. */
+bool df_grad_call(df_grad *w, uint32_t k, uint32_t g)
+{
+    deft_ctx *const cx = w->cx;
+    (void)g;
+    while (cx->rec.nodes[k].op == DF_OP_result) k = df_grad_src(w, k, 0);
+    const df_opaque *const x = df_opaques_at(&cx->rt->opaques, cx->rec.nodes[k].attr);
+    df_error(cx, DEFT_E_STATE,
+             "%s: a gradient passes through %s, an opaque operator, and no gradient of it is known "
+             "here",
+             w->what, x ? x->name : "a call");
+    return false;
+}

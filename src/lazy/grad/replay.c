@@ -52,6 +52,7 @@ static df_custom *copy_custom(const df_replay *p, const df_custom *c, bool is_ba
     if (!to) return df_error(cx, DEFT_E_MEMORY, "no memory for a custom gradient again");
     *to = *c;
     if (to->held) to->held->refs++;
+    if (c->loop != DF_NONE) to->loop = c->loop == p->loop ? p->around : df_grad_now(p, c->loop);
     df_assert(!is_batched || p->map_each);
     if (is_batched) {
         to->batch_of = c;

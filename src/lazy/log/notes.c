@@ -97,6 +97,10 @@ static void touch_all(range *ranges, uint32_t launch, const df_plan *p, const df
     touch(ranges, launch, &seg->a);
     touch(ranges, launch, &seg->c);
     touch(ranges, launch, &seg->b);
+    for (uint32_t i = 0; seg->call && i < seg->call->n_in; i++)
+        touch(ranges, launch, &seg->call->in[i].bind);
+    for (uint32_t i = 0; seg->call && i < seg->call->n_out; i++)
+        touch(ranges, launch, &seg->call->out[i].bind);
 }
 
 static void find_ranges(range *ranges, const df_plan *p)

@@ -55,6 +55,7 @@ static void runtime_free(deft_runtime **rt)
         next = op->next;
         df_op_free(r->mem, &op);
     }
+    df_arena_finish(&r->opaque_arena);
     df_fork_lock_finish(&r->op_lock);
     if (r->plugin_dir) df_mem_free(r->mem, r->plugin_dir, strlen(r->plugin_dir) + 1);
     const df_mem hooks = r->mem_hooks;
@@ -188,6 +189,7 @@ deft_status deft_runtime_create(const deft_runtime_options *options, deft_runtim
     r->mem_hooks = hooks;
     r->mem = o.resize ? &r->mem_hooks : &df_mem_system;
     r->refs = 1;
+    df_arena_init(&r->opaque_arena, r->mem);
     const bool has_gpu_lock = df_fork_lock_init(&r->gpu_lock);
     if (!has_gpu_lock || !df_fork_lock_init(&r->op_lock)) {
         if (has_gpu_lock) df_fork_lock_finish(&r->gpu_lock);

@@ -108,11 +108,15 @@ bool df_vmap_by_rule(df_vmap *w, const df_custom *c)
     rule_lists l = { .out = { NULL } };
     uint32_t was;
     if (!check_rule_body(w, c) || !df_body_open(cx, w->site, &was)) return false;
+    /* A loop of the rule is within the loop that the call is in. */
+    const uint32_t around = cx->body_loop;
+    cx->body_loop = c->loop == DF_NONE ? DF_NONE : df_vmap_now(w, c->loop);
     cx->layer_nest++;
     const df_operator_call here = df_operator_begin(cx, c->what, w->site, w->site, 0);
     bool ok = run_rule(w, c, &l);
     df_operator_end(cx, here);
     cx->layer_nest--;
+    cx->body_loop = around;
     df_body_close(cx, was);
     /* Results are adjacent records. */
     for (uint32_t i = 0; i < c->n_out && ok; i++) {
@@ -121,4 +125,21 @@ bool df_vmap_by_rule(df_vmap *w, const df_custom *c)
         ok = k != DF_BAD;
     }
     return ok;
+}
+
+/* A call that was recorded in deft_vmap has an annotation, by which its rule is found. */
+uint32_t df_batch_call(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t batched)
+{
+    deft_ctx *const cx = w->cx;
+    (void)src, (void)batched;
+    while (cx->rec.nodes[k].op == DF_OP_result) k = cx->rec.nodes[k].src[0].i;
+    const df_opaque *const x = cx->rec.nodes[k].op == DF_OP_call
+                                   ? df_opaques_at(&cx->rt->opaques, cx->rec.nodes[k].attr)
+                                   : NULL;
+    df_error(
+        cx, DEFT_E_STATE,
+        "vmap: a call of %s, an opaque operator, depends on an example, and comes from a loaded "
+        "program: call the operator itself",
+        x ? x->name : "an operator");
+    return DF_BAD;
 }

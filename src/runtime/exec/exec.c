@@ -258,9 +258,11 @@ static void finish_split(const df_run *r, const df_seg_run *s)
 }
 
 /* Runs the kernels of a launch together. Products and routines run one by one, each on all threads
- * of the pool. The small segments at the end (n_after) run last, on the calling thread. */
-static void run_launch(df_run *r, const df_launch *l, df_run_stats *stats)
+ * of the pool. The small segments at the end (n_after) run last, on the calling thread. Fails when
+ * a call of an opaque operator does. */
+static deft_status run_launch(df_run *r, df_diag *d, const df_launch *l, df_run_stats *stats)
 {
+    deft_status st = DEFT_OK;
     r->launch = l;
     const df_seg_run *const first = &r->segs[l->first];
     const bool parallel =
@@ -276,7 +278,7 @@ static void run_launch(df_run *r, const df_launch *l, df_run_stats *stats)
             for (uint32_t j = 0; j < s->n_items; j++) run_item(r, s, j, 0);
         if (s->n_items > 0 && s->split) finish_split(r, s);
         if (seg->kind == DF_SEG_MATMUL && !s->is_idle) df_run_matmul(r, seg, s);
-        if (seg->kind == DF_SEG_ROUTINE && !s->is_idle) df_run_routine(r, seg);
+        if (seg->kind == DF_SEG_ROUTINE && !s->is_idle) TRY(df_run_routine(r, d, seg));
         stats->forks += seg->kind != DF_SEG_KERNEL;
         stats->interpreted_segments += s->kernel && !s->code;
         stats->streamed_segments += s->args.streams;
@@ -285,6 +287,8 @@ static void run_launch(df_run *r, const df_launch *l, df_run_stats *stats)
     }
     stats->launches++;
     stats->segments += l->n;
+done:
+    return st;
 }
 
 static deft_status report_fault(const df_run *r, df_diag *d)
@@ -320,7 +324,7 @@ static deft_status run_launches(df_run *r, df_diag *d, df_launch_io *io, df_run_
         if (l->n == 0) continue;
         const bool is_timed = df_ring_on(io->ring) || r->x->spent;
         const uint64_t start = is_timed ? df_os_now_ns() : 0;
-        run_launch(r, l, stats);
+        TRY(run_launch(r, d, l, stats));
         if (is_timed) df_run_log_launch(r, i, io->ring, df_os_now_ns() - start);
         if (i < n_checked) TRY(report_fault(r, d));
         if (may_stop && kept && df_bind_writes_kept(plan, l, r->t, r->base)) may_stop = false;

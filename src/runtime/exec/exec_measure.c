@@ -74,7 +74,7 @@ static bool is_idle(const df_run *r, const df_seg *seg)
 {
     const df_kernel *const k = df_seg_kernel(r->plan, seg);
     if (seg->kind == DF_SEG_ROUTINE)
-        return seg->op != DF_OP_which && !df_bind_is_scatter(seg) &&
+        return seg->op != DF_OP_which && seg->op != DF_OP_call && !df_bind_is_scatter(seg) &&
                exec_buffer_is_empty(r, seg->c.buf);
     if (seg->kind == DF_SEG_MATMUL && !exec_buffer_is_empty(r, seg->c.buf)) return false;
     if (k && k->flags & DF_KERNEL_CHECKS) return false;

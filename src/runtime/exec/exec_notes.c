@@ -8,6 +8,7 @@
  * multiply-add counts two; min and comparisons count; casts and selections do not.
  */
 #include "runtime/exec/exec_run.h"
+#include "trace/opaque.h"
 
 #include <stdio.h>
 
@@ -24,9 +25,26 @@ static uint64_t matmul_bytes(const df_run *r, const df_seg *seg)
                     (seg->c.buf.i == DF_NONE ? 0 : m * n * deft_dtype_size(seg->dtype)));
 }
 
+static uint64_t call_operand_bytes(const df_run *r, const df_call_operand *x)
+{
+    uint64_t n = deft_dtype_size(x->dtype);
+    for (uint32_t j = 0; j < x->rank; j++) n *= (uint64_t)df_run_slot(r, x->extent[j]);
+    return n;
+}
+
+static uint64_t call_bytes(const df_run *r, const df_seg_call *c)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < c->n_in; i++) sum += call_operand_bytes(r, &c->in[i]);
+    for (uint32_t i = 0; i < c->n_out; i++) sum += call_operand_bytes(r, &c->out[i]);
+    return sum;
+}
+
 static uint64_t routine_bytes(const df_run *r, const df_seg *seg)
 {
     uint64_t batch = 1;
+    if (seg->op == DF_OP_result) return 0; /* counted with its call */
+    if (seg->call) return call_bytes(r, seg->call);
     for (uint32_t i = 0; i < seg->n_batch; i++) batch *= (uint64_t)df_run_slot(r, seg->batch[i]);
     /* scatter_add and index_add: each value is read, and its element is read and written. */
     if (df_op_writes_over((df_op)seg->op)) return 3 * batch * deft_dtype_size(seg->dtype);
@@ -116,7 +134,8 @@ static const char *ops_of(const df_run *r, const df_seg *seg)
     const df_plan *const p = r->plan;
     if (seg->kernel.i != DF_NONE && p->about && p->about[seg->kernel.i].ops)
         return p->about[seg->kernel.i].ops;
-    return seg->kind == DF_SEG_MATMUL ? "matmul" : "a routine";
+    const df_opaque *const x = seg->call ? df_opaques_at(r->t->opaques, seg->attr) : NULL;
+    return x ? x->name : seg->kind == DF_SEG_MATMUL ? "matmul" : "a routine";
 }
 
 /* The segments of a launch run together, so its time is shared out by their estimated times. A

@@ -8,6 +8,8 @@
 static size_t routine_work_size(const df_run *r, const df_seg *seg)
 {
     const uint32_t n_threads = df_pool_threads(r->x->pool);
+    if (seg->op == DF_OP_call) return df_run_call_work_size(r, seg);
+    if (seg->op == DF_OP_result) return 0;
     if (df_bind_is_scatter(seg)) {
         const df_scatter_job job = df_bind_scatter(seg, r->slots, NULL);
         return df_scatter_work_size(&job, n_threads);
@@ -55,12 +57,15 @@ void df_run_check_inputs(const df_run *r)
     }
 }
 
-void df_run_routine(const df_run *r, const df_seg *seg)
+deft_status df_run_routine(const df_run *r, df_diag *d, const df_seg *seg)
 {
+    if (seg->op == DF_OP_call) return df_run_call(r, d, seg);
+    if (seg->op == DF_OP_result) return DEFT_OK; /* the call has written it */
     if (df_bind_is_scatter(seg)) {
         run_scatter(r, seg);
-        return;
+        return DEFT_OK;
     }
     const df_routine_job job = df_bind_routine(seg, r->slots, r->base);
     df_routine_run(&job, r->x->pool, r->routine_work);
+    return DEFT_OK;
 }
