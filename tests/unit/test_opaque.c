@@ -738,8 +738,9 @@ Test(opaque, a_submitted_step_fails_when_it_is_waited_for)
     const deft_scope s = deft_step_begin(r.cx);
     fails_from = 1;
     cr_assert(deft_assign(y, CALL(echo, &one, VECTOR(1, 2))));
-    OK(&r, deft_step_submit(s));
-    cr_assert_eq(deft_wait(r.cx), DEFT_E_RANGE);
+    deft_status st = deft_step_submit(s); /* a context of a GPU makes the call at once */
+    if (st == DEFT_OK) st = deft_wait(r.cx);
+    cr_assert_eq(st, DEFT_E_RANGE);
     cr_assert(strstr(deft_message(r.cx), "the library returned 42"), "%s", deft_message(r.cx));
     EXPECT(y, 5, 6, 7, 8);
 }
