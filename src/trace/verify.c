@@ -131,6 +131,8 @@ static deft_status check_opaque(verifier *v, uint32_t k)
         const df_opaque *const x = df_opaques_at(t->opaques, n->attr);
         const uint32_t n_in = count_passed(t, n->src[0].i);
         if (!x) return fail_node(v, k, DEFT_E_FORMAT, "no such opaque operator");
+        if (n_in > DF_OPAQUE_MOST_TENSORS)
+            return fail_node(v, k, DEFT_E_LIMIT, "a call has more than 64 inputs");
         if (n_in != x->n_in)
             return df_fail(v->d, DEFT_E_FORMAT,
                            "%%%" PRIu32 ": %s gets %" PRIu32 " inputs, it has %" PRIu32, k, x->name,

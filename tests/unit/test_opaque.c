@@ -7,6 +7,7 @@
  */
 #include "support/harness.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -816,6 +817,30 @@ Test(opaque, a_definition_has_a_body_or_functions)
     deft_op_def other = *ECHO;
     other.user = &token;
     cr_assert_eq(deft_op_define(r.rt, &other, &op, why, sizeof why), DEFT_E_STATE);
+}
+
+RUN(root_run)
+{
+    (void)n_in, (void)n_out;
+    for (int64_t i = 0; i < count(&in[0].form); i++)
+        ((float *)out[0].data)[i] = sqrtf(element(&in[0], i) + element(&in[1], i));
+    return begin(about);
+}
+
+Test(opaque, nan_check_names_what_makes_a_nan)
+{
+    const deft_op *const root = define(
+        DEF(.name = "acme.root", .n_in = 2, .n_out = 1, .shape = mix_shape, .run = root_run));
+    deft_tensor *y = deft_mul(CALL(root, NULL, VECTOR(1, -5), VECTOR(3, 4)), 2);
+    cr_assert_eq(deft_nan_check(&y, 1), DEFT_E_NAN);
+    cr_assert(strstr(deft_message(r.cx), "acme.root at "), "%s", deft_message(r.cx));
+    cr_assert(strstr(deft_message(r.cx), "makes NaN in 1 of 2"), "%s", deft_message(r.cx));
+    y = CALL(root, NULL, VECTOR(1, 2), deft_sqrt(VECTOR(3, -4)));
+    cr_assert_eq(deft_nan_check(&y, 1), DEFT_E_NAN);
+    cr_assert(strstr(deft_message(r.cx), "nan_check: sqrt at "), "%s", deft_message(r.cx));
+    y = CALL(root, NULL, VECTOR(1, 2), VECTOR(3, 4));
+    OK(&r, deft_nan_check(&y, 1));
+    deft_clear(r.cx);
 }
 
 /* ---- files ---- */

@@ -1098,3 +1098,18 @@ Test(trace, refuses_calls_that_are_none)
         cr_assert_str_eq(d.text, bad[i].sentence, "%zu: %s", i, d.text);
     }
 }
+
+Test(trace, a_call_has_at_most_64_inputs)
+{
+    for (int n = 64; n <= 66; n++) {
+        char text[4096] = "%0 = cst i64[] 0\n";
+        for (int i = 1; i <= n; i++)
+            snprintf(text + strlen(text), 64, "%%%d = pass f32[] %%0 %%%d\n", i, i - 1);
+        snprintf(text + strlen(text), 64, "%%%d = call f32[] %%%d a.b@1\noutput %%%d\n", n + 1, n,
+                 n + 1);
+        df_trace *t = NULL;
+        df_diag d = { .text = "" };
+        const deft_status st = df_trace_parse(&d, text, strlen(text), &arena, &t);
+        cr_assert_eq(st, n == 64 ? DEFT_OK : DEFT_E_LIMIT, "%d: %s", n, d.text);
+    }
+}

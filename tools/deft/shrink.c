@@ -30,6 +30,7 @@ static deft_status copy_init(copy *c, df_diag *d, const df_trace *t, df_arena *a
     const deft_status st = df_build_init(&c->b, arena, d);
     if (st != DEFT_OK) return st;
     c->b.t->flags = t->flags;
+    c->b.t->opaques = t->opaques;
     c->b.t->max_temporary_bytes = t->max_temporary_bytes;
     c->to = df_arena_new(arena, df_ref, t->n_nodes);
     c->input = df_arena_new(arena, uint32_t, t->n_inputs);

@@ -79,11 +79,39 @@ static void find_needed(nan_search *s)
     }
 }
 
+static int64_t nans_in(const nan_search *s, uint32_t k)
+{
+    return s->count[k] == DF_BAD ? 0 : s->nans[s->count[k]];
+}
+
+/* A list of inputs of a call has the NaNs of an input. */
+static void count_passed(const nan_search *s)
+{
+    for (uint32_t k = 0; k < s->n; k++) {
+        const df_node *const node = &s->cx->rec.nodes[k];
+        if (node->op == DF_OP_pass)
+            s->count[k] = s->count[node->src[nans_in(s, node->src[0].i) > 0 ? 0 : 1].i];
+    }
+}
+
+/* What computes record k, for messages. */
+static const char *name_of_maker(const deft_ctx *cx, uint32_t k)
+{
+    const df_node *const nodes = cx->rec.nodes;
+    const uint8_t op = nodes[k].op;
+    const uint32_t call = op == DF_OP_result ? nodes[k].src[0].i : k;
+    const df_opaque *const x =
+        nodes[call].op == DF_OP_call ? df_opaques_at(&cx->rt->opaques, nodes[call].attr) : NULL;
+    return x ? x->name : op == DF_OP_final ? "the loop" : df_op_infos[op].name;
+}
+
 static deft_status count_nans(nan_search *s)
 {
     deft_ctx *const cx = s->cx;
     for (uint32_t k = 0; k < s->n; k++) {
-        if (s->flags[k] != NEEDED || !df_is_float(df_dtype_at(cx, k))) continue;
+        if (s->flags[k] != NEEDED || !df_is_float(df_dtype_at(cx, k)) ||
+            cx->rec.nodes[k].op == DF_OP_pass)
+            continue;
         const uintptr_t site = cx->rec.site[k];
         const uint32_t is_nan = df_to(cx, df_map1(cx, DF_OP_isnan, k, site), DEFT_I64, site);
         const uint32_t all = (1u << cx->rec.nodes[k].rank) - 1;
@@ -95,12 +123,8 @@ static deft_status count_nans(nan_search *s)
     deft_status st = s->n_want ? df_sync(cx, s->want, s->n_want) : DEFT_OK;
     for (uint32_t i = 0; i < s->n_want && st == DEFT_OK; i++)
         st = df_value_read(cx, &cx->diag, s->want[i].result, DEFT_I64, &s->nans[i]);
+    if (st == DEFT_OK) count_passed(s);
     return st;
-}
-
-static int64_t nans_in(const nan_search *s, uint32_t k)
-{
-    return s->count[k] == DF_BAD ? 0 : s->nans[s->count[k]];
 }
 
 static deft_status tell(const nan_search *s, uint32_t k)
@@ -121,7 +145,7 @@ static deft_status tell(const nan_search *s, uint32_t k)
     return df_fail(&cx->diag, DEFT_E_NAN,
                    "nan_check: %s at %s makes NaN in %lld of %lld elements of %s%s, from operands "
                    "without",
-                   op == DF_OP_final ? "the loop" : df_op_infos[op].name,
+                   name_of_maker(cx, k),
                    df_ctx_site_text(cx, df_rec_site(cx, k), site, sizeof site),
                    (long long)nans_in(s, k), (long long)all, what, text);
 }
