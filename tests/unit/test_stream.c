@@ -3,6 +3,8 @@
  * Results that are written around the caches, and reductions whose loads prefetch, through the
  * public API: all of them, because the limit is one byte. Values are compared with C. A hook in the
  * device counts the segments that do so.
+ *
+ * Why this file is long: each kind of kernel is run at many extents, beside its own loop in C.
  */
 #include "support/harness.h"
 
