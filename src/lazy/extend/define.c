@@ -65,9 +65,8 @@ static deft_status check_definition(const deft_op_def *d, sentence s)
         return refuse_definition(s, DEFT_E_ARG, "%s: %s; it has either a body or `run`", d->name,
                                  d->body ? "it has both" : "the body is NULL");
     if (!d->shape != !d->run || (d->dense && !d->run))
-        return refuse_definition(s, DEFT_E_ARG,
-                                 "%s: `shape` and `run` belong together, and `dense` to them",
-                                 d->name);
+        return refuse_definition(
+            s, DEFT_E_ARG, "%s: `shape` and `run` belong together, and `dense` to them", d->name);
     if (d->n_in > DEFT_OP_MAX_TENSORS || d->n_out > DEFT_OP_MAX_TENSORS || !d->n_out)
         return refuse_definition(s, DEFT_E_ARG,
                                  "%s: %u inputs, %u results; at most %d of each, and one result",
