@@ -64,11 +64,17 @@ deft_status df_opaque_number(df_diag *d, deft_op *op, const void *attributes, ui
     return st == DEFT_OK ? st : df_fail_mem(d, op->name, n);
 }
 
+deft_op *df_operator_named(deft_runtime *rt, const char *name)
+{
+    deft_op *op = rt->ops;
+    while (op && strcmp(op->name, name)) op = op->next;
+    return op;
+}
+
 deft_op *df_operator_find(deft_runtime *rt, const char *name)
 {
     df_operators_lock(rt);
-    deft_op *op = rt->ops;
-    while (op && strcmp(op->name, name)) op = op->next;
+    deft_op *const op = df_operator_named(rt, name);
     df_operators_unlock(rt);
     return op;
 }

@@ -50,7 +50,9 @@ DF_INLINE void df_operators_unlock(deft_runtime *rt)
     df_fork_lock_give(&rt->op_lock);
 }
 
-/* The operator of that name, or NULL. */
+/* The operator of that name, or NULL. The caller holds deft_runtime.op_lock. */
+deft_op *df_operator_named(deft_runtime *rt, const char *name);
+/* The same for a caller that does not hold it. */
 deft_op *df_operator_find(deft_runtime *rt, const char *name);
 /* Finds or adds the entry of opaque operator op with these attributes. DEFT_E_LIMIT: there are too
  * many. DEFT_E_MEMORY is possible. */

@@ -119,7 +119,7 @@ static void count_callers(const df_formula_code *c, int by)
 static deft_status add_operator(deft_runtime *rt, const deft_op_def *d,
                                 const deft_formula_def *formula, deft_op **out, sentence s)
 {
-    deft_op *op = df_operator_find(rt, d->name);
+    deft_op *op = df_operator_named(rt, d->name);
     const bool is_equal =
         op && op->def.version == d->version &&
         (formula ? is_formula_of(op->formula, formula) : !op->formula && is_defined_so(op, d));
@@ -144,7 +144,7 @@ static deft_status add_operator(deft_runtime *rt, const deft_op_def *d,
         deft_status st;
         op->own = &op->formula;
         op->formula =
-            df_formula_new(rt, df_operator_find, formula, &op->formula_bytes, &st, s.at, s.n);
+            df_formula_new(rt, df_operator_named, formula, &op->formula_bytes, &st, s.at, s.n);
         if (!op->formula) {
             df_op_free(rt->mem, &op);
             return st;
