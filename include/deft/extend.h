@@ -42,7 +42,8 @@
  *
  * Names. A runtime has at most one definition of a name. A definition that is equal in all members
  * is the same operator. Name and version are no part of the key of a plan: the recorded operations
- * are. So two definitions share plans and compiled code exactly where they record the same.
+ * are. So two definitions share plans and compiled code exactly where they record the same. Of an
+ * opaque operator (opaque.h), name and version are part of the key.
  *
  * Thread rule. Any thread may define and destroy operators. Threads may call one operator at the
  * same time, each in its own context. Operators belong to the runtime. They end with it, or
@@ -125,6 +126,9 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_op_define(deft_runtime *rt, const deft
  * allowed. No call of the operator may be under way. It must come before the last reference to the
  * runtime is given back.
  *
+ * What has called an opaque operator and is computed later fails with DEFT_E_STATE and its name:
+ * pending tensors, captures, loaded programs.
+ *
  * DEFT_E_STATE: records of an open step or scope may still need `grad` or `batch`, or formulas call
  * the operator. Then nothing changes. why and n are as in deft_op_define. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_op_destroy(deft_op **op, char *why, size_t n);
@@ -136,7 +140,8 @@ DEFT_API uint32_t deft_op_version(const deft_op *op);
 DEFT_API uint32_t deft_op_inputs(const deft_op *op);
 DEFT_API uint32_t deft_op_results(const deft_op *op);
 
-/** Records a call of an operator: runs its body on in[0..n_in), and sets out[0..n_out).
+/** Records a call of an operator: runs its body on in[0..n_in), or asks the shape rule of an opaque
+ * one, and sets out[0..n_out).
  *
  * This is a recording call. It returns true, or false for a mistake or when cx is NULL; then all of
  * out are NULL. context.h has the error rule. The innermost open scope owns the results. A result
