@@ -19,7 +19,9 @@ static deft_status run_op(deft_ctx *cx, deft_tensor *const *in, size_t n_in, def
                           size_t n_out, void *user)
 {
     const op_user *const u = user;
-    return deft_op_call(cx, u->op, in, n_in, u->attributes, out, n_out) ? DEFT_OK : DEFT_E_ARG;
+    if (deft_op_call(cx, u->op, in, n_in, u->attributes, out, n_out)) return DEFT_OK;
+    const deft_status st = deft_error(cx); /* a lack of memory is no fault of the operator */
+    return st == DEFT_OK ? DEFT_E_ARG : st;
 }
 
 /* ---- comparing ---- */
