@@ -540,6 +540,37 @@ static deft_tensor *make_op_call(world *w)
     return g;
 }
 
+/* ---- formulas ---- */
+
+/* A formula that calls one with a derivative of its own. NULL with a mistake. */
+static deft_op *formula_of(world *w)
+{
+    char why[160];
+    deft_op *inner, *op = NULL;
+    const deft_formula_def defs[] = { { .size = sizeof *defs,
+                                        .name = "oom.inner",
+                                        .version = 1,
+                                        .text = "(x) { return tanh(x); }",
+                                        .derivative = "(x, y) { return 1 - y * y; }" },
+                                      { .size = sizeof *defs,
+                                        .name = "oom.formula",
+                                        .version = 1,
+                                        .text = "(x, y) { return x * oom.inner(y); }" } };
+    deft_status st = deft_formula_define(w->rt, &defs[0], &inner, why, sizeof why);
+    if (st == DEFT_OK) st = deft_formula_define(w->rt, &defs[1], &op, why, sizeof why);
+    if (st != DEFT_OK) (void)deft_op_fail(w->cx, st, why);
+    return op;
+}
+
+static deft_tensor *make_apply(world *w)
+{
+    deft_op *const op = formula_of(w);
+    deft_tensor *const y = op ? deft_apply(op, w->x, w->p[0]) : NULL, *g;
+    deft_tensor *of = y ? deft_sum(y, ALL, 0) : NULL;
+    if (!of || !deft_grad(&of, NULL, 1, &w->p[0], 1, NULL, &g)) return NULL;
+    return deft_add(y, g);
+}
+
 /* ---- many examples ---- */
 
 /* A row of x, of integers and of p[0]: a draw, indices of its own, a gradient. */
@@ -756,6 +787,13 @@ static deft_status act_op_define(world *w)
     }
     const deft_status end = deft_op_destroy(&op, NULL, 0);
     return st == DEFT_OK ? end : st;
+}
+
+static deft_status act_formula_define(world *w)
+{
+    deft_op *op;
+    SUBJECT(w, op = formula_of(w));
+    return op ? DEFT_OK : deft_wait(w->cx);
 }
 
 static deft_status act_grad_check(world *w)
@@ -1685,6 +1723,8 @@ static const row rows[] = {
     { .name = "deft_grad_hook", .make = make_grad_hook },
     { .name = "deft_custom_grad", .make = make_custom_grad },
     { .name = "deft_op_call", .make = make_op_call },
+    { .name = "deft_apply_list", .make = make_apply },
+    { .name = "deft_formula_define", .act = act_formula_define },
     { .name = "deft_op_define", .act = act_op_define },
     { .name = "deft_op_destroy", .act = act_op_define },
     { .name = "deft_op_check", .act = act_op_define },
