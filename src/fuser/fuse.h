@@ -706,6 +706,9 @@ deft_status df_fuse_find_reshapes(pass *p);
  * combines values is none of them; the inputs of a call are. */
 uint32_t df_fuse_n_operands(const pass *p, uint32_t n);
 uint32_t df_fuse_operand(const pass *p, uint32_t n, uint32_t s);
+/* Gives g lists of operands of its own, copies of those that it has. Returns false when memory runs
+ * out. */
+bool df_fuse_own_operands(pass *p, group *g);
 /* Sets the space and n_row_loops of group g, which is a product or routine without heads. Returns
  * the map from its loops to the axes of its result. */
 map_id df_fuse_whole_loops(pass *p, group_id g);

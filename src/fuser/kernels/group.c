@@ -199,6 +199,15 @@ uint32_t df_fuse_operand(const pass *p, uint32_t n, uint32_t s)
     return x->src[0].i;
 }
 
+bool df_fuse_own_operands(pass *p, group *g)
+{
+    const uint32_t n = g->n_operands;
+    g->mm_val = df_arena_copy(&p->tmp, g->mm_val, n * sizeof *g->mm_val, 8);
+    g->mm_node = df_arena_copy(&p->tmp, g->mm_node, n * sizeof *g->mm_node, 8);
+    g->mm_map = df_arena_copy(&p->tmp, g->mm_map, n * sizeof *g->mm_map, 8);
+    return g->mm_val && g->mm_node && g->mm_map;
+}
+
 /* Plans the val of a product or a routine, whose operands and result are all stored. The base that
  * a routine adds to is not an operand: it is copied to the place of the result before (storage.c).
  */
@@ -239,10 +248,10 @@ static deft_status plan_whole(pass *p, val_id v, bool *progress)
     to->level = w.level;
     to->product = v;
     to->n_operands = n_operands;
-    to->mm_val = df_arena_copy(&p->tmp, mm_val, n_operands * sizeof *mm_val, 8);
-    to->mm_node = df_arena_copy(&p->tmp, mm_node, n_operands * sizeof *mm_node, 8);
-    to->mm_map = df_arena_copy(&p->tmp, mm_map, n_operands * sizeof *mm_map, 8);
-    if (!to->mm_val || !to->mm_node || !to->mm_map)
+    to->mm_val = mm_val;
+    to->mm_node = mm_node;
+    to->mm_map = mm_map;
+    if (!df_fuse_own_operands(p, to))
         return df_fail_mem(p->diag, "fuser", n_operands * sizeof *mm_val);
     to->windows = w.windows;
     const map_id map = df_fuse_whole_loops(p, g);

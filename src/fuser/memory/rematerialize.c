@@ -144,7 +144,7 @@ static deft_status copy_group(keeper *k, const copy *c, group_id *out)
     g->n_heads = 0;
     g->items =
         df_arena_copy(&p->tmp, g->items, (g->n_items + 1) * sizeof *g->items, _Alignof(item));
-    if (!g->items) return df_keep_no_memory(p);
+    if (!g->items || !df_fuse_own_operands(p, g)) return df_keep_no_memory(p);
     if (c->epilogue) {
         g->kind = DF_SEG_KERNEL;
         g->product = NO_VAL;
