@@ -10,7 +10,7 @@
  *   static deft_status median_shape(const deft_op_form *in, size_t n_in, deft_op_form *out,
  *                                   size_t n_out, const deft_op_about *about)
  *   {
- *       if (in[0].rank != 1 || in[0].dtype != DEFT_F64)
+ *       if (in[0].rank != 1 || in[0].extent[0] == 0 || in[0].dtype != DEFT_F64)
  *           return snprintf(about->why, about->n_why, "it takes a vector of f64"), DEFT_E_SHAPE;
  *       out[0] = (deft_op_form){ .dtype = DEFT_F64 };
  *       return DEFT_OK;

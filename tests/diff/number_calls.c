@@ -46,6 +46,17 @@ static long passed, failed;
     }
 DEFT_BINARY_OPS(BINARY)
 
+/* A formula in which both operands meet. */
+static deft_tensor *f_apply_list(deft_tensor *const *x)
+{
+    deft_op *op;
+    const deft_formula_def d = {
+        .size = sizeof d, .name = "test.max", .version = 1, .text = "(x, y) { return max(x, y); }"
+    };
+    if (deft_formula_define(deft_ctx_runtime(cx), &d, &op, NULL, 0) != DEFT_OK) return NULL;
+    return deft_apply(op, x[0], x[1]);
+}
+
 static deft_tensor *condition(void)
 {
     return deft_from(cx, DEFT_SHAPE(N), DEFT_BOOL, (uint8_t[]){ 1, 0, 1 }, N);
@@ -185,6 +196,7 @@ static const row rows[] = {
     LOSS_ROW(cosine_embedding_loss, 3),
     { "stack", MEETS, 3, 0, 0, f_stack },
     { "where", MEETS, 2, 0, 1, f_where },
+    { "apply_list", MEETS, 2, 0, 1, f_apply_list },
     { "searchsorted", MEETS, 2, 1, 1, f_searchsorted },
     { "fma", MEETS, 3, 0, 1, f_fma },
     { "isin", MEETS, 2, 0, 1, f_isin },

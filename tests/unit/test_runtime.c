@@ -1069,13 +1069,13 @@ Test(runtime, loops_are_cut_by_rows_and_lanes)
 static hand_plan *plan_transpose(float *x, int64_t rows, int64_t lanes)
 {
     hand_plan *const h = plan_new();
-    kb b;
-    kb_init(&b, DF_MODE_MAP, "oi", 1);
-    const uint32_t from = kb_access(&b, DF_ACCESS_LOAD, DEFT_F32, "1*");
-    const uint32_t to = kb_access(&b, DF_ACCESS_STORE, DEFT_F32, "*1");
-    const uint32_t v = kb_ins(&b, DF_K_load, DEFT_F32, 0, 0, 0, from);
-    kb_ins(&b, DF_K_store, DEFT_F32, v, 0, 0, to);
-    plan_kernel(h, &b);
+    kb *const b = &h->own;
+    kb_init(b, DF_MODE_MAP, "oi", 1);
+    const uint32_t from = kb_access(b, DF_ACCESS_LOAD, DEFT_F32, "1*");
+    const uint32_t to = kb_access(b, DF_ACCESS_STORE, DEFT_F32, "*1");
+    const uint32_t v = kb_ins(b, DF_K_load, DEFT_F32, 0, 0, 0, from);
+    kb_ins(b, DF_K_store, DEFT_F32, v, 0, 0, to);
+    plan_kernel(h, b);
     const df_buf in = plan_input(h, DEFT_F32, x, rows * lanes);
     const df_buf out = plan_root(h, DEFT_F32, rows * lanes);
     df_seg *const s = plan_seg(h, 0, rows, lanes, 0);
