@@ -3,6 +3,7 @@
 
 #include "base/str.h"
 #include "ops/shape.h"
+#include "trace/trace.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -41,6 +42,16 @@ void df_opaques_added(df_opaques *t)
 {
     const uint32_t n = atomic_load_explicit(&t->n, memory_order_relaxed);
     atomic_store_explicit(&t->n, n + 1, memory_order_release);
+}
+
+/* ---- calls ---- */
+
+uint32_t df_opaque_count_inputs(const df_trace *t, uint32_t list)
+{
+    uint32_t n = 0;
+    for (; t->nodes[list].op == DF_OP_pass && n <= DF_OPAQUE_MOST_TENSORS; n++)
+        list = t->nodes[list].src[1].i;
+    return n;
 }
 
 /* ---- the functions of an operator ---- */

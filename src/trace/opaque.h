@@ -65,6 +65,11 @@ const df_opaque *df_opaques_at(const df_opaques *t, uint32_t number);
 df_opaque *df_opaques_next(df_opaques *t, df_arena *arena, uint32_t *number);
 void df_opaques_added(df_opaques *t);
 
+struct df_trace;
+/* The number of inputs that node `list`, the operand of a call, lists. At most one more than
+ * DF_OPAQUE_MOST_TENSORS is counted. */
+uint32_t df_opaque_count_inputs(const struct df_trace *t, uint32_t list);
+
 /* The text of a failure, and the arguments of the functions of x. */
 typedef struct df_opaque_saying {
     char why[DF_DIAG_TEXT];

@@ -343,13 +343,9 @@ static deft_status add_parsed_opaque(parser *p, const df_opaque *x, uint32_t *nu
 static deft_status parse_opaque(parser *p, record *r)
 {
     deft_status st = DEFT_OK;
-    df_opaque x = { .n_out = 1 };
+    df_opaque x = { .n_in = df_opaque_count_inputs(p->b.t, r->src[0].i), .n_out = 1 };
     int64_t v = 0;
     span name;
-    const df_node *const nodes = p->b.t->nodes;
-    for (uint32_t k = r->src[0].i; nodes[k].op == DF_OP_pass && x.n_in <= DF_OPAQUE_MOST_TENSORS;
-         x.n_in++)
-        k = nodes[k].src[1].i;
     TRY(parse_opaque_name(p, &name));
     if (!eat(p, '@')) TRY(expected(p, "@"));
     TRY(parse_integer(p, 1, UINT32_MAX, &v));

@@ -102,15 +102,6 @@ done:
     return blame(v, k, st);
 }
 
-/* The number of inputs that a `pass` lists, or one more than is allowed. */
-static uint32_t count_passed(const df_trace *t, uint32_t k)
-{
-    uint32_t n = 0;
-    for (; t->nodes[k].op == DF_OP_pass && n <= DF_OPAQUE_MOST_TENSORS; n++)
-        k = t->nodes[k].src[1].i;
-    return n;
-}
-
 /* Checks the nodes of calls of opaque operators (trace/opaque.h). */
 static deft_status check_opaque(verifier *v, uint32_t k)
 {
@@ -129,7 +120,7 @@ static deft_status check_opaque(verifier *v, uint32_t k)
         return fail_node(v, k, DEFT_E_FORMAT, "a list of inputs is no f32[]");
     if (n->op == DF_OP_call) {
         const df_opaque *const x = df_opaques_at(t->opaques, n->attr);
-        const uint32_t n_in = count_passed(t, n->src[0].i);
+        const uint32_t n_in = df_opaque_count_inputs(t, n->src[0].i);
         if (!x) return fail_node(v, k, DEFT_E_FORMAT, "no such opaque operator");
         if (n_in > DF_OPAQUE_MOST_TENSORS)
             return fail_node(v, k, DEFT_E_LIMIT, "a call has more than 64 inputs");

@@ -181,11 +181,10 @@ static deft_status plan_operand(pass *p, uint32_t n, uint32_t node, uint32_t s, 
 
 uint32_t df_fuse_n_operands(const pass *p, uint32_t n)
 {
-    const df_node *x = node_of(p, n);
+    const df_node *const x = node_of(p, n);
     if (x->op == DF_OP_result) return 0;
     if (x->op != DF_OP_call) return x->n_src - df_op_writes_over((df_op)x->op);
-    uint32_t n_in = 0;
-    for (x = node_of(p, x->src[0].i); x->op == DF_OP_pass; x = node_of(p, x->src[1].i)) n_in++;
+    const uint32_t n_in = df_opaque_count_inputs(p->t, x->src[0].i);
     df_assert(n_in <= DF_OPAQUE_MOST_TENSORS);
     return n_in;
 }

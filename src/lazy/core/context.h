@@ -381,8 +381,8 @@ struct deft_ctx {
     uint32_t n_troubles;       /* n_mistakes and n_refused together */
     const char *op_name;       /* of the operator whose function runs, or NULL (deft/extend.h) */
     uint32_t body_loop;        /* record of the loop whose body is open, or DF_NONE */
-    uint32_t finals;    /* at least the number of records that are one of several results of a
-                                * loop or of a call */
+    uint32_t
+        finals; /* no fewer than the records that are one of several results of a loop or call */
     const char *act;    /* name of the acting call that runs: "read" */
     uintptr_t act_site; /* and its call site */
     bool matched;       /* the latest cut was refreshed, not made */

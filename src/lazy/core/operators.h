@@ -18,11 +18,11 @@ struct deft_op {
     char name[DEFT_OP_MAX_NAME + 1];
     deft_op_def def;       /* its name is the member above */
     bool is_simple;        /* it has neither a gradient nor a batch rule */
-    bool takes_attributes; /* a call gives some */
+    bool takes_attributes; /* the program gives some to a call */
     uint32_t number;       /* in its runtime; never 0 */
-    df_formula *formula;   /* what its body records (extend/formula.h), or NULL */
+    /* What its body records (extend/formula.h), or NULL. Calls have its address as attributes. */
+    df_formula *formula;
     size_t formula_bytes;
-    const void *own;        /* the attributes of all calls: &formula, or NULL */
     _Atomic uint32_t users; /* number of df_op_held of its calls (annotations.h) */
     uint32_t n_callers;     /* texts of formulas that call it; op_lock guards it */
     deft_op_batch_fn batch; /* what calls in deft_vmap use: that of `def`, or that of opaque ones */

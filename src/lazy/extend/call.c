@@ -44,7 +44,7 @@ DF_COLD static bool refuse_op_call(deft_ctx *cx, const op_call *c, size_t n_in, 
     else if (!has_lists)
         df_error(cx, DEFT_E_ARG, "%s: a list of its %zu inputs and %zu results is NULL", op->name,
                  n_in, n_out);
-    else if (c->attributes && op->own)
+    else if (c->attributes && op->formula)
         df_error(cx, DEFT_E_ARG, "%s: a formula takes no attributes, and some are given", op->name);
     else if (!c->attributes != !op->def.attribute_bytes)
         df_error(cx, DEFT_E_ARG, "%s: it takes %zu bytes of attributes, and %s given", op->name,
@@ -97,7 +97,7 @@ DF_INLINE bool may_call(deft_ctx *cx, op_call *c, deft_tensor *const *in, size_t
                     !out || (!in && n_in) || !c->attributes != !op->takes_attributes ||
                     cx->layer_nest >= DF_MAX_NESTING))
         return refuse_op_call(cx, c, n_in, n_out, out && (in || !n_in));
-    if (op->own) c->attributes = op->own;
+    if (op->formula) c->attributes = &op->formula;
     if (DF_UNLIKELY(cx->rec.n >= cx->look_at) && !df_make_room(cx)) return false;
     return check_op_inputs(cx, c, in);
 }

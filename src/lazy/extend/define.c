@@ -142,7 +142,6 @@ static deft_status add_operator(deft_runtime *rt, const deft_op_def *d,
                                  sizeof *op);
     if (formula) {
         deft_status st;
-        op->own = &op->formula;
         op->formula =
             df_formula_new(rt, df_operator_named, formula, &op->formula_bytes, &st, s.at, s.n);
         if (!op->formula) {
@@ -162,7 +161,7 @@ static deft_status add_operator(deft_runtime *rt, const deft_op_def *d,
     op->def.name = op->name;
     op->is_simple = !d->grad && !d->batch && !d->run;
     op->batch = !d->batch && d->run ? df_opaque_batch : d->batch;
-    op->takes_attributes = d->attribute_bytes && !op->own;
+    op->takes_attributes = d->attribute_bytes && !formula;
     op->code = (df_opaque_code){ d->shape, d->run, d->user, d->dense };
     op->opaque = DF_OPAQUE_NONE;
     op->number = ++rt->n_ops;

@@ -218,6 +218,9 @@ df_buffer *df_run_find_weights(const df_run *r, const df_seg *seg, df_matmul_job
 void df_run_measure_routines(df_run *r);
 /* Runs a routine. Only a call of an opaque operator may fail. */
 deft_status df_run_routine(const df_run *r, df_diag *d, const df_seg *seg);
+/* Checks the indices of scatter_add and index_add that are inputs of the trace, before anything is
+ * written. The first fault is stored in the fault words of thread 0. */
+void df_run_check_inputs(const df_run *r);
 
 /* ---- runtime/opaque.c ---- */
 
@@ -226,9 +229,6 @@ size_t df_run_call_work_size(const df_run *r, const df_seg *seg);
 /* Runs the call. Fails with what the operator says, or when it is not defined here. d then has the
  * node and the call site. */
 deft_status df_run_call(const df_run *r, df_diag *d, const df_seg *seg);
-/* Checks the indices of scatter_add and index_add that are inputs of the trace, before anything is
- * written. The first fault is stored in the fault words of thread 0. */
-void df_run_check_inputs(const df_run *r);
 
 /* ---- exec_notes.c ---- */
 
