@@ -5,23 +5,12 @@
  */
 #include <deft/deft.h>
 
+#include "../support/operator_functions.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 deft_status deft_op_cases(deft_ctx *cx, deft_op_case_fn check, void *user);
-
-#define BODY(name)                                                                                 \
-    static deft_status name(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,  \
-                            size_t n_out, void *user)
-#define GRADIENT(name)                                                                             \
-    static deft_status name(deft_ctx *cx, deft_tensor *const *in, size_t n_in,                     \
-                            deft_tensor *const *out, deft_tensor *const *grad_out, size_t n_out,   \
-                            deft_tensor **grad_in, void *user)
-#define RULE(name)                                                                                 \
-    static deft_status name(deft_ctx *cx, int64_t n, deft_tensor *const *in,                       \
-                            const bool *is_mapped, size_t n_in, deft_tensor **out, size_t n_out,   \
-                            void *user)
-#define UNUSED (void)cx, (void)in, (void)n_in, (void)out, (void)n_out, (void)user
 
 /* x w, for matrices. */
 BODY(product)

@@ -10,6 +10,7 @@
  * A program follows from its seed alone. Its values are [rows,4].
  */
 #include "../support/budget.h"
+#include "../support/operator_functions.h"
 #include "../support/oracle.h"
 #include "../support/tensor_pool.h"
 
@@ -30,9 +31,6 @@ static oracle_path paths[] = {
 
 /* ---- operators ---- */
 
-#define BODY(name)                                                                                 \
-    static deft_status name(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,  \
-                            size_t n_out, void *user)
 #define BACK(name)                                                                                 \
     static deft_status name(deft_ctx *cx, deft_tensor *const *in, size_t n_in,                     \
                             deft_tensor *const *out, deft_tensor *const *grad_out, size_t n_out,   \
@@ -43,7 +41,6 @@ static oracle_path paths[] = {
 #define RUN(name)                                                                                  \
     static deft_status name(const deft_op_input *in, size_t n_in, const deft_op_result *out,       \
                             size_t n_out, const deft_op_about *about)
-#define UNUSED (void)cx, (void)in, (void)n_in, (void)out, (void)n_out, (void)user
 #define UNUSED_RUN (void)in, (void)n_in, (void)out, (void)n_out, (void)about
 
 typedef enum op_kind { TURN, PAIR, RANK, MIX, SUMS, FAIL, N_KINDS } op_kind;

@@ -12,6 +12,7 @@
  * A program follows from its seed alone. Its values are [rows,4].
  */
 #include "../support/budget.h"
+#include "../support/operator_functions.h"
 #include "../support/oracle.h"
 #include "../support/tensor_pool.h"
 
@@ -31,11 +32,6 @@ static oracle_path paths[] = {
 };
 
 /* ---- operators ---- */
-
-#define BODY(name)                                                                                 \
-    static deft_status name(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,  \
-                            size_t n_out, void *user)
-#define UNUSED (void)cx, (void)in, (void)n_in, (void)out, (void)n_out, (void)user
 
 typedef enum op_kind {
     NORM,

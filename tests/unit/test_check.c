@@ -3,6 +3,7 @@
  * deft_grad_check and deft_op_check: they pass what is right, and name each planted fault.
  */
 #include "support/harness.h"
+#include "support/operator_functions.h"
 
 #include <math.h>
 #include <string.h>
@@ -20,19 +21,6 @@ static void tear_down(void)
 }
 
 TestSuite(check, .init = set_up, .fini = tear_down);
-
-#define BODY(name)                                                                                 \
-    static deft_status name(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,  \
-                            size_t n_out, void *user)
-#define GRADIENT(name)                                                                             \
-    static deft_status name(deft_ctx *cx, deft_tensor *const *in, size_t n_in,                     \
-                            deft_tensor *const *out, deft_tensor *const *grad_out, size_t n_out,   \
-                            deft_tensor **grad_in, void *user)
-#define RULE(name)                                                                                 \
-    static deft_status name(deft_ctx *cx, int64_t n, deft_tensor *const *in,                       \
-                            const bool *is_mapped, size_t n_in, deft_tensor **out, size_t n_out,   \
-                            void *user)
-#define UNUSED (void)cx, (void)in, (void)n_in, (void)out, (void)n_out, (void)user
 
 static char report[4096];
 

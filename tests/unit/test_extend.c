@@ -6,6 +6,7 @@
  * Why this file is long: each mistake needs a body, a gradient or a rule that makes it.
  */
 #include "support/harness.h"
+#include "support/operator_functions.h"
 
 #include <string.h>
 #include <stdlib.h>
@@ -27,18 +28,6 @@ TestSuite(extend, .init = set_up, .fini = tear_down);
 
 #define VECTOR(...) RIG_VECTOR(&r, __VA_ARGS__)
 #define EXPECT(t, ...) RIG_EXPECT(&r, t, __VA_ARGS__)
-#define BODY(name)                                                                                 \
-    static deft_status name(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,  \
-                            size_t n_out, void *user)
-#define GRADIENT(name)                                                                             \
-    static deft_status name(deft_ctx *cx, deft_tensor *const *in, size_t n_in,                     \
-                            deft_tensor *const *out, deft_tensor *const *grad_out, size_t n_out,   \
-                            deft_tensor **grad_in, void *user)
-#define RULE(name)                                                                                 \
-    static deft_status name(deft_ctx *cx, int64_t n, deft_tensor *const *in,                       \
-                            const bool *is_mapped, size_t n_in, deft_tensor **out, size_t n_out,   \
-                            void *user)
-#define UNUSED (void)cx, (void)in, (void)n_in, (void)out, (void)n_out, (void)user
 #define DEF(...) (&(deft_op_def){ .size = sizeof(deft_op_def), .version = 1, __VA_ARGS__ })
 
 static const deft_op *define(const deft_op_def *d)

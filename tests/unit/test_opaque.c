@@ -6,6 +6,7 @@
  * Why this file is long: each place where a call may be, and each mistake, needs a program.
  */
 #include "support/harness.h"
+#include "support/operator_functions.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -33,9 +34,6 @@ TestSuite(opaque, .init = set_up, .fini = tear_down);
 
 #define VECTOR(...) RIG_VECTOR(&r, __VA_ARGS__)
 #define EXPECT(t, ...) RIG_EXPECT(&r, t, __VA_ARGS__)
-#define BODY(name)                                                                                 \
-    static deft_status name(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,  \
-                            size_t n_out, void *user)
 #define SHAPE_OF(name)                                                                             \
     static deft_status name(const deft_op_form *in, size_t n_in, deft_op_form *out, size_t n_out,  \
                             const deft_op_about *about)
@@ -43,7 +41,6 @@ TestSuite(opaque, .init = set_up, .fini = tear_down);
     static deft_status name(const deft_op_input *in, size_t n_in, const deft_op_result *out,       \
                             size_t n_out, const deft_op_about *about)
 #define UNUSED_FORM (void)in, (void)n_in, (void)out, (void)n_out, (void)about
-#define UNUSED (void)cx, (void)in, (void)n_in, (void)out, (void)n_out, (void)user
 #define DEF(...) (&(deft_op_def){ .size = sizeof(deft_op_def), .version = 1, __VA_ARGS__ })
 
 static deft_op *define(const deft_op_def *d)
